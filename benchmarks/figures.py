@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
 
 
 class Figures:
@@ -26,3 +29,10 @@ class Figures:
 def say(text: str) -> None:
     """Write a line of progress."""
     print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def tell(told: Mapping[str, object], out: Path | None) -> None:
+    """Print the figures as one line, the last one; and write them to a file that is asked for."""
+    if out is not None:
+        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(told))

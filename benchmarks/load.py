@@ -29,7 +29,7 @@ import typer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.figures import Figures, say
+from benchmarks.figures import Figures, say, tell
 from benchmarks.machine import Noise
 from benchmarks.order_log import PARTITIONS, Size, write
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
@@ -177,9 +177,7 @@ def main(
         told[f"{name}_binary"] = round(told[f"{way}_per_s"] / told["copy_binary_per_s"], 3)
     told["json_vs_copy"] = round(told["load_json_per_s"] / told["copy_text_per_s"], 3)
     told["upsert_vs_copy"] = round(told["load_upsert_per_s"] / told["copy_keyed_per_s"], 3)
-    if out is not None:
-        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(told))
+    tell(told, out)
 
 
 if __name__ == "__main__":

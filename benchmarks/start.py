@@ -11,7 +11,6 @@ busy machine leaves alone. The last line is one JSON object of medians.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -28,7 +27,7 @@ import psycopg2
 import typer
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.figures import Figures, say
+from benchmarks.figures import Figures, say, tell
 from changelog.stack.stack import Stack
 
 PREFIX = f"start{os.getpid()}"
@@ -116,10 +115,7 @@ def main(
             with Stack(Path(folder) / "stack") as running:
                 _measure(running, Path(folder), figures, runs)
     machine = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
-    told = {**figures.medians(), "runs": runs, **machine}
-    if out is not None:
-        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(told))
+    tell({**figures.medians(), "runs": runs, **machine}, out)
 
 
 def _measure(stack: Stack, folder: Path, figures: Figures, runs: int) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from tests.support.captured_project import captured_database
+from tests.support.http_listener import Quiet, listening
 from tests.support.page_lines import block_of, commands_of, reader_of
 from tests.support.scrape import samples
 
@@ -30,7 +30,7 @@ def listener():
     """Take what is sent to it by POST and PUT; gives its address, and what came."""
     heard: list[tuple[str, str, bytes]] = []
 
-    class Takes(BaseHTTPRequestHandler):
+    class Takes(Quiet, BaseHTTPRequestHandler):
         def _take(self):
             body = self.rfile.read(int(self.headers["content-length"]))
             heard.append((self.command, self.path, body))
@@ -40,17 +40,8 @@ def listener():
 
         do_POST = do_PUT = _take  # noqa: N815 - so the server calls them
 
-        def log_message(self, *_):
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Takes) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", heard
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Takes) as address:
+        yield address, heard
 
 
 def test_a_night_is_told_to_all_that_the_page_names(stack, tmp_path):

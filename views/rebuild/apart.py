@@ -13,7 +13,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from changelog.runtime.imports import SAFE_PATH
@@ -88,12 +87,7 @@ class Apart:
         """Begin with none."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End them, each at a safe place."""
         for process in self._running.values():
             if process.poll() is None:

@@ -388,8 +388,11 @@ class Follower:
     def keep_others_waiting(self) -> Mapping[str, str]:
         """Return the views that take a round of Spark's each time, with the reason of each.
 
-        None where all do: then nobody waits who would not wait anyhow.
+        None where all do: then nobody waits who would not wait anyhow; and none where the next
+        round is made without Spark, which is asked for several times a second.
         """
+        if self.is_here:
+            return {}
         found = {**self._unkeyed(), **self._resident.whole}
         return found if len(found) < len(self._specs) else {}
 

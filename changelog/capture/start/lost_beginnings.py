@@ -103,25 +103,24 @@ def noted(
     asked for by what lies behind the frontier.
     """
     copies = going.tables if going is not None else {}
-    return {
-        loss.topic: replace(_from_start(copies[loss.topic], loss.is_of_end), is_excluded=True)
-        if loss.topic in copies and not copies[loss.topic].fault
-        else TableBackfill(
-            table=loss.table,
-            reason=str(loss.error.args[0]),
-            is_excluded=True,
-            topic_id=frontier.topic_ids[loss.topic],
-            fault="" if loss.answer is Reaction.COPY else str(loss.error.args[0]),
-            high=frontier.lsn,
-        )
-        for loss in found
-    }
+    return {loss.topic: _noted(loss, frontier, copies.get(loss.topic)) for loss in found}
 
 
-def _from_start(copy: TableBackfill, is_lost: bool = True) -> TableBackfill:
-    """Return a copy without what it had done, if that is lost."""
-    if not is_lost:
-        return copy
+def _noted(loss: Loss, frontier: Frontier, copy: TableBackfill | None) -> TableBackfill:
+    if copy is not None and not copy.fault:
+        return replace(_from_start(copy) if loss.is_of_end else copy, is_excluded=True)
+    return TableBackfill(
+        table=loss.table,
+        reason=str(loss.error.args[0]),
+        is_excluded=True,
+        topic_id=frontier.topic_ids[loss.topic],
+        fault="" if loss.answer is Reaction.COPY else str(loss.error.args[0]),
+        high=frontier.lsn,
+    )
+
+
+def _from_start(copy: TableBackfill) -> TableBackfill:
+    """Return a copy without what it had done."""
     return replace(copy, since=None, done=(), rows=0, ends=(), alive_from=())
 
 

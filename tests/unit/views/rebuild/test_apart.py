@@ -40,7 +40,7 @@ def test_one_that_lives_is_ended_at_the_end_and_gets_what_was_given(apart, tmp_p
     wait_until(lambda: told.exists() and told.read_text() == "yes", 60, "it has begun")
     apart.check()
     (process,) = apart._running.values()
-    apart.__exit__(None, None, None)
+    apart.__exit__()
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
 

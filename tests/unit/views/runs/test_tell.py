@@ -2,12 +2,11 @@
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from changelog.config import load_project
 from changelog.contract.base.errors import ConfigurationError, RefutedError
+from tests.support.http_listener import Quiet, listening
 from views.base.config import RebuildSettings
 from views.generations.history import PUBLISHED, REFUTED, History, HistoryRow
 from views.rebuild.result.outcome import Outcome
@@ -59,23 +59,14 @@ def webhook(*statuses: int) -> Iterator[tuple[str, list[dict[str, object]]]]:
     heard: list[dict[str, object]] = []
     left = list(statuses)
 
-    class Answers(BaseHTTPRequestHandler):
+    class Answers(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             heard.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(left.pop(0) if left else 204)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/s3cret", heard
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Answers) as address:
+        yield f"{address}/s3cret", heard
 
 
 @pytest.fixture(autouse=True)
@@ -159,20 +150,14 @@ def test_metrics_say_when_each_view_was_last_published(settings, tmp_path) -> No
 def test_metrics_are_pushed(settings, caplog) -> None:
     heard: list[tuple[str, bytes]] = []
 
-    class Gateway(BaseHTTPRequestHandler):
+    class Gateway(Quiet, BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
             heard.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        run(settings(push_gateway=f"http://127.0.0.1:{server.server_port}"), BADLY)
-        thread.join(20)
+    with listening(Gateway) as address:
+        run(settings(push_gateway=address), BADLY)
     ((path, body),) = heard
     assert path == "/metrics/job/rebuild-view"
     assert b'changelog_view_rows{view="a"} 7.0' in body
