@@ -46,6 +46,7 @@ class Apart:
 
     def __init__(self, command: FollowCommand | None) -> None:
         self._command = command
+        self._waiting: list[tuple[str, ...]] = []
         self._running: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
 
     @property
@@ -53,8 +54,20 @@ class Apart:
         """Tell whether views can be followed apart."""
         return self._command is not None
 
-    def start(self, names: Sequence[str]) -> None:
-        """Follow some views by a process of their own; nobody else has their locks any more."""
+    def add(self, names: Sequence[str]) -> None:
+        """Have some views followed by a process of their own, from `begin` on."""
+        self._waiting.append(tuple(names))
+
+    def begin(self) -> None:
+        """Start the processes that wait; nobody else has the locks of their views any more.
+
+        The caller has made a round of its own before: those that begin with a round of Spark's hold
+        checkpoints for its whole length, and the views that stay fresh are to need none by then.
+        """
+        while self._waiting:
+            self._start(self._waiting.pop(0))
+
+    def _start(self, names: tuple[str, ...]) -> None:
         assert self._command is not None  # noqa: S101 - the caller asked
         words = own_command(["rebuild-view", *self._command.words(names)])
         process = subprocess.Popen(  # noqa: S603 - our own command
@@ -63,7 +76,7 @@ class Apart:
             env={**os.environ, **SAFE_PATH, **self._command.variables},
             start_new_session=True,  # Ctrl-C comes from us, once
         )
-        self._running[tuple(names)] = process
+        self._running[names] = process
         log.info("process %d follows %s", process.pid, ", ".join(names))
 
     def check(self) -> None:

@@ -138,13 +138,13 @@ def follow(
             what = "they cannot be followed together with views of captured tables"
             raise no_frontier(declared, what, "follow them by a command of their own")
         for group in others:
-            apart.start([spec.name for spec in group])
+            apart.add([spec.name for spec in group])
         while True:
             made = _Following(stages=stages, stop=stop, show=show, make=make, apart=apart)
             outcome = made.follow(here, settings)
             if not made.parted:
                 return outcome
-            apart.start(list(made.parted))
+            apart.add(list(made.parted))
             here = [spec for spec in here if spec.name not in made.parted]
 
 
@@ -190,6 +190,7 @@ class _Following:
                     self.show(outcome)
                     if self._parts(follower):
                         break
+                self.apart.begin()
                 failures = failures + 1 if error is not None else 0
                 least = settings.rebuild.follow_seconds
                 if outcome is None or all(each.switch_seconds is None for each in outcome.results):

@@ -36,7 +36,8 @@ def ended(apart):
 def test_one_that_lives_is_ended_at_the_end_and_gets_what_was_given(apart, tmp_path):
     told = tmp_path / "told"
     code = f"import os; open({str(told)!r}, 'w').write(os.environ['CHANGELOG_TEST_GIVEN']); {LIVES}"
-    apart.start([code])
+    apart.add([code])
+    apart.begin()
     wait_until(lambda: told.exists() and told.read_text() == "yes", 60, "it has begun")
     apart.check()
     (process,) = apart._running.values()
@@ -47,7 +48,8 @@ def test_one_that_lives_is_ended_at_the_end_and_gets_what_was_given(apart, tmp_p
 
 @pytest.mark.parametrize(("code", "ours"), [("raise SystemExit(4)", 4), ("pass", 1)])
 def test_the_end_of_one_is_an_error_with_its_code(apart, code, ours):
-    apart.start([code])
+    apart.add([code])
+    apart.begin()
     error = ended(apart)
     assert error.exit_code == ours
     assert "the process that followed" in str(error)
