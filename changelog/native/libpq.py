@@ -91,7 +91,11 @@ class CopyBoth:
         self._told = ffi.new("keepalives *")
         self._end: SourceError | None = None
         self._poll = select.poll()
-        self._poll.register(_LIBPQ.PQsocket(self._pgconn), select.POLLIN)
+        self._poll.register(self.fileno(), select.POLLIN)
+
+    def fileno(self) -> int:
+        """Return the number of the connection's socket."""
+        return int(_LIBPQ.PQsocket(self._pgconn))
 
     @property
     def server_wal_end(self) -> int:

@@ -101,7 +101,10 @@ def frames(some: Input) -> None:
             source.libpq, ffi.NULL, limit=20, most=1000, into=texts, told=told
         )
         said = (told.wal_end, told.reply, told.heard)
-        runs = [texts.alike(place) for place in range(len(texts))]
+        runs = [
+            (texts.alike(place), texts.commit_from(place), texts.whole_before(place, 1 << 60))
+            for place in range(len(texts))
+        ]
         found.append((done, list(texts), said, runs, texts.behind_commit()))
     assert found[0] == found[1]
 

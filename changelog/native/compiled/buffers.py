@@ -27,6 +27,17 @@ class Texts(Sequence[bytes]):
         if not lib.texts_add(self.raw, text, len(text)):
             raise MemoryError(NO_MEMORY)
 
+    def add_range(self, texts: Texts, first: int, end: int) -> None:
+        """Add some of others, from `first` to before `end`."""
+        if not lib.texts_add_range(self.raw, texts.raw, first, end):
+            raise MemoryError(NO_MEMORY)
+
+    @property
+    def size(self) -> int:
+        """Return their bytes."""
+        count = self.raw.count
+        return int(self.raw.ends[count - 1]) if count else 0
+
     def clear(self) -> None:
         """Forget them all, and keep the memory."""
         lib.texts_clear(self.raw)
@@ -42,6 +53,17 @@ class Texts(Sequence[bytes]):
     def behind_commit(self) -> int:
         """Return the place behind the last message that ends a transaction, or 0."""
         return int(lib.messages_behind_commit(self.raw))
+
+    def commit_from(self, first: int) -> int:
+        """Return the place of the first message from one on that ends a transaction, or the end."""
+        return int(lib.messages_commit_from(self.raw, first))
+
+    def whole_before(self, first: int, lsn: int) -> int:
+        """Return where a stretch of whole transactions ends, all of which commit before `lsn`.
+
+        It begins at `first`; that is returned where there is none.
+        """
+        return int(lib.messages_whole_before(self.raw, first, lsn))
 
     def __len__(self) -> int:
         return int(self.raw.count)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import overload
 
 from changelog.contract.log.partition import partition_of
 from changelog.native.base.records import PLAIN_LETTERS, ROW_OPS, Record
+
+_LSN = struct.Struct(">Q")
 
 
 class Texts(Sequence[bytes]):
@@ -28,6 +31,11 @@ class Texts(Sequence[bytes]):
         """Add one at the end."""
         self._texts.append(text)
         self.size += len(text)
+
+    def add_range(self, texts: Texts, first: int, end: int) -> None:
+        """Add some of others, from `first` to before `end`."""
+        for text in texts[first:end]:
+            self.add(text)
 
     def clear(self) -> None:
         """Forget them all."""
@@ -53,6 +61,29 @@ class Texts(Sequence[bytes]):
         """Return the place behind the last message that ends a transaction, or 0."""
         places = range(len(self), 0, -1)
         return next((end for end in places if self._texts[end - 1][:1] == b"C"), 0)
+
+    def commit_from(self, first: int) -> int:
+        """Return the place of the first message from one on that ends a transaction, or the end."""
+        places = range(first, len(self))
+        return next((at for at in places if self._texts[at][:1] == b"C"), len(self))
+
+    def whole_before(self, first: int, lsn: int) -> int:
+        """Return where a stretch of whole transactions ends, all of which commit before `lsn`.
+
+        It begins at `first`; that is returned where there is none.
+        """
+        place = first
+        while place < len(self) and self._begins_before(place, lsn):
+            commit = self.commit_from(place)
+            if commit == len(self):
+                break
+            place = commit + 1
+        return place
+
+    def _begins_before(self, place: int, lsn: int) -> bool:
+        text = self._texts[place]
+        is_begin = text[:1] == b"B" and len(text) > _LSN.size
+        return is_begin and _LSN.unpack_from(text, 1)[0] < lsn
 
     def __len__(self) -> int:
         return len(self._texts)

@@ -329,6 +329,9 @@ typedef struct texts {
 } texts;
 
 int texts_add(texts *to, const uint8_t *bytes, int64_t size);
+
+/* Add those from `first` to before `end` of another. */
+int texts_add_range(texts *to, const texts *from, int64_t first, int64_t end);
 void texts_clear(texts *of);
 void texts_free(texts *of);
 
@@ -556,6 +559,13 @@ int64_t messages_alike(const texts *of, int64_t first, uint8_t *is_plain);
 
 /* The place behind the last message that ends a transaction, or 0. */
 int64_t messages_behind_commit(const texts *of);
+
+/* The place of the first message from `first` on that ends a transaction, or the end. */
+int64_t messages_commit_from(const texts *of, int64_t first);
+
+/* Where a stretch of whole transactions ends that begins at `first`, all of which commit before
+ * `lsn`; `first` where there is none. */
+int64_t messages_whole_before(const texts *of, int64_t first, uint64_t lsn);
 
 /* The functions of libpq that psycopg2 brings. */
 typedef struct libpq {

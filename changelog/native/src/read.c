@@ -34,6 +34,38 @@ int64_t messages_behind_commit(const texts *of)
     return place;
 }
 
+int64_t messages_commit_from(const texts *of, int64_t first)
+{
+    int64_t place = first;
+    while (place < of->count && letter_of(of, place) != 'C')
+        place++;
+    return place;
+}
+
+/* The LSN behind the letter of a BEGIN; of what is too short for one, the highest. */
+static uint64_t begun_at(const texts *of, int64_t place)
+{
+    int64_t start = start_of(of, place);
+    if (of->ends[place] - start <= 8)
+        return UINT64_MAX;
+    uint64_t lsn = 0;
+    for (int i = 1; i <= 8; i++)
+        lsn = lsn << 8 | of->bytes[start + i];
+    return lsn;
+}
+
+int64_t messages_whole_before(const texts *of, int64_t first, uint64_t lsn)
+{
+    int64_t place = first;
+    while (place < of->count && letter_of(of, place) == 'B' && begun_at(of, place) < lsn) {
+        int64_t commit = messages_commit_from(of, place);
+        if (commit == of->count)
+            break;
+        place = commit + 1;
+    }
+    return place;
+}
+
 /* Take a message of the replication connection; gives what is wrong with it. */
 static int32_t take(const uint8_t *message, int size, texts *to, keepalives *told)
 {

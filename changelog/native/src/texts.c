@@ -16,6 +16,22 @@ int texts_add(texts *to, const uint8_t *bytes, int64_t size)
     return 1;
 }
 
+int texts_add_range(texts *to, const texts *from, int64_t first, int64_t end)
+{
+    if (first >= end)
+        return 1;
+    int64_t start = start_of(from, first), size = start_of(from, end) - start;
+    int64_t place = start_of(to, to->count);
+    if (!GROWN(to->bytes, to->room, place + size) ||
+        !GROWN(to->ends, to->places, to->count + end - first))
+        return 0;
+    if (size > 0)
+        memcpy(to->bytes + place, from->bytes + start, (size_t)size);
+    for (int64_t n = first; n < end; n++)
+        to->ends[to->count++] = from->ends[n] - start + place;
+    return 1;
+}
+
 /* More than this is given back: one row may be a thousand times as large as the others. */
 static const int64_t KEPT = 32 << 20;
 

@@ -23,6 +23,9 @@ Values = tuple[Field | Unchanged, ...]
 PLUGIN_OPTIONS = {"proto_version": "1", "messages": "true"}
 """Options of START_REPLICATION under which `decode` knows every message."""
 
+ROW_OPTIONS = {"proto_version": "1"}
+"""The same for a stream that brings no logical messages, since another one does."""
+
 
 class Begin(NamedTuple):
     """Start of a transaction; `commit_lsn` is where its commit record begins."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Mapping
 from typing import Self
 
 import psycopg2
@@ -21,9 +22,11 @@ from changelog.source.connect.connect import connect_replication
 from changelog.source.stream.pgoutput import PLUGIN_OPTIONS
 from changelog.source.stream.slot import slot_error
 
-_BUSY = 100  # messages at once that tell of more to come
-_NAPS, _NAP_S = 4, 0.002
-_PACE_S = 0.003
+BUSY = 100
+"""Messages at once that tell of more to come."""
+
+NAPS, NAP_S = 4, 0.002
+PACE_S = 0.003
 
 _ASK_AFTER = 1 / 3  # of `SILENCE_S`: old servers say nothing while they decode for nobody
 _DEAF_S = 2.0  # a caller that comes back later was busy elsewhere
@@ -102,6 +105,7 @@ class ReplicationStream:
         status_interval: float = 5.0,
         application_name: str = "changelog",
         connection: LogicalReplicationConnection | None = None,
+        options: Mapping[str, str] = PLUGIN_OPTIONS,
     ) -> Self:
         """Connect, or take the connection that made a temporary slot, and start the slot's stream.
 
@@ -115,7 +119,7 @@ class ReplicationStream:
         """
         connection = connection or connect_replication(dsn, application_name=application_name)
         try:
-            _start(connection, slot, publication, start_lsn)
+            _start(connection, slot, publication, start_lsn, options)
         except psycopg2.Error as error:
             connection.close()
             raise slot_error(error, f'cannot read the slot "{slot}"') from error
@@ -140,17 +144,45 @@ class ReplicationStream:
         payloads.clear()
         heard = self._copy.read(limit, payloads)
         if not heard:
-            due = self._last_status + self._status_interval - time.monotonic()
-            self._copy.wait(min(timeout_s, due))
+            self._copy.wait(min(timeout_s, self.status_due_s()))
             heard = self._copy.read(limit, payloads)
         self._notice(heard=bool(heard))
-        if len(payloads) >= _BUSY:
+        if len(payloads) >= BUSY:
             self._gather(payloads, limit)
+        self._note_keepalives()
+        self._paced_until = time.monotonic() + PACE_S if len(payloads) else 0.0
+        return payloads
+
+    def read(self, into: Texts, limit: int) -> bool:
+        """Add what has arrived, without waiting, up to `limit`; tell whether anything has.
+
+        For a caller that waits itself, on `fileno`; raises what `poll` does.
+        """
+        heard = bool(self._copy.read(limit, into))
+        self._notice(heard=heard)
+        self._note_keepalives()
+        return heard
+
+    def fileno(self) -> int:
+        """Return the number of the connection's socket."""
+        return self._copy.fileno()
+
+    def status_due_s(self) -> float:
+        """Return in how many seconds the next status is due."""
+        return self._last_status + self._status_interval - time.monotonic()
+
+    def ask(self) -> None:
+        """Ask the server how far it is; a keepalive answers.
+
+        Raises:
+            UnavailableSourceError: the connection is lost.
+        """
+        self._send_status(ask=True)
+
+    def _note_keepalives(self) -> None:
         self.server_wal_end = Lsn(self._copy.server_wal_end)
         if self._copy.is_asked:
             self.send_status(force=True)
-        self._paced_until = time.monotonic() + _PACE_S if len(payloads) else 0.0
-        return payloads
 
     def _notice(self, *, heard: bool) -> None:
         """Ask a silent server for a sign of life, and give it up when none comes."""
@@ -171,10 +203,10 @@ class ReplicationStream:
 
     def _gather(self, payloads: Texts, limit: int) -> None:
         """Let a busy server fill the socket: one large batch costs less than many small ones."""
-        for _ in range(_NAPS):
+        for _ in range(NAPS):
             if len(payloads) >= limit // 2:
                 break
-            time.sleep(_NAP_S)
+            time.sleep(NAP_S)
             if not self._copy.read(limit, payloads):
                 break
 
@@ -217,12 +249,16 @@ class ReplicationStream:
 
 
 def _start(
-    connection: LogicalReplicationConnection, slot: str, publication: str, start_lsn: Lsn
+    connection: LogicalReplicationConnection,
+    slot: str,
+    publication: str,
+    start_lsn: Lsn,
+    plugin: Mapping[str, str],
 ) -> None:
     cursor = connection.cursor()
     # The server splits this list at commas, and takes double quotes for odd names.
     names = quote_ident(publication, connection)
-    options = {**PLUGIN_OPTIONS, "publication_names": names}
+    options = {**plugin, "publication_names": names}
     command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
         sql.Identifier(slot),
         sql.SQL(str(start_lsn)),

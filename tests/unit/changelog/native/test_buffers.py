@@ -122,6 +122,45 @@ def test_messages_are_told_apart_by_their_letters(messages):
     assert all(one != other for one, other in pairwise(found))
 
 
+BEGIN = struct.Struct(">cQqI")
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"R", b"M", b"", b"Cx", b"B", b"B" * 8])
+        | st.builds(lambda lsn: BEGIN.pack(b"B", lsn, 0, 0), st.integers(1, 9)),
+        max_size=12,
+    ),
+    st.integers(0, 12),
+    st.integers(1, 9),
+)
+def test_whole_transactions_before_an_lsn_are_found(messages, first, lsn):
+    texts, first = Texts(messages), min(first, len(messages))
+    commits = [place for place, each in enumerate(messages) if each[:1] == b"C"]
+    assert texts.commit_from(first) == min([c for c in commits if c >= first] + [len(messages)])
+    behind = texts.whole_before(first, lsn)
+    starts = [first, *(c + 1 for c in commits if first <= c)]
+
+    def is_early(place):
+        text = messages[place] if place < len(messages) else b""
+        return text[:1] == b"B" and len(text) > 8 and BEGIN.unpack(text)[1] < lsn
+
+    taken = [start for start in starts if start < behind]
+    assert behind in starts
+    assert all(map(is_early, taken))
+    assert not is_early(behind) or texts.commit_from(behind) == len(messages)
+
+
+@given(st.lists(st.binary(max_size=40)), st.lists(st.binary(max_size=40)), st.data())
+def test_a_range_of_texts_is_added_to_others(some, others, data):
+    first = data.draw(st.integers(0, len(others)))
+    end = data.draw(st.integers(0, len(others)))
+    texts = Texts(some)
+    texts.add_range(Texts(others), first, end)
+    assert list(texts) == some + others[first:end]
+    assert texts.size == sum(map(len, texts))
+
+
 @given(st.lists(st.binary(max_size=40)))
 def test_texts_come_back_as_they_were(some):
     texts = Texts(some)
