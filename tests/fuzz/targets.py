@@ -105,7 +105,9 @@ def frames(some: Input) -> None:
             (texts.alike(place), texts.commit_from(place), texts.whole_before(place, 1 << 60))
             for place in range(len(texts))
         ]
-        found.append((done, list(texts), said, runs, texts.behind_commit()))
+        rest = on(way, "buffers", "Texts")()
+        rest.add_range(texts, len(texts) // 2, len(texts))
+        found.append((done, list(texts), said, runs, texts.behind_commit(), list(rest)))
     assert found[0] == found[1]
 
 
