@@ -29,6 +29,8 @@ TESTS = (
     "tests/property/test_batch.py",
     "tests/property/test_batches.py",
     "tests/property/test_bulk.py",
+    "tests/property/test_copyrows.py",
+    "tests/property/test_jsonlines.py",
 )
 PLUGIN = "tests.support.sanitized_library"
 VARIABLE = "CHANGELOG_TESTS_LIBRARY"

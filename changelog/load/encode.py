@@ -13,12 +13,13 @@ from changelog.contract.forms.moments import moment_text
 from changelog.lines.forms.headers import header_text
 from changelog.lines.forms.shown import is_framed
 from changelog.load.plan import Copier, Planner
-from changelog.load.rules.cells import Raw, cell, line_of
+from changelog.load.rules.cells import Raw, cell, line_of, plain_of
 from changelog.load.rules.columns import MissingError, Part, Source, of_tombstone, picked
 from changelog.load.rules.separated import SeparatedError, fields_of
 from changelog.load.rules.table import Table
 from changelog.load.rules.wanted import Form, Rules, Tombstones
 from changelog.native.batches import BatchRange, BatchRecord, Groups
+from changelog.native.copydata import JsonLines
 
 ORDINAL, GONE = "changelog_n", "changelog_gone"
 """Columns of the table in which rows are put in order before they are written."""
@@ -74,8 +75,20 @@ class Encoder:
             each.part is Part.VALUE and len(each.path) == 1 for each in rules.columns.values()
         ]
         self._is_flat = all(of_value)
+        self._lines = self._writer() if self._is_flat else None
         self._values = self._reader(rules.value, "value")
         self._keys = self._reader(rules.key, "key")
+
+    def _writer(self) -> JsonLines | None:
+        """Return what writes plain objects of JSON at once; None where nothing does."""
+        names = [source.path[0] for source in self._rules.columns.values()]
+        if self._rules.value not in {Form.AUTO, Form.JSON} or len(self._names) < len(names):
+            return None
+        if any(self._planner.knows(name) for name in names):
+            return None  # what is left out may have a default
+        plain = [plain_of(self._columns[name], field) for name, field in
+                 zip(self._rules.columns, names, strict=True)]  # fmt: skip
+        return JsonLines(plain, all_known=self._rules.all_fields, numbered=bool(self._rules.keys))
 
     def chunks(self, records: BatchRange) -> Iterator[Chunk]:
         """Return the rows of records piece by piece, in no order where an ordinal says theirs.
@@ -115,26 +128,42 @@ class Encoder:
                 else:
                     yield Chunk(is_binary=True, content=content, rows=len(some))
 
-    def _texts(self, records: BatchRange, some: Sequence[int], *, is_gone: bool) -> Chunk:
-        lines = []
-        for n in some:
-            try:
-                cells = self._line(records, n, is_gone=is_gone)
-            except (BadRecordError, MissingError, SeparatedError, UnicodeEncodeError) as error:
-                raise UnfitRecordError(records[n], str(error)) from error
-            except UnavailableError:
-                raise
-            except ChangelogError as error:
-                raise UnfitRecordError(records[n], str(error.args[0])) from error
-            if self._rules.keys:
-                cells += [str(n).encode(), b"t" if is_gone else b"f"]
-            lines.append(line_of(cells))
+    def _texts(self, records: BatchRange, some: array[int], *, is_gone: bool) -> Chunk:
+        lines: list[bytes] = []
+        plain = None if is_gone or self._are_framed(records, some) else self._lines
+        at = 0
+        while at < len(some):
+            if plain is not None:
+                done, content = plain.lines(records, some, at)
+                lines.append(content)
+                at += done
+            if at < len(some):
+                lines.append(self._text_of(records, some[at], is_gone=is_gone))
+                at += 1
         return Chunk(
             is_binary=False,
             content=b"".join(lines),
-            rows=len(lines),
-            deletes=len(lines) if is_gone else 0,
+            rows=len(some),
+            deletes=len(some) if is_gone else 0,
         )
+
+    def _are_framed(self, records: BatchRange, some: array[int]) -> bool:
+        """Tell whether these are of a registry's schema, by the first of them."""
+        value = records.value(some[0]) if self._rules.value is Form.AUTO else None
+        return value is not None and is_framed(value)
+
+    def _text_of(self, records: BatchRange, n: int, *, is_gone: bool) -> bytes:
+        try:
+            cells = self._line(records, n, is_gone=is_gone)
+        except (BadRecordError, MissingError, SeparatedError, UnicodeEncodeError) as error:
+            raise UnfitRecordError(records[n], str(error)) from error
+        except UnavailableError:
+            raise
+        except ChangelogError as error:
+            raise UnfitRecordError(records[n], str(error.args[0])) from error
+        if self._rules.keys:
+            cells += [str(n).encode(), b"t" if is_gone else b"f"]
+        return line_of(cells)
 
     def _line(self, records: BatchRange, n: int, *, is_gone: bool) -> list[bytes | None]:
         if self._is_flat and not is_gone:

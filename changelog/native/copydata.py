@@ -1,4 +1,4 @@
-"""COPY: what libpq gives on a connection, and rows in Avro in its binary format.
+"""COPY: what libpq gives on a connection; rows in Avro in its binary format, JSON in its text.
 
 In C or in Python; the rows are in Python left to the caller.
 """
@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from changelog.native.base.copy_cells import AvroField, AvroKind, AvroRows, CellForm, CopyCell
+from changelog.native.base.json_lines import JsonColumn
 from changelog.native.choice import IS_COMPILED
 
 if TYPE_CHECKING or IS_COMPILED:
     from changelog.native.compiled.copydata import read_copy, read_stream
     from changelog.native.compiled.loads.copyrows import RowCopier
+    from changelog.native.compiled.loads.jsonlines import JsonLines
 else:
     from changelog.native.plain.copydata import read_copy, read_stream
     from changelog.native.plain.loads.copyrows import RowCopier
+    from changelog.native.plain.loads.jsonlines import JsonLines
 
 __all__ = [
     "AvroField",
@@ -23,6 +26,8 @@ __all__ = [
     "AvroRows",
     "CellForm",
     "CopyCell",
+    "JsonColumn",
+    "JsonLines",
     "RowCopier",
     "read_copy",
     "read_stream",

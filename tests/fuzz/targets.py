@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import tempfile
+from array import array
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -43,6 +44,7 @@ from tests.support.builders import (
     make_relation,
 )
 from tests.support.copy_tuples import tuples_of
+from tests.support.json_rows import encoder, lines_of
 from tests.support.native_ways import on
 from tests.support.record_batches import TOPIC as BATCHED
 from tests.support.record_batches import batch_of, record_of
@@ -419,6 +421,20 @@ def copy_rows(some: Input) -> None:
             assert len(tuples[0]) == len(chosen)
 
 
+def json_lines(some: Input) -> None:
+    """Make lines of objects of JSON, each alone and all of a batch, for two sets of members."""
+    values = list(some)
+    for all_known in (True, False):
+        made = [encoder(all_known=all_known, with_c=with_c) for with_c in (True, False)]
+        assert lines_of(made[0], values) == lines_of(made[1], values)
+    records = batch_of(values)
+    writer, at = encoder(keys=("id",))._lines, 0
+    while at < len(values):
+        done, content = writer.lines(records, array("q", range(len(values))), at)
+        assert content.count(b"\n") == done
+        at += done + 1
+
+
 def batch(some: Input) -> None:
     """Take records whose values, keys and headers are the texts, and sort them."""
     texts = [None if text == b"-" else text for text in some]
@@ -463,6 +479,7 @@ TARGETS: dict[str, Callable[[Input], None]] = {
     "frames": frames,
     "headers": headers,
     "intake": intake,
+    "json_lines": json_lines,
     "keys": keys,
     "lines": lines,
     "rows": rows,

@@ -16,6 +16,7 @@ from typing import Any
 
 from changelog.connect.rules.records.reading import BadRecordError, Number, json_of
 from changelog.load.rules.table import TableColumn
+from changelog.native.base.json_lines import JsonColumn
 
 _NULL = rb"\N"
 _ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r", b"\t": rb"\t"}
@@ -84,6 +85,25 @@ def cell(column: TableColumn) -> Cell:
         return text.encode()  # type: ignore[no-any-return]  # a str
 
     return written
+
+
+def plain_of(column: TableColumn, name: str) -> JsonColumn:
+    """Return which members of a name `cell` writes as they stand, but for escapes and blanks.
+
+    >>> plain_of(TableColumn("at", "date", "date", 1082), "day").numbers
+    False
+    """
+    most, is_json = column.most_fraction, column.base in _JSON
+    is_any = column.base != "bytea"
+    return JsonColumn(
+        name,
+        texts=is_any,
+        numbers=is_any and column.base not in _MOMENTS,
+        truths=is_any and most is None,
+        nested=is_json,
+        fraction=most,
+        is_moment=column.base in _MOMENTS,
+    )
 
 
 def _text(column: TableColumn, value: Any) -> str:  # noqa: ANN401 - any JSON; a form each

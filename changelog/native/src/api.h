@@ -450,6 +450,27 @@ typedef struct copy_cell {
 int64_t copy_rows(const avro_rows *values, const avro_rows *keys, const copy_cell *cells,
                   int32_t count, const int64_t *chosen, int64_t rows, texts *to);
 
+/* ---- jsonlines.c: objects of JSON to COPY's text, for bulk loads ---- */
+
+/* Sorts of values that a column takes as they are here. */
+enum { TAKES_TEXT = 1, TAKES_NUMBER = 2, TAKES_TRUTH = 4, TAKES_NESTED = 8 };
+
+/* A column that a member of the same name fills. */
+typedef struct json_column {
+    const uint8_t *name;
+    int64_t size; /* of the name */
+    int32_t takes;
+    int32_t fraction; /* the most digits behind the point, or -1 where none are rounded away */
+    int32_t is_moment;
+} json_column;
+
+/* Append lines of COPY's text as one text: of the objects at the places that are chosen, from one of
+ * them on. Behind the columns stand the place and `f`, where numbers are wanted. Gives how many were
+ * written before the first that has no form here, or all; -2 without memory. */
+int64_t json_lines(const json_column *columns, int32_t count, int32_t all_known, int32_t numbered,
+                   const uint8_t *bytes, const int64_t *ends, const int64_t *chosen, int64_t first,
+                   int64_t rows, texts *to);
+
 /* ---- avro.c, rows.c: rows to records ---- */
 
 enum {

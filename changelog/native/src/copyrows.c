@@ -8,22 +8,13 @@
 #include <string.h>
 
 #include "api.h"
-#include "grow.h"
+#include "sink.h"
 #include "texts.h"
 
 enum { FRAME = 5, VARINT_MOST = 10, DECIMAL_MOST = 16, MOST_CELLS = 1664, UUID_TEXT = 36 };
 enum { NUMERIC_MOST = 8 + 2 * 24, BASE = 10000, NOT_A_NUMBER = 0xC000, NEGATIVE = 0x4000 };
 
 static const int64_t EPOCH_DAYS = 10957, EPOCH_MICROS = 946684800000000;
-
-typedef struct {
-    const uint8_t *at, *end;
-} span;
-
-typedef struct {
-    uint8_t *bytes;
-    int64_t size, room;
-} sink;
 
 /* ---- Avro ---- */
 
@@ -119,11 +110,6 @@ static inline void put64(sink *to, uint64_t number)
 {
     put32(to, (uint32_t)(number >> 32));
     put32(to, (uint32_t)number);
-}
-
-static inline int room(sink *to, int64_t more)
-{
-    return GROWN(to->bytes, to->room, to->size + more);
 }
 
 static int put_numeric(sink *to, span *from, int32_t scale)

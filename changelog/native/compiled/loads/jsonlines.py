@@ -1,0 +1,66 @@
+"""Objects of JSON to COPY's text: `jsonlines.c`."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from changelog.native.base.json_lines import JsonColumn
+from changelog.native.base.records import NO_MEMORY
+from changelog.native.compiled.library import ffi, lib
+from changelog.native.compiled.loads.batches import BatchRange
+
+
+class JsonLines:
+    """Writes lines of records whose values are objects."""
+
+    def __init__(self, columns: Sequence[JsonColumn], *, all_known: bool, numbered: bool) -> None:
+        """Take the columns of a line, in their order.
+
+        Args:
+            columns: each filled by a member of its own.
+            all_known: leave objects with other members to the caller.
+            numbered: write behind them the place of the record, and that it is not gone.
+        """
+        self._names = [ffi.from_buffer("uint8_t[]", each.name.encode()) for each in columns]
+        made = [
+            (name, len(name), _takes(each), -1 if each.fraction is None else each.fraction,
+             each.is_moment)
+            for name, each in zip(self._names, columns, strict=True)
+        ]  # fmt: skip
+        self._columns = ffi.new("json_column[]", made)
+        self._count, self._all_known, self._numbered = len(made), all_known, numbered
+        self._out = ffi.gc(ffi.new("texts *"), lib.texts_free)
+
+    def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
+        """Return how many were written, and their lines.
+
+        What stands behind them is left to the caller: it is written otherwise, or refused.
+
+        Args:
+            records: among which they are; those that are chosen have values.
+            chosen: their places.
+            first: from which of these places on.
+        """
+        raw = records.batch.raw
+        lib.texts_clear(self._out)
+        done = lib.json_lines(
+            self._columns, self._count, self._all_known, self._numbered, raw.values,
+            raw.value_ends + records.first, ffi.from_buffer("int64_t[]", chosen), first,
+            len(chosen), self._out,
+        )  # fmt: skip
+        if done == lib.NO_MEMORY:
+            raise MemoryError(NO_MEMORY)
+        if done <= 0:
+            return 0, b""
+        return done, bytes(ffi.buffer(self._out.bytes, self._out.ends[0]))
+
+
+def _takes(of: JsonColumn) -> int:
+    wanted = {
+        lib.TAKES_TEXT: of.texts,
+        lib.TAKES_NUMBER: of.numbers,
+        lib.TAKES_TRUTH: of.truths,
+        lib.TAKES_NESTED: of.nested,
+    }
+    return sum(bit for bit, takes in wanted.items() if takes)

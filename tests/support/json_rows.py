@@ -1,0 +1,52 @@
+"""A table of several sorts of columns, and what a load makes of JSON for it, with C and without."""
+
+from changelog.load.encode import Encoder, UnfitRecordError
+from changelog.load.plan import Planner
+from changelog.load.rules.columns import of_names
+from changelog.load.rules.table import Table, TableColumn
+from changelog.load.rules.wanted import Form, Rules, Tombstones
+from tests.support.record_batches import batch_of
+
+TYPES = {
+    "id": "bigint",
+    "name": "text",
+    "attrs": "jsonb",
+    "amount": "numeric(12,2)",
+    "at": "timestamptz",
+    "ok": "boolean",
+    "raw": "bytea",
+    "größe": "double precision",
+    "tags": "_text",
+}
+_BASES = {"id": "int8", "amount": "numeric", "ok": "bool", "größe": "float8"}
+_ELEMENTS = {"tags": ("text", 25)}
+TABLE = Table(
+    "public.t",
+    {
+        name: TableColumn(name, kind, _BASES.get(name, kind), 0, _ELEMENTS.get(name))
+        for name, kind in TYPES.items()
+    },
+)
+
+
+def encoder(*, keys=(), all_known=True, with_c=True):
+    """Return what makes rows of JSON."""
+    rules = Rules(
+        columns=of_names(list(TYPES)), keys=keys, tombstones=Tombstones.REFUSE, value=Form.JSON,
+        key=Form.TEXT, fields=(), delimiter=b",", all_fields=all_known,
+    )  # fmt: skip
+    made = Encoder(rules, TABLE, Planner(rules, TABLE, lambda _: ("", ""), None))
+    if not with_c:
+        made._lines = None
+    return made
+
+
+def lines_of(made, values):
+    """Return the line of each value by itself, or why it has none."""
+    found = []
+    for value in values:
+        try:
+            found += [chunk.content for chunk in made.chunks(batch_of([value]))]
+        except UnfitRecordError as error:
+            found.append(str(error))
+    return found
