@@ -84,6 +84,7 @@ _GROUPS = {
         "tests/integration/test_refused_rows.py",
         "tests/integration/test_replay.py",
         "tests/integration/test_sinks_apart.py",
+        "tests/integration/test_spark_progress.py",
         "tests/integration/test_splits.py",
         "tests/integration/test_staged.py",
         "tests/integration/test_takeover.py",

@@ -10,6 +10,7 @@ Tell = Callable[[str], None]
 """Is told in a few words how far the work is."""
 _EVERY_S = 0.5
 _MINUTE_S = 60
+_TEN = 10
 
 
 def quiet(_text: str) -> None:
@@ -56,8 +57,12 @@ class Pace:
         left = max(0, self._total - self._done) / rate
         return (
             f"{self._what} {self._done:,} of at most {self._total:,} {self._unit}, "
-            f"{rate:,.0f}/s, {_duration(left)} left"
+            f"{_rate(rate)}/s, {_duration(left)} left"
         )
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= _TEN else f"{rate:.2g}"
 
 
 def _duration(seconds: float) -> str:

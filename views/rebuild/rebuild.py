@@ -52,6 +52,7 @@ from views.rebuild.run.proof import Proof
 from views.rebuild.run.publication import Publication
 from views.rebuild.run.rows import Rows
 from views.rebuild.run.run import Run, only_warned
+from views.rebuild.run.spark_tasks import told_tasks
 from views.rebuild.takeover import Base
 
 if TYPE_CHECKING:
@@ -168,6 +169,12 @@ class Rebuild:
             log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
         with self._run.stages.stage("session", "Spark session"):
             spark = session(self._run.settings.session())
+        with told_tasks(spark, self._run.stages.tell):
+            return self._run_in(spark, plan, specs)
+
+    def _run_in(
+        self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]
+    ) -> tuple[list[ViewBuild], list[ViewResult], States | None]:
         with self._run.stages.stage("settle", "what serves now"):
             builds, unsettled = self._all_prepared(spark, specs)
         replay: States | None = None

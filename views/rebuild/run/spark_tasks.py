@@ -1,0 +1,103 @@
+"""How far Spark is with the tasks that run now: what its status tracker says, once a second.
+
+A stage of a rebuild may be one job of Spark's for minutes, as where a large view is written. Which
+jobs follow is decided as it runs (adaptive execution), so what is told is of the stages that run.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from views.base.pace import Pace, Tell
+
+if TYPE_CHECKING:
+    from pyspark import StatusTracker
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("changelog.views")
+
+_EVERY_S = 1.0
+
+
+class Tasks(NamedTuple):
+    """Tasks of the stages that run now.
+
+    Attributes:
+        stages: their ids.
+        done: tasks that have ended.
+        total: of all.
+    """
+
+    stages: frozenset[int]
+    done: int
+    total: int
+
+
+@contextmanager
+def told_tasks(spark: SparkSession, tell: Tell) -> Iterator[None]:
+    """Tell how far Spark's tasks are while the block runs; nothing where Spark does not say.
+
+    A session of Spark Connect has no status tracker here.
+    """
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        yield
+        return
+    ended = threading.Event()
+    told = Told(tell)
+    watch = threading.Thread(
+        target=_watch, args=(context.statusTracker(), told, ended), name="spark-tasks", daemon=True
+    )
+    watch.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watch.join()
+
+
+class Told:
+    """Tells of tasks from one look to the next; a stage that begins is counted anew."""
+
+    def __init__(self, tell: Tell, make: Callable[[Tell, str, int, str], Pace] = Pace) -> None:
+        """Begin with no look."""
+        self._tell, self._make = tell, make
+        self._seen = Tasks(frozenset(), 0, 0)
+        self._pace: Pace | None = None
+
+    def look(self, tasks: Tasks) -> None:
+        """Note a look."""
+        if tasks.stages != self._seen.stages:
+            left = tasks.total - tasks.done
+            self._pace = self._make(self._tell, "Spark:", left, "tasks") if left else None
+        elif self._pace is not None:
+            self._pace.add(tasks.done - self._seen.done)
+        self._seen = tasks
+
+
+def _watch(tracker: StatusTracker, told: Told, ended: threading.Event) -> None:
+    while not ended.wait(_EVERY_S):
+        try:
+            tasks = running(tracker)
+        except Exception as error:  # noqa: BLE001 - a session that ends has another way to say so
+            log.debug("Spark does not say how far it is: %s", error)
+            return
+        told.look(tasks)
+
+
+def running(tracker: StatusTracker) -> Tasks:
+    """Return the tasks of the stages that run now."""
+    found = {
+        number: info
+        for number in tracker.getActiveStageIds()
+        if (info := tracker.getStageInfo(number)) is not None
+    }
+    return Tasks(
+        frozenset(found),
+        sum(each.numCompletedTasks for each in found.values()),
+        sum(each.numTasks for each in found.values()),
+    )
