@@ -135,14 +135,16 @@ def _later(asked: Asked, given: Given) -> None:
     if asked.diff:
         _diff(asked, specs, settings, stages)
         return
-    stop_on_signals()  # a swap or a removal that has begun is ended, whatever asks us to stop
+    stop = stop_on_signals()  # a swap or a removal that has begun is ended, whatever asks us
     if asked.publish:
         with stages.shown():
-            results = publish_staged(specs, settings, stages, generation=asked.generation)
+            results = publish_staged(
+                specs, settings, stages, generation=asked.generation, stop=stop
+            )
         _ended(Outcome.of(results), as_json=asked.as_json, debug=asked.debug)
         return
     with stages.shown():
-        gone = abort_staged(specs, settings, stages)
+        gone = abort_staged(specs, settings, stages, stop=stop)
     for view, number in gone.items():
         if asked.as_json:
             print_json({"view": view, "generation": number, "aborted": True})
@@ -173,9 +175,9 @@ def _drop(asked: Asked, settings: RebuildSettings) -> None:
         if not typer.confirm(f"Remove all generations of {named}?", err=True):
             raise ConfigurationError("not dropped", hint="--yes does not ask")
     stages = Stages(console)
-    stop_on_signals()
+    stop = stop_on_signals()
     with stages.shown():
-        drop(found, settings, stages)
+        drop(found, settings, stages, stop=stop)
     for each in found:
         if asked.as_json:
             print_json({"view": each.view, "dropped": True, "sinks": list(each.sinks)})
@@ -265,7 +267,9 @@ def _roll_back(
     stages = Stages(console)
     stop = stop_on_signals()  # a swap that has begun is ended, whatever asks us to stop
     with stages.shown():
-        outcome = _in_thread(lambda: Outcome.of(roll_back(specs, settings, stages)), stop)
+        outcome = _in_thread(
+            lambda: Outcome.of(roll_back(specs, settings, stages, stop=stop)), stop
+        )
     _ended(outcome, as_json=as_json, debug=debug)
 
 

@@ -200,7 +200,8 @@ class Runs(Section):
         float,
         Field(ge=0),
         Setting(
-            "So long a rebuild waits for another run of the view to end, before it ends with 5.",
+            "So long a rebuild, a publication or a removal waits for another run of the view to "
+            "end, before it ends with 5.",
             "--wait",
         ),
     ] = 0

@@ -8,7 +8,7 @@ gone is dropped by what the history says of its sinks. Each sink is emptied by i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from views.base.config import RebuildSettings
 from views.base.failure import explained
 from views.base.progress import Stages
 from views.generations.history import DROPPED, History, HistoryRow
-from views.generations.lock import locked
+from views.generations.lock import Patience, locked
 from views.generations.place import place_for
 from views.generations.served import MakeServed, served_of
 from views.project.catalog import FOLDER, Catalog, catalog_of
@@ -78,6 +78,7 @@ def drop(
     stages: Stages,
     *,
     make_served: MakeServed = served_of,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Remove views from their sinks; the history keeps a row `dropped` of each.
 
@@ -88,7 +89,9 @@ def drop(
     """
     project, history = settings.project, History(settings.warehouse)
     place = place_for(settings)
-    with locked(place, [each.view for each in views]):
+    with locked(
+        place, [each.view for each in views], Patience.of(settings.runs.wait_seconds, stop)
+    ):
         served = [make_served(each.spec, project, None) for each in views]
         for each, found in zip(views, served, strict=True):
             for name, sink in found.sinks.items():

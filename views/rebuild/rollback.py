@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from changelog.contract.base.errors import ChangelogError
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow, states_of
-from views.generations.lock import locked, others_of
+from views.generations.lock import Patience, locked, others_of
 from views.generations.place import place_for
 from views.generations.served import MakeServed, served_of
 from views.generations.succession import published_late, rollback_target
@@ -27,6 +27,7 @@ def roll_back(
     stages: Stages,
     *,
     make_served: MakeServed = served_of,
+    stop: Callable[[], bool] = lambda: False,
 ) -> list[ViewResult]:
     """Publish the previous generation of each view; all of them or none.
 
@@ -36,7 +37,9 @@ def roll_back(
     """
     history = History(settings.warehouse)
     place = place_for(settings)
-    with locked(place, [spec.name for spec in specs]):
+    with locked(
+        place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
+    ):
         targets, befores = [], []
         for spec in specs:
             served = make_served(spec, settings.project, None)

@@ -9,7 +9,7 @@ sink that serves a staged generation shows that its publication had begun.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from changelog.contract.base.errors import ChangelogError
@@ -17,7 +17,7 @@ from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import explained
 from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow
-from views.generations.lock import locked, others_of
+from views.generations.lock import Patience, locked, others_of
 from views.generations.place import Place, place_for
 from views.generations.served import MakeServed, Served, served_of
 from views.generations.staging import NothingStagedError, take_away
@@ -51,6 +51,7 @@ def publish_staged(
     *,
     generation: int | None = None,
     make_served: MakeServed = served_of,
+    stop: Callable[[], bool] = lambda: False,
 ) -> list[ViewResult]:
     """Let readers see the staged generation of each view, in all sinks: all views or none.
 
@@ -60,6 +61,7 @@ def publish_staged(
         stages: shows and times what is done.
         generation: the number that is meant, None for whatever is staged.
         make_served: gives the sinks of a view.
+        stop: tells whether to wait no longer for another run of one of them.
 
     Raises:
         LockedError: another run works on one of them.
@@ -69,7 +71,9 @@ def publish_staged(
     """
     history = History(settings.warehouse)
     place = place_for(settings)
-    with locked(place, [spec.name for spec in specs]):
+    with locked(
+        place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
+    ):
         with stages.stage("settle", "what is staged"):
             targets = [
                 _target(spec, make_served(spec, settings.project, None), history, generation, place)
@@ -97,6 +101,7 @@ def abort_staged(
     stages: Stages,
     *,
     make_served: MakeServed = served_of,
+    stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, int]:
     """Remove the staged generation of each view from all its sinks; returns their numbers.
 
@@ -107,7 +112,9 @@ def abort_staged(
     history = History(settings.warehouse)
     gone = {}
     place = place_for(settings)
-    with locked(place, [spec.name for spec in specs]):
+    with locked(
+        place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
+    ):
         for spec in specs:
             served = make_served(spec, settings.project, None)
             settle(served, history, others_of(place, spec.name, builds=True))

@@ -1,13 +1,14 @@
 """What was staged is published, compared or aborted, and views are dropped, without servers."""
 
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from changelog.config import load_project
-from changelog.contract.base.errors import ChangelogError, SinkError, ViewError
+from changelog.contract.base.errors import ChangelogError, LockedError, SinkError, ViewError
 from changelog.runtime.terminal import console
 from tests.unit.views.fakes import FakeSink
 from views.base.address import Address
@@ -23,6 +24,8 @@ from views.generations.history import (
     History,
     HistoryRow,
 )
+from views.generations.lock import building
+from views.generations.place import place_for
 from views.generations.served import Served
 from views.generations.staging import NothingStagedError
 from views.project.catalog import Catalog
@@ -95,6 +98,35 @@ def test_what_is_staged_is_published_in_every_sink_and_on_record(bench) -> None:
     back = roll_back(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
     assert back[0].generation == 3
     assert bench.current() == [3, 3]
+
+
+def test_each_of_them_waits_for_another_run_as_long_as_it_was_told_to(bench) -> None:
+    bench.has((1, PUBLISHED), (2, STAGED), (3, PUBLISHED), (4, STAGED), verified=True)
+    patient = load_project(bench.root, needs=[], overrides={"runs.wait_seconds": 60.0})
+    settings = replace(bench.settings, project=patient)
+    specs, stages, made = bench.specs(), bench.stages, bench.served
+    works = {
+        "publish": lambda **how: publish_staged(specs, stages=stages, make_served=made, **how),
+        "roll back": lambda **how: roll_back(specs, stages=stages, make_served=made, **how),
+        "drop": lambda **how: drop(
+            to_drop([VIEW], settings), stages=stages, make_served=made, **how
+        ),
+    }
+    for what, work in works.items():
+        looked = []
+
+        def somebody_ends(other, looked=looked) -> bool:
+            """Let the other run go once somebody has waited for it."""
+            looked.append(True)
+            other.close()
+            return False
+
+        with ExitStack() as other:
+            other.enter_context(building(place_for(settings), [VIEW]))
+            with pytest.raises(LockedError, match="another rebuild"):
+                work(settings=bench.settings)
+            work(settings=settings, stop=lambda other=other: somebody_ends(other))
+        assert looked, what
 
 
 def test_views_move_together_or_not_at_all(bench) -> None:
