@@ -205,6 +205,7 @@ def test_readers_see_all_of_a_delta_or_nothing(bench):
     assert not mixed(bench)
 
 
+@pytest.mark.matrix
 def test_twin_a_delta_in_two_steps_is_seen(bench, monkeypatch):
     kind: Any = {
         "search": SearchForward,

@@ -154,6 +154,7 @@ def test_an_error_under_a_key_that_was_not_touched_is_found(refresh, monkeypatch
     assert not told["goes_on_from"], "a mismatch leaves nothing to go on from"
 
 
+@pytest.mark.matrix
 def test_the_planting_would_find_a_proof_of_touched_keys_alone(refresh, monkeypatch) -> None:
     """The twin, with the defect that only keys that were touched are compared."""
     monkeypatch.setattr(Comparison, "_where", lambda _: "WHERE order_id IN (201, 40, 60, 300)")
@@ -162,7 +163,7 @@ def test_the_planting_would_find_a_proof_of_touched_keys_alone(refresh, monkeypa
     assert result["verified"] is True
 
 
-@pytest.mark.parametrize("spare", [1, 2])
+@pytest.mark.parametrize("spare", [1, pytest.param(2, marks=pytest.mark.matrix)])
 def test_the_log_is_read_ahead_where_spark_leaves_cores(view, run, monkeypatch, spare) -> None:
     threads = set()
     fold = LogTables.fold
@@ -208,6 +209,7 @@ def test_a_file_with_a_flipped_bit_is_told_and_the_topic_read(project, refresh, 
     assert len(told["goes_on_from"]) == 2
 
 
+@pytest.mark.matrix
 def test_a_view_in_python_has_its_inputs_proved_by_what_changed(project, view, run) -> None:
     (project.root / "views" / f"{view}.sql").unlink()
     project.view(

@@ -341,6 +341,7 @@ def test_a_kill_before_publishing_leaves_readers_untouched(project, endpoints, v
     assert not (project.warehouse / view / "_generations" / "000002").exists()
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_the_kill_before_publishing_would_find_an_early_swap(project, endpoints, view, run) -> None:
     project.view(f"{view}.sql", LEAN)
@@ -670,6 +671,7 @@ def test_a_run_has_a_time_limit_and_tells_that_it_failed(project, view, run, tmp
     assert f'changelog_view_published_timestamp_seconds{{view="{view}"}}' in text
 
 
+@pytest.mark.matrix
 def test_what_a_run_had_done_that_was_cut_off_is_left_out(project, view, run) -> None:
     assert run(view, "--json").code == 0
     again = run(view, "--max-age", "3600", "--json")
