@@ -40,7 +40,7 @@ def test_whoever_follows_the_page_sees_what_it_shows(stack, tmp_path):
     script = script_of(blocks)
     assert script.count(ENDS) == 1
     narrow = [f"{sys.executable} -m tests.support.narrow {each}" for each in NARROW]
-    environment |= {"PYTHONPATH": str(PAGE.parents[1])}
+    environment = {**environment, "PYTHONPATH": str(PAGE.parents[1])}
     said, code = ran(script.replace(ENDS, "\n".join([*narrow, ENDS])), tmp_path, environment)
     said = said.replace(f"{database}.", "").replace(database, "shop")
     output = printed(said)

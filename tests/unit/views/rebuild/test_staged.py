@@ -113,7 +113,7 @@ def test_each_of_them_waits_for_another_run_as_long_as_it_was_told_to(bench) -> 
         ),
     }
     for what, work in works.items():
-        looked = []
+        looked = list[bool]()
 
         def somebody_ends(other, looked=looked) -> bool:
             """Let the other run go once somebody has waited for it."""
