@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-connect bench-fresh bench-load bench-refresh bench-replay bench-start bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz site help clean
+.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-start bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz site help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -49,6 +49,9 @@ bench-capture: downloads ## Measure capture beside its limits (ARGS='--runs 1');
 
 bench-refresh: downloads ## Measure refreshes beside rebuilds (ARGS='--rows 200000'); last line is JSON
 	@$(BIN)/python -m benchmarks.refresh $(ARGS)
+
+bench-groups: downloads ## Measure groups of tables beside one slot (ARGS='--rows 100000'); last line is JSON
+	@$(BIN)/python -m benchmarks.groups $(ARGS)
 
 bench-load: downloads ## Measure bulk loads beside COPY of the same rows in a file (ARGS='--rows 500000'); last line is JSON
 	@$(BIN)/python -m benchmarks.load $(ARGS)

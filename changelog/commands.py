@@ -266,7 +266,8 @@ def _metrics(
         return
     from changelog.capture.inspect import metrics
 
-    probe = metrics.SourceProbe(settings.postgres, settings.slot)
+    slot, *groups = settings.capture.slots
+    probe = metrics.SourceProbe(settings.postgres, slot, groups)
     served = metrics.CaptureMetrics(report, probe, slot=settings.slot)
     with metrics.serve_metrics(served, port=port, address=address):
         yield
@@ -381,12 +382,13 @@ def slot_drop(
     The next `changelog capture` takes a fresh snapshot under a new epoch.
     """
     settings = load_project(project, overrides=given, needs=[SOURCE])
-    if not yes and not typer.confirm(f'Drop slot "{settings.slot}"?'):
+    names = ", ".join(f'"{each}"' for each in settings.capture.slots)
+    if not yes and not typer.confirm(f"Drop slot {names}?"):
         raise ConfigurationError("not dropped", hint="--yes does not ask")
     from changelog.capture.inspect.status import drop_slot_of
 
     drop_slot_of(settings)
-    console.print(f'slot "{settings.slot}" is dropped')
+    console.print(f"slot {names} is dropped")
 
 
 @ddl_app.command(

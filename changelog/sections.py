@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -36,6 +37,9 @@ MASK_KEY = "CHANGELOG_MASK_KEY"
 
 SLOT = ("slot", "topic_prefix", "source")
 """What says which log it is, of the settings of capture."""
+
+_GROUP = re.compile("[a-z0-9_]+")
+_LONGEST_NAME = 63  # in PostgreSQL
 
 SERVERS = "Servers"
 """The title under which help lists where servers are, and how they are spoken to."""
@@ -282,6 +286,14 @@ class CaptureSettings(Section):
             "--temporary-slot/--permanent-slot",
         ),
     ] = False
+    groups: Annotated[
+        dict[str, tuple[str, ...]],
+        Setting(
+            "Groups of tables, each with a slot and a publication of its own, so that PostgreSQL "
+            "decodes in several processes: NAME = patterns, as in `tables`. A table is of the "
+            "first group by name that covers it; what none covers is the main slot's.",
+        ),
+    ] = Field(default_factory=dict)
     replica_identity: Annotated[
         Literal["", "full"],
         Setting(
@@ -369,6 +381,45 @@ class CaptureSettings(Section):
         check_producer_properties(given)
         return producer_properties(given, largest_record(info.data.get("topic", {})))
 
+    @field_validator("groups")
+    @classmethod
+    def _named_as_slots(cls, given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for name, patterns in given.items():
+            if _GROUP.fullmatch(name) is None:
+                raise ConfigurationError(
+                    f'capture.groups: "{name}" cannot end the name of a slot',
+                    hint="lower-case letters, digits and underscores",
+                )
+            if not patterns:
+                raise ConfigurationError(f"capture.groups.{name} has no pattern of tables")
+        return dict(sorted(given.items()))  # their order is that of rows in a transaction
+
+    @model_validator(mode="after")
+    def _can_have_groups(self) -> Self:
+        if not self.groups:
+            return self
+        against = (
+            (self.temporary_slot, "--temporary-slot"),
+            (not self.create_slot, "--no-create-slot"),
+            (not self.create_publication, "--no-create-publication"),
+            (bool(self.start_lsn), "--start-lsn"),
+            (self.failover_slot, "--failover-slot"),
+        )
+        for is_given, option in against:
+            if is_given:
+                raise ConfigurationError(
+                    f"capture.groups and {option} contradict each other",
+                    hint="groups have slots and publications that capture makes and keeps at the "
+                    "primary; leave one of the two out",
+                )
+        longest = max(map(len, [*self.slots, *self.slots.values()]))
+        if longest > _LONGEST_NAME:
+            raise ConfigurationError(
+                f"capture.groups: a slot or publication would have a name of {longest} characters",
+                hint=f"they are called SLOT_GROUP and PUBLICATION_GROUP, at most {_LONGEST_NAME}",
+            )
+        return self
+
     @model_validator(mode="after")
     def _has_a_start(self) -> Self:
         if self.start_lsn and self.temporary_slot:
@@ -388,6 +439,13 @@ class CaptureSettings(Section):
             )
         _ = self.first_lsn  # parsed here, so that the edge says what is wrong with it
         return self
+
+    @property
+    def slots(self) -> dict[str, str]:
+        """Return each slot with its publication: the main one, then those of the groups."""
+        return {self.slot: self.publication} | {
+            f"{self.slot}_{name}": f"{self.publication}_{name}" for name in self.groups
+        }
 
     @property
     def first_lsn(self) -> Lsn | None:

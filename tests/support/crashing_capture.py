@@ -33,6 +33,7 @@ from changelog.capture.state import rate
 from changelog.capture.state.report import CaptureReport
 from changelog.capture.write import bulk, fence, messages, sequences, writer
 from changelog.config import load_project
+from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import KeyIndex
 from changelog.native.buffers import Records
@@ -43,7 +44,7 @@ from changelog.sink import resume
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
-from changelog.source.stream import stream
+from changelog.source.stream import merge, merged, stream
 from changelog.source.stream.slot import inspect_slot
 from changelog.source.tables import publication
 from changelog.source.tables.catalogue import Catalogue
@@ -319,6 +320,32 @@ def look_once():
     session.check_log_unmoved = session.check_slot_unmoved = lambda *_: None
 
 
+def forget_the_other_slots():
+    """Pass on what one slot brings without waiting for the others, which are slow."""
+
+    def read(self, limit):
+        return is_first(self) and original(self, limit)
+
+    def is_first(reader):
+        return reader.stream is firsts[0]
+
+    def begin(self, streams):
+        firsts.append(streams[0])
+        whole(self, streams)
+
+    def pass_on(self, into, limit):
+        for lane in self.lanes[1:]:
+            lane.horizon = Lsn(2**63)
+        passing(self, into, limit)
+
+    firsts: list[stream.ReplicationStream] = []
+    whole, original = merged.MergedStream.__init__, merged._Reader.read
+    passing = merge.Merge.pass_on
+    merged.MergedStream.__init__ = begin
+    merged._Reader.read = read
+    merge.Merge.pass_on = pass_on
+
+
 def forget_silence():
     """Wait for a server that says nothing, for ever."""
     stream.ReplicationStream._notice = lambda *_, **__: None
@@ -436,6 +463,7 @@ DEFECTS = {
         forget_foreign,
         look_at_the_log_first,
         look_once,
+        forget_the_other_slots,
         forget_silence,
         forget_partitions,
         forget_beginnings,

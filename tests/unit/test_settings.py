@@ -36,6 +36,7 @@ TABLES: dict[str, Any] = {
     "logs": LOG,
     "schedule": NIGHTLY,
     "capture.mask": {"public.a.b": "hash"},
+    "capture.groups": {"large": ["public.orders"]},
     "sources": {"crm": {"dsn": "other"}},
 }
 TEXTS = {"capture.start_lsn": "0/16B3748", "capture.source": "crm"}
@@ -277,6 +278,43 @@ def test_a_log_that_contradicts_itself_is_refused_by_every_command(folder: Path)
     (folder / "changelog.toml").write_text(f"logs.events = {inline(log)}")
     with pytest.raises(ConfigurationError, match=r"logs\.events: `columns` are those"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('Large = ["public.*"]', '"Large" cannot end the name of a slot'),
+        ("large = []", "large has no pattern"),
+        (f'{"a" * 60} = ["public.*"]', "a name of 70 characters"),
+    ],
+)
+def test_groups_of_tables_can_name_slots(folder: Path, text: str, said: str) -> None:
+    (folder / "changelog.toml").write_text(f"[capture.groups]\n{text}\n")
+    with pytest.raises(ConfigurationError, match=said):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "temporary_slot = true",
+        "create_slot = false",
+        "create_publication = false",
+        "failover_slot = true",
+        'start_lsn = "0/1"',
+    ],
+)
+def test_what_groups_of_tables_cannot_go_with_is_refused(folder: Path, line: str) -> None:
+    text = f'[capture]\ngroups.large = ["public.orders"]\n{line}\n'
+    (folder / "changelog.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match="contradict each other"):
+        load(folder)
+
+
+def test_groups_of_tables_are_in_the_order_of_their_names(folder: Path) -> None:
+    text = '[capture]\nslot = "s"\n[capture.groups]\nb = ["public.b"]\na = ["public.a"]\n'
+    (folder / "changelog.toml").write_text(text)
+    assert list(load(folder).capture.slots.items()) == [("s", "s"), ("s_a", "s_a"), ("s_b", "s_b")]
 
 
 def test_no_secret_is_shown_when_settings_are_printed_or_dumped(

@@ -31,7 +31,7 @@ TESTS = {
     "docs/examples.md": ("test_examples",),
     "docs/install.md": ("test_install_page",),
     "docs/loading.md": ("test_line_pages",),
-    "docs/operating.md": ("test_operating_page", "test_alerts", "test_tls"),
+    "docs/operating.md": ("test_operating_page", "test_alerts", "test_tls", "test_groups"),
     "docs/page.md": ("test_changes_page", "test_changes"),
     "docs/python.md": ("test_python_page",),
     "docs/read-a-view.md": ("test_read_page",),

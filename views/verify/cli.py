@@ -84,6 +84,7 @@ def _request(settings: Project, tables: tuple[TableName, ...], timeout: float) -
         registry=settings.registry,
         slot=settings.slot,
         publication=settings.capture.publication,
+        groups=tuple(settings.capture.slots.values())[1:],
         topic_prefix=settings.topic_prefix,
         tables=tables,
         timeout_seconds=timeout,

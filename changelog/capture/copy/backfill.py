@@ -748,6 +748,7 @@ class Backfill:
                 **{topic: task.to_record() for topic, task in self._tasks.items()},
                 **self._environment.refused_records(),
             },
+            groups=tuple(self._environment.settings.capture.groups),
         )
 
     def _finish(self, task: TableTask) -> None:

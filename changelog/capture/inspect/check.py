@@ -312,8 +312,8 @@ class _Check:
                     self._findings.add("topics", Level.NOTE, said)
 
     def _slot(self, environment: Environment, outlook: Outlook) -> tuple[Level, str]:
-        slot, begin = self._settings.slot, outlook.begin
-        room = check_room(environment.connection, needs_slot=False)
+        slot, begin = '", "'.join(self._capture.slots), outlook.begin
+        room = check_room(environment.connection, senders=len(self._capture.slots))
         match begin:
             case Fresh(reason=reason, drop_slot=drop):
                 done = "drop and make" if drop else "make"
@@ -322,7 +322,8 @@ class _Check:
                 return Level.OK, f'slot "{slot}" is there, and free; {room}'
 
     def _publication(self, change: PublicationChange) -> tuple[Level, str]:
-        name = f'"{self._capture.publication}"'
+        names = self._capture.slots.values()
+        name = ", ".join(f'"{each}"' for each in names)
         parts = [
             (change.added, "with"),
             (change.removed, "without"),

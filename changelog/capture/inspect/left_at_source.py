@@ -21,7 +21,7 @@ from changelog.source.tables.publication import PublicationFacts, read_publicati
 
 _NEIGHBOURS = """
 SELECT slot_name FROM pg_replication_slots
- WHERE database = current_database() AND plugin = %s AND slot_name <> %s ORDER BY slot_name
+ WHERE database = current_database() AND plugin = %s AND NOT slot_name = ANY (%s) ORDER BY slot_name
 """
 _TABLES = """
 SELECT to_regclass('changelog.heartbeat') IS NOT NULL,
@@ -40,9 +40,10 @@ def check_no_capture(settings: Project) -> None:
         SourceError: PostgreSQL does not answer.
     """
     with closing(connect(settings.postgres)) as connection:
-        status = inspect_slot(connection, settings.slot)
-    if status is not None:
-        check_idle(status)
+        found = [inspect_slot(connection, each) for each in settings.capture.slots]
+    for status in found:
+        if status is not None:
+            check_idle(status)
 
 
 def left_at_source(settings: Project) -> list[Found]:
@@ -52,17 +53,16 @@ def left_at_source(settings: Project) -> list[Found]:
         SourceError: PostgreSQL does not answer, or does not let us look.
     """
     # A standby has slots of its own, and all else is its primary's.
-    where = settings.primary or settings.postgres
+    where, slots = settings.primary or settings.postgres, settings.capture.slots
     with closing(connect(settings.postgres)) as reader, closing(connect(where)) as writer:
         return [
-            *_slot(reader, settings),
-            *_publication(writer, settings),
+            *(part for slot in slots for part in _slot(reader, settings, slot)),
+            *(part for name in slots.values() for part in _publication(writer, settings, name)),
             *_schema(writer, settings),
         ]
 
 
-def _slot(connection: Connection, settings: Project) -> Iterator[Found]:
-    name = settings.slot
+def _slot(connection: Connection, settings: Project, name: str) -> Iterator[Found]:
     status = inspect_slot(connection, name)
     if status is None:
         return
@@ -83,8 +83,7 @@ def _drop_slot(connection: Connection, name: str) -> None:
         drop_slot(connection, name)
 
 
-def _publication(connection: Connection, settings: Project) -> Iterator[Found]:
-    name = settings.capture.publication
+def _publication(connection: Connection, settings: Project, name: str) -> Iterator[Found]:
     facts = read_publication(connection, name)
     if facts is None:
         return
@@ -108,7 +107,7 @@ def _why_not_ours(facts: PublicationFacts, settings: Project) -> str:
 def _schema(connection: Connection, settings: Project) -> Iterator[Found]:
     with source_errors(connection, "cannot look for what capture has made"):
         cursor = connection.cursor()
-        cursor.execute(_NEIGHBOURS, (PLUGIN, settings.slot))
+        cursor.execute(_NEIGHBOURS, (PLUGIN, [*settings.capture.slots]))
         neighbours = [f'"{name}"' for (name,) in cursor.fetchall()]
         cursor.execute(_TABLES)
         heartbeat, signals = cursor.fetchone() or (False, False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from importlib.metadata import version
 
@@ -54,9 +54,10 @@ Probe = Callable[[], SourceState | None]
 class SourceProbe:
     """Asks the source over a connection of its own, one asker at a time."""
 
-    def __init__(self, dsn: str, slot: str) -> None:
+    def __init__(self, dsn: str, slot: str, groups: Collection[str] = ()) -> None:
         self._dsn = dsn
         self._slot = slot
+        self._groups = groups
         self._turn = threading.Lock()
 
     def __call__(self) -> SourceState | None:
@@ -66,7 +67,7 @@ class SourceProbe:
         try:
             dsn = make_dsn(self._dsn, connect_timeout=SOURCE_S)
             with closing(connect(dsn, application_name="changelog metrics")) as connection:
-                return ask_source(connection, self._slot)
+                return ask_source(connection, self._slot, self._groups)
         except ChangelogError as error:
             log.debug("%s", redacted(str(error)))
             return None

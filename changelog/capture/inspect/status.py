@@ -425,9 +425,10 @@ def capture_status(
 
 def _at_source(settings: Project, apart_s: float) -> _AtSource:
     with closing(connect(settings.postgres)) as connection:
-        before = ask_source(connection, settings.slot)
+        slot, *groups = settings.capture.slots
+        before = ask_source(connection, slot, groups)
         time.sleep(apart_s)
-        now = ask_source(connection, settings.slot)
+        now = ask_source(connection, slot, groups)
         return _AtSource(before=before, now=now, wanted=matching(connection, settings.capture))
 
 
@@ -490,12 +491,15 @@ def last_frontier(settings: Project) -> FrontierRecord | None:
 
 
 def drop_slot_of(settings: Project) -> None:
-    """Drop the project's slot.
+    """Drop the project's slot, and those of its groups of tables.
 
     Raises:
         SlotError: it is not there, or a process reads it.
     """
     with closing(connect(settings.postgres)) as connection:
-        if inspect_slot(connection, settings.slot) is None:
+        slots = settings.capture.slots
+        there = [each for each in slots if inspect_slot(connection, each) is not None]
+        if not there:
             raise SlotError(f'there is no slot "{settings.slot}"')
-        drop_slot(connection, settings.slot)
+        for each in there:
+            drop_slot(connection, each)

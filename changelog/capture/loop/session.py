@@ -67,7 +67,9 @@ from changelog.source.connect.standby import running_logged
 from changelog.source.snapshot.sequences import read_sequences
 from changelog.source.snapshot.toast import fetch_columns
 from changelog.source.stream.assemble import Assembler
+from changelog.source.stream.merged import MergedStream
 from changelog.source.stream.message import OWN_PREFIX, emit
+from changelog.source.stream.pgoutput import PLUGIN_OPTIONS, ROW_OPTIONS
 from changelog.source.stream.slot import (
     ExportedSnapshot,
     SlotStatus,
@@ -76,6 +78,7 @@ from changelog.source.stream.slot import (
     create_slot,
     drop_slot,
     inspect_slot,
+    inspect_slots,
     let_follow,
 )
 from changelog.source.stream.stream import ReplicationStream
@@ -183,7 +186,7 @@ class CaptureSession:
         held = environment.held_back()
         if not producer.is_transactional and not held:
             return
-        status = inspect_slot(environment.connection, self._capture.slot)
+        status = inspect_slots(environment.connection, self._capture.slots)
         if status is not None:
             check_idle(status)
         if producer.is_transactional:
@@ -352,6 +355,7 @@ class CaptureSession:
             epoch=frontier.epoch,
             system_id=frontier.system_id,
             timeline=frontier.timeline,
+            groups=tuple(self._capture.groups),
         )
         lost = {
             environment.topics[table]: TableBackfill(
@@ -382,6 +386,7 @@ class CaptureSession:
             system_id=environment.system.system_id,
             timeline=environment.system.timeline,
             start_lsn=start,
+            groups=tuple(self._capture.groups),
         )
 
     def _make_slot(
@@ -396,12 +401,20 @@ class CaptureSession:
         """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
         slot, failpoint = self._capture.slot, self._context.failpoint
         check_slot_unmoved(environment, found)
+        slots = [*self._capture.slots]
+        # Of groups that the log was begun with and the settings do not name; first, since the next
+        # record does not name them either.
+        for each in sorted({f"{slot}_{name}" for name in found.groups} - {*slots}):
+            if inspect_slot(environment.connection, each) is not None:
+                drop_slot(environment.connection, each)
         environment.publish(None)
         environment.frontiers.write_backfill(self._intent(environment, epoch, Lsn(0)))
         failpoint(Failpoint.SLOT_INTENDED)
         if drop:
             check_slot_unmoved(environment, found)  # another may have made a new one meanwhile
-            drop_slot(environment.connection, slot)
+            for each in slots:
+                if inspect_slot(environment.connection, each) is not None:
+                    drop_slot(environment.connection, each)
         temporary = self._capture.temporary_slot
         waits = running_logged(self._settings.primary) if environment.is_standby else nullcontext()
         with waits:
@@ -412,6 +425,11 @@ class CaptureSession:
                 failover=self._capture.failover_slot,
             )
         stack.enter_context(made)
+        for each in slots[1:]:
+            # What the others have sent before that, the copies of the tables have.
+            with create_slot(self._settings.postgres, each) as of_group:
+                begins = max(made.consistent_point, of_group.consistent_point)
+                made = replace(made, consistent_point=begins)
         failpoint(Failpoint.SLOT_MADE)
         environment.frontiers.write_backfill(
             self._intent(environment, epoch, made.consistent_point)
@@ -483,11 +501,11 @@ class CaptureSession:
 
     def _check_of(self, environment: Environment) -> Callable[[], None]:
         """Return what is checked before each frontier: that the stream is whole, and still ours."""
-        slot = self._capture.slot
+        slot, slots = self._capture.slot, self._capture.slots
 
-        def reader() -> int | None:
-            status = inspect_slot(environment.connection, slot)
-            return status.active_pid if status is not None else None
+        def reader() -> list[int | None]:
+            found = [inspect_slot(environment.connection, each) for each in slots]
+            return [each.active_pid if each is not None else None for each in found]
 
         ours = reader()
 
@@ -501,6 +519,30 @@ class CaptureSession:
 
         return check
 
+    def _open(
+        self,
+        start_lsn: Lsn,
+        connection: LogicalReplicationConnection | None,
+        stack: ExitStack,
+    ) -> ReplicationStream | MergedStream:
+        """Open the slot's stream; where groups of tables have slots, those of all as one."""
+        streams = [
+            stack.enter_context(
+                ReplicationStream.open(
+                    self._settings.postgres,
+                    slot=slot,
+                    publication=publication,
+                    start_lsn=start_lsn,
+                    status_interval=self._capture.status_interval_ms / 1000,
+                    connection=connection,
+                    # Messages of the application come in each slot that asks for them.
+                    options=PLUGIN_OPTIONS if slot == self._capture.slot else ROW_OPTIONS,
+                )
+            )
+            for slot, publication in self._capture.slots.items()
+        ]
+        return streams[0] if len(streams) == 1 else MergedStream(streams)
+
     def _stream(
         self,
         environment: Environment,
@@ -512,18 +554,9 @@ class CaptureSession:
         start_state = beginning.start_state
         progress = Progress(start_state.lsn)
         progress.hold_until(start_state.hold_until)
-        settings, failpoint = self._settings, self._context.failpoint
+        failpoint = self._context.failpoint
         with ExitStack() as stack:
-            stream = stack.enter_context(
-                ReplicationStream.open(
-                    settings.postgres,
-                    slot=self._capture.slot,
-                    publication=self._capture.publication,
-                    start_lsn=start_state.lsn,
-                    status_interval=self._capture.status_interval_ms / 1000,
-                    connection=beginning.connection,
-                )
-            )
+            stream = self._open(start_state.lsn, beginning.connection, stack)
             check_unmoved()
             waiting = _Waiting(stream.send_status, self._context.stop)
             producer.on_wait = environment.frontiers.on_wait = waiting

@@ -34,6 +34,7 @@ from changelog.native.buffers import Texts
 from changelog.runtime.failpoints import Failpoint, Told
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
+from changelog.source.stream.merged import MergedStream
 from changelog.source.stream.message import OWN_PREFIX
 from changelog.source.stream.pgoutput import Message, decode, relations_of
 from changelog.source.stream.signals import SIGNAL_PREFIX
@@ -72,7 +73,7 @@ class StreamLoop:
     def __init__(
         self,
         *,
-        stream: ReplicationStream,
+        stream: ReplicationStream | MergedStream,
         assembler: Assembler,
         writer: RecordWriter,
         bulk: BulkWriter,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 
+from changelog.capture.rows.groups import TableGroups
 from changelog.capture.rows.shape import Hashing, Masking, Redacting, RowShape
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.pattern import covers, is_wild
@@ -182,6 +183,16 @@ def key_index_of(capture: CaptureSettings) -> Callable[[TableName], str]:
     parsed = [(TablePattern.parse(text), index) for text, index in capture.key_index.items()]
     named = sorted(parsed, key=lambda each: each[0].name is None)
     return lambda table: next((index for each, index in named if each.matches(table)), "")
+
+
+def groups_of(capture: CaptureSettings) -> TableGroups:
+    """Return which publication sends which table.
+
+    Raises:
+        ConfigurationError: a pattern does not parse.
+    """
+    names = list(capture.slots.values())
+    return TableGroups(names[0], dict(zip(names[1:], capture.groups.values(), strict=True)))
 
 
 def catalogue_of(

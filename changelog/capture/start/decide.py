@@ -43,6 +43,7 @@ class Wish:
         temporary: the slot lives as long as its connection, so that each attempt is a fresh log.
         makes_slot: whether a slot may be made; else it has to be there.
         wal_end: how far the server is now.
+        groups: the groups of tables that have a slot of their own.
     """
 
     skip_snapshot: bool = False
@@ -50,6 +51,7 @@ class Wish:
     temporary: bool = False
     makes_slot: bool = True
     wal_end: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    groups: tuple[str, ...] = ()
 
 
 NOTHING_ASKED = Wish()
@@ -155,6 +157,7 @@ def decide(
     if slot is None:
         reason = f'{"temporary " if wish.temporary else ""}slot "{slot_name}" is gone'
         return _fresh(slot_name, epoch, reason, wish)
+    _check_groups(slot_name, latest, backfill, wish)
     if slot.lost:
         reason = f'slot "{slot_name}" is lost: {slot.lost}'
         return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
@@ -174,6 +177,30 @@ def decide(
     _check_resumed(slot_name, frontier, backfill, wish)
     known = set(frontier.tables.values())
     return Resume(frontier, tuple(sorted(set(tables) - known)))
+
+
+def _check_groups(
+    slot_name: str,
+    latest: Frontier | BackfillRecord,
+    backfill: BackfillRecord | None,
+    wish: Wish,
+) -> None:
+    """Check that the log goes on with the groups that it was begun with.
+
+    They decide which numbers the rows of a transaction have. With others, what is sent again after
+    a crash would be taken for what is on the log already.
+    """
+    is_same = backfill is not None and backfill.epoch == latest.epoch
+    groups = backfill.groups if backfill is not None and is_same else ()
+    if groups == wish.groups:
+        return
+    had, has = (", ".join(each) or "none" for each in (groups, wish.groups))
+    raise SlotError(
+        f'the log of slot "{slot_name}" was begun with other groups of tables: {had}; '
+        f"the settings name {has}",
+        hint="name the same groups; or drop the slots with `changelog slot drop`: the next start "
+        "copies every table anew",
+    )
 
 
 def _parted(

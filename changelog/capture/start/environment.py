@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from changelog.capture.rows.forms import check_forms
-from changelog.capture.rows.rules import CaptureRules, catalogue_of, narrowed
+from changelog.capture.rows.groups import TableGroups
+from changelog.capture.rows.rules import CaptureRules, catalogue_of, groups_of, narrowed
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.write.ddl import KEPT_FOR_EVER
@@ -71,11 +72,9 @@ from changelog.source.tables.filter import TableFilter
 from changelog.source.tables.publication import (
     PublicationChange,
     WantedPublication,
-    make_publication,
-    published_tables,
     use_publication,
 )
-from changelog.source.tables.published import publication_version, sends_still
+from changelog.source.tables.published import publication_versions, sends_still
 
 if TYPE_CHECKING:
     from changelog.sink.registry import Registry
@@ -162,6 +161,11 @@ class Environment:
     def topics(self) -> dict[TableName, str]:
         """Return the topic of each captured table."""
         return self.tables.topics
+
+    @property
+    def groups(self) -> TableGroups:
+        """Return which publication sends which table."""
+        return groups_of(self.settings.capture)
 
     @property
     def names(self) -> dict[int, TableName]:
@@ -253,18 +257,22 @@ class Environment:
         streamed = self._streamed(frontier, backfill)
         if not streamed:
             return set()
-        sent = published_tables(self.connection, self.settings.capture.publication)
+        sent = self.groups.sent(self.connection)
         return streamed - (sent - self._unsent_meanwhile(streamed))
 
     def _unsent_meanwhile(self, streamed: Collection[TableName]) -> set[TableName]:
         """Return the tables that the publication did not send for a while, and sends again."""
         known = self.frontiers.standings(self.settings.slot)
         before = known.publication if known is not None else None
-        now = publication_version(self.connection, self.settings.capture.publication)
+        now = self._publication_now()
         if before is None or now is None:
             return set()
         oids = now.taken_out_since(before)
         return {each for each in streamed if oids is None or self.relations[each].oid in oids}
+
+    def _publication_now(self) -> PublicationVersion | None:
+        main, *groups = self.groups.publications
+        return publication_versions(self.connection, main, groups)
 
     def _streamed(
         self, frontier: Frontier | None, backfill: BackfillRecord | None
@@ -282,6 +290,17 @@ class Environment:
                 f'the publication "{self.settings.capture.publication}" {what}, whose changes '
                 "since then are lost: " + ", ".join(str(table) for table in sorted(tables)),
                 hint="start with `--on-incompatible resnapshot`: it copies these tables anew",
+            )
+
+    def _refuse_moved(self, tables: Collection[TableName]) -> None:
+        """Refuse to take tables into another group: some changes are in this slot, some in that."""
+        moved = self.groups.elsewhere(self.connection, tables)
+        if moved:
+            said = ", ".join(f'{table} by "{name}"' for table, name in sorted(moved.items()))
+            raise ConfigurationError(
+                f"tables are sent by the publication of another group than before: {said}",
+                hint="name the groups as before; or start with `--on-incompatible resnapshot`: it "
+                "copies these tables anew",
             )
 
     def _check_there(self, tables: Collection[TableName]) -> None:
@@ -325,9 +344,10 @@ class Environment:
         gone = self.unpublished(frontier, backfill)
         self._check_there(gone)
         # A row filter that others have set makes another entry too, and the table is copied anew.
-        again = gone & published_tables(self.connection, name)
+        again = gone & self.groups.sent(self.connection)
         mended = rehearse and self.settings.capture.on_incompatible == "resnapshot"
         if not mended:
+            self._refuse_moved(self._streamed(frontier, backfill))
             self._refuse_lost(gone - again, "was dropped or lost tables")
         scopes = [] if frontier is None else list(frontier.scopes.values())
         scopes += [table.scope for table in begun]
@@ -341,7 +361,7 @@ class Environment:
         )
         if self.settings.capture.create_publication and not as_it_is and self.can_write:
             writer = self.writer
-            change = make_publication(writer, name, wanted, rehearse=rehearse)
+            change = self.groups.make(writer, wanted, rehearse=rehearse)
             if writer is not self.connection and not rehearse:
                 await_replay(self.connection, writer)
         else:
@@ -353,7 +373,7 @@ class Environment:
             log.info('table "%s" vanished: it is not captured', table, extra={"table": str(table)})
         if not rehearse:
             self.filters = dict(change.filters)
-            self._publication = publication_version(self.connection, name)
+            self._publication = self._publication_now()
         return change
 
     def _used_publication(self, name: str, wanted: WantedPublication) -> PublicationChange:
@@ -380,7 +400,7 @@ class Environment:
             SourceError: the same, and it is not.
         """
         name = self.settings.capture.publication
-        now = publication_version(self.connection, name)
+        now = self._publication_now()
         if now == self._publication:
             return
         if not sends_still(self.connection, self._publication, now):

@@ -34,13 +34,13 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from changelog.sink.resume import WrittenRecords
 from changelog.source.connect.readiness import check_readable, check_room
-from changelog.source.connect.retention import why_lost
+from changelog.source.connect.retention import MISSING, why_lost
 from changelog.source.stream.slot import (
     FAILOVER_SLOTS,
     SlotStatus,
     check_idle,
     check_slot,
-    inspect_slot,
+    inspect_slots,
 )
 from changelog.source.tables.publication import PublicationChange
 
@@ -63,6 +63,11 @@ class SlotStanding:
     def frontier(self) -> Frontier | None:
         """Return the last frontier without its place."""
         return self.record.frontier if self.record is not None else None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Return the groups of tables with which the log was begun."""
+        return self.backfill.groups if self.backfill is not None else ()
 
     def beginning(
         self, environment: Environment, written: WrittenRecords | None = None
@@ -93,6 +98,7 @@ class SlotStanding:
                 temporary=capture.temporary_slot,
                 makes_slot=capture.create_slot,
                 wal_end=environment.current_lsn(),
+                groups=tuple(capture.groups),
             ),
         )
 
@@ -128,7 +134,7 @@ def standing(environment: Environment) -> SlotStanding:
         LogError: what the log said of the slot was removed.
     """
     name = environment.settings.slot
-    slot = inspect_slot(environment.connection, name)
+    slot = inspect_slots(environment.connection, environment.settings.capture.slots)
     lost = environment.frontiers.lost(name) if slot is not None else ""
     if lost:
         raise LogError(
@@ -147,7 +153,8 @@ def check_slot_unmoved(environment: Environment, found: SlotStanding) -> None:
     Raises:
         LookAgainError: another capture has made, moved, dropped or taken it since.
     """
-    now, then = inspect_slot(environment.connection, environment.settings.slot), found.slot
+    slots = environment.settings.capture.slots
+    now, then = inspect_slots(environment.connection, slots), found.slot
     if now is not None and then is not None:
         same = not now.active and now.confirmed_flush_lsn == then.confirmed_flush_lsn
     else:
@@ -236,7 +243,8 @@ def foresee(environment: Environment, found: SlotStanding) -> Outlook:
     first = tables if not environment.settings.capture.skip_snapshot else frozenset[TableName]()
     match begin:
         case Fresh(drop_slot=drop):
-            check_room(environment.connection, needs_slot=not drop)
+            slots = len(environment.settings.capture.slots)
+            check_room(environment.connection, slots=0 if drop else slots, senders=slots)
             return Outlook(begin=begin, copied=first, going=frozenset())
         case Adopt():
             _check_slot(environment, found)
@@ -276,7 +284,7 @@ def uncarried(environment: Environment, begin: Resume) -> dict[TableName, Schema
 def _check_slot(environment: Environment, found: SlotStanding) -> None:
     assert found.slot is not None  # noqa: S101 - decide goes on only with a slot
     check_slot(found.slot)
-    check_room(environment.connection, needs_slot=False)
+    check_room(environment.connection, senders=len(environment.settings.capture.slots))
 
 
 def rehearse_publication(
@@ -338,6 +346,11 @@ def _check_writes(environment: Environment, outlook: Outlook) -> None:
                 "--failover-slot is for primaries from PostgreSQL 17 on",
                 hint="leave it out; a standby's own slot stays when the standby is promoted",
             )
+    if environment.is_standby and environment.settings.capture.groups:
+        raise ConfigurationError(
+            "capture.groups are for primaries: this server is a standby",
+            hint="leave the groups out, or capture from the primary",
+        )
     copied = outlook.copied | outlook.going
     if not environment.is_standby or not copied:
         return
@@ -356,5 +369,10 @@ def _facts(status: SlotStatus | None) -> SlotFacts | None:
         return None
     return SlotFacts(
         confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
-        lost=why_lost(status.invalidation) if status.wal_status == "lost" else "",
+        lost=_why_lost(status) if status.wal_status == "lost" else "",
     )
+
+
+def _why_lost(status: SlotStatus) -> str:
+    why = why_lost(status.invalidation)
+    return f'"{status.name}": {why}' if status.invalidation == MISSING else why

@@ -96,20 +96,22 @@ def wait_for_slot(settings: Project, limit_s: float | None, stop: Callable[[], b
     with suppress(UnavailableSourceError), closing(connect(settings.postgres)) as connection:
         if limit_s is None:
             limit_s = (sender_timeout_s(connection) or WAIT_S) + MARGIN_S
-        pulse, deadline, told = Pulse(), time.monotonic() + limit_s, False
-        while not stop():
-            reader = slot_reader(connection, settings.slot)
-            if reader is None:
-                return
-            if pulse.lives(reader):
-                raise _busy(settings.slot, reader, "which answers: another capture runs")
-            if time.monotonic() >= deadline:
-                raise _busy(settings.slot, reader, f"still after {limit_s:.0f} s")
-            if not told:
-                said = _said(settings.slot, reader)
-                log.warning("%s; waiting up to %.0f s, should it be dead", said, limit_s)
-                told = True
-            sleep(FIRST_WAIT_S, stop)
+        deadline, told = time.monotonic() + limit_s, False
+        for slot in settings.capture.slots:
+            pulse = Pulse()
+            while not stop():
+                reader = slot_reader(connection, slot)
+                if reader is None:
+                    break
+                if pulse.lives(reader):
+                    raise _busy(slot, reader, "which answers: another capture runs")
+                if time.monotonic() >= deadline:
+                    raise _busy(slot, reader, f"still after {limit_s:.0f} s")
+                if not told:
+                    said = _said(slot, reader)
+                    log.warning("%s; waiting up to %.0f s, should it be dead", said, limit_s)
+                    told = True
+                sleep(FIRST_WAIT_S, stop)
 
 
 def _said(slot: str, reader: SlotReader) -> str:

@@ -145,6 +145,8 @@ class BackfillRecord:
         start_lsn: where the slot began; 0 while it is being made.
         lsn: all streamed records before it lie before the tables' `ends`.
         tables: per topic how far its table is.
+        groups: the groups of tables that have a slot of their own, by name. The numbers of rows in
+            a transaction follow from them, so they are the same for all of the epoch.
     """
 
     slot: str
@@ -154,6 +156,7 @@ class BackfillRecord:
     start_lsn: Lsn = Lsn(0)  # noqa: RUF009 - immutable
     lsn: Lsn = Lsn(0)  # noqa: RUF009 - immutable
     tables: Mapping[str, TableBackfill] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return the value of the record on the frontier topic."""
@@ -166,6 +169,7 @@ class BackfillRecord:
                 "start_lsn": str(self.start_lsn),
                 "lsn": str(self.lsn),
                 "tables": {topic: each.to_json() for topic, each in self.tables.items()},
+                **({"groups": [*self.groups]} if self.groups else {}),
             },
             separators=(",", ":"),
             sort_keys=True,
@@ -190,6 +194,7 @@ class BackfillRecord:
                 tables={
                     topic: TableBackfill.from_json(each) for topic, each in raw["tables"].items()
                 },
+                groups=tuple(raw.get("groups", ())),
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is no progress of backfills: {error!r}") from error

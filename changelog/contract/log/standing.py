@@ -326,11 +326,13 @@ class PublicationVersion:
         own: of itself: object id, and who wrote its entry last.
         says: what its entry says: name, owner, operations, partitions.
         entries: of each table and schema that it names, with their object ids.
+        groups: those of the groups of tables beside it, by name.
     """
 
     own: tuple[int, int]
     says: str
     entries: frozenset[tuple[int, str]]
+    groups: tuple[tuple[str, PublicationVersion], ...] = ()
 
     def taken_out_since(self, before: Self) -> frozenset[int] | None:
         """Return which tables it did not send for a while since an earlier look; None for all.
@@ -339,22 +341,42 @@ class PublicationVersion:
         and says what it said before has sent something else meanwhile; one that says something else
         is compared with what is wanted.
         """
+        found: frozenset[int] = frozenset()
+        groups = dict(self.groups)
+        for name, old in before.groups:
+            now = groups.get(name)
+            taken = now.taken_out_since(old) if now is not None else old.all_oids
+            if taken is None:
+                return None
+            found |= taken
         if self.own[0] != before.own[0] or (self.own != before.own and self.says == before.says):
             return None
         others = before.entries - self.entries
         if any(text.startswith(_SCHEMA) for _, text in others):
             return None
-        return frozenset(oid for oid, _ in others)
+        return found | {oid for oid, _ in others}
+
+    @property
+    def all_oids(self) -> frozenset[int]:
+        """Return the object ids of all that it names."""
+        return frozenset(oid for oid, _ in self.entries)
 
     def to_json(self) -> list[Any]:
         """Return it as the record stores it."""
-        return [[*self.own], self.says, sorted(map(list, self.entries))]
+        groups = [{name: each.to_json() for name, each in self.groups}] if self.groups else []
+        return [[*self.own], self.says, sorted(map(list, self.entries)), *groups]
 
     @classmethod
     def from_json(cls, raw: list[Any]) -> Self:
         """Read what `to_json` gave."""
-        (oid, xid), says, entries = raw
-        return cls((oid, xid), says, frozenset((oid, text) for oid, text in entries))
+        (oid, xid), says, entries, *more = raw
+        groups = more[0].items() if more else ()
+        return cls(
+            (oid, xid),
+            says,
+            frozenset((oid, text) for oid, text in entries),
+            tuple((name, cls.from_json(each)) for name, each in groups),
+        )
 
 
 _SCHEMA = "schema "

@@ -44,8 +44,8 @@ SELECT coalesce(sum(pg_table_size(t.relid)), 0)::bigint
 """
 
 
-def check_room(connection: Connection, *, needs_slot: bool) -> str:
-    """Check that a slot can be made, if one is needed, and that it can be read.
+def check_room(connection: Connection, *, slots: int = 0, senders: int = 1) -> str:
+    """Check that so many slots can be made, and so many be read.
 
     Returns:
         What is free, for people.
@@ -55,18 +55,25 @@ def check_room(connection: Connection, *, needs_slot: bool) -> str:
     """
     with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
         cursor.execute(_ROOM)
-        slots, used, senders, busy = cursor.fetchone() or (0, 0, 0, 0)
-    if needs_slot and used >= slots:
+        most_slots, used, most_senders, busy = cursor.fetchone() or (0, 0, 0, 0)
+    if used + slots > most_slots:
         raise SlotError(
-            f"all {slots} replication slots are in use",
+            f"all {most_slots} replication slots are in use"
+            if slots == 1
+            else f"{used} of {most_slots} replication slots are in use, and {slots} are needed",
             hint="drop an unused slot, or raise max_replication_slots and restart PostgreSQL",
         )
-    if busy >= senders:
+    if busy + senders > most_senders:
         raise SlotError(
-            f"all {senders} WAL senders are busy",
+            f"all {most_senders} WAL senders are busy"
+            if senders == 1
+            else f"{busy} of {most_senders} WAL senders are busy, and {senders} are needed",
             hint="end an unused one, or raise max_wal_senders and restart PostgreSQL",
         )
-    return f"{slots - used} of {slots} slots and {senders - busy} of {senders} WAL senders are free"
+    return (
+        f"{most_slots - used} of {most_slots} slots and {most_senders - busy} of {most_senders} "
+        "WAL senders are free"
+    )
 
 
 @dataclass(frozen=True, slots=True)

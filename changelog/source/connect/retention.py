@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 import struct
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,18 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
   LEFT JOIN pg_replication_slots s ON s.slot_name = %s
 """
 WAL_REMOVED = "wal_removed"
+MISSING = "missing"
+"""Of one of several slots that are read together, in the place of the server's own reasons."""
+
 _REASONS = {
     WAL_REMOVED: "its WAL was removed, which max_slot_wal_keep_size limits",
     "idle_timeout": "nobody read it for idle_replication_slot_timeout",
     "rows_removed": "rows of the catalogue that it needs were removed",
+    MISSING: "it is gone, and others that are read with it are there",
     "wal_level_insufficient": "wal_level was not logical for a while",
 }
+_STATES = ("lost", "unreserved", "extended", "reserved")
+_LAG, _RETAINED, _FOUND = 2, 3, 4  # of the answer
 _SYSTEM_ID = struct.Struct("=q")
 
 
@@ -102,8 +109,8 @@ class SourceState:
     wal_seconds: float | None
 
 
-def ask_source(connection: Connection, slot: str) -> SourceState:
-    """Ask the server.
+def ask_source(connection: Connection, slot: str, groups: Collection[str] = ()) -> SourceState:
+    """Ask the server; of a slot that is read with those of `groups`, the state of the worst.
 
     Raises:
         UnavailableSourceError: the connection is lost.
@@ -113,16 +120,44 @@ def ask_source(connection: Connection, slot: str) -> SourceState:
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(_ASK, (slot,))
         row = cursor.fetchone()
+        others = []
+        for name in groups:
+            cursor.execute(_ASK, (name,))
+            others.append(cursor.fetchone())
     assert row is not None  # noqa: S101 - pg_stat_wal always has its one row
-    now_us, wal, lag, retained, found, limit, folder, system_id, wal_bytes, seconds = row
+    now_us, wal, _, _, _, limit, folder, system_id, wal_bytes, seconds = row
     return SourceState(
         now_us=int(now_us),
         wal_lsn=Lsn.parse(wal),
-        slot=None if found is None else slot_state(found, lag, retained),
+        slot=_worst([_slot_of(each) for each in (row, *others)]),
         keep_limit_bytes=None if limit is None or limit < 0 else int(limit),
         disk_free_bytes=None if folder is None else free_bytes(Path(folder), system_id),
         wal_bytes=int(wal_bytes),
         wal_seconds=None if seconds is None else float(seconds),
+    )
+
+
+def _slot_of(row: Sequence[Any] | None) -> SlotState | None:
+    if row is None or row[_FOUND] is None:
+        return None
+    return slot_state(row[_FOUND], row[_LAG], row[_RETAINED])
+
+
+def _worst(slots: Sequence[SlotState | None]) -> SlotState | None:
+    """Return of slots that are read together the one that is in the worst state."""
+    there = [each for each in slots if each is not None]
+    if not there or len(slots) == 1:
+        return slots[0]
+    if len(there) < len(slots):
+        return replace(there[0], wal_status="lost", invalidation=MISSING, active=False)
+    states = [*_STATES]
+    return min(
+        there,
+        key=lambda each: (
+            states.index(each.wal_status) if each.wal_status in states else len(states),
+            each.active,
+            -(each.retained_bytes or 0),
+        ),
     )
 
 

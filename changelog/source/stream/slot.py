@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import psycopg2
 from psycopg2 import errorcodes, sql
@@ -24,7 +25,7 @@ from changelog.source.connect.connect import (
     source_error,
     source_errors,
 )
-from changelog.source.connect.retention import WAL_LSN, invalidation, why_lost
+from changelog.source.connect.retention import MISSING, WAL_LSN, invalidation, why_lost
 
 PLUGIN = "pgoutput"
 FAILOVER_SLOTS = 170_000
@@ -209,6 +210,41 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
         survives_failover=found.get("failover"),
         is_followed=in_recovery and bool(found.get("synced")),
     )
+
+
+def inspect_slots(connection: Connection, slots: Collection[str]) -> SlotStatus | None:
+    """Look up slots that are read together, as one; None when there is none of them.
+
+    What is wrong with one is wrong with all: that one is shown. One that is missing beside the
+    others is lost. They are acknowledged one after the other, so the furthest tells how far they
+    are, and the one behind how much WAL is kept.
+    """
+    found = {name: inspect_slot(connection, name) for name in slots}
+    there = [each for each in found.values() if each is not None]
+    if not there:
+        return None
+    if gone := [name for name, each in found.items() if each is None]:
+        return replace(
+            there[0], name=gone[0], active=False, wal_status="lost", invalidation=MISSING
+        )
+    worst = next((each for each in there if not _is_ready(each)), there[0])
+    return replace(
+        worst,
+        restart_lsn=_all(min, [each.restart_lsn for each in there]),
+        confirmed_flush_lsn=_all(max, [each.confirmed_flush_lsn for each in there]),
+        lag_bytes=_all(max, [each.lag_bytes for each in there]),
+        retained_bytes=_all(max, [each.retained_bytes for each in there]),
+    )
+
+
+def _is_ready(status: SlotStatus) -> bool:
+    is_ours = status.plugin == PLUGIN and status.of_this_database
+    return is_ours and not status.active and status.wal_status != "lost"
+
+
+def _all(choose: Callable[[list[int]], int], some: list[Any]) -> Any:  # noqa: ANN401 - as given
+    """Choose one of values that are all known; None where one is not."""
+    return None if None in some else choose(some)
 
 
 def check_slot(status: SlotStatus) -> None:

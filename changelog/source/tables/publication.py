@@ -220,7 +220,7 @@ def make_publication(
         except SourceError as error:
             if has_vanished(error):
                 vanished.update(_missing(connection, left))
-            if len(vanished) == len(wanted.tables):
+            if vanished and len(vanished) == len(wanted.tables):
                 raise _all_gone(vanished) from error
             raise
 
@@ -430,15 +430,20 @@ def _statements(
 ) -> list[sql.Composed]:
     """Return what makes the publication, or the existing one, what is wanted."""
     own, listed = sql.Identifier(name), _listed(wanted.tables)
+    of_tables = sql.SQL("FOR TABLE {}").format(listed) if wanted.tables else sql.SQL("")
     operations = sql.Literal(", ".join(wanted.operations))
     if facts is None:
         make = sql.SQL(
-            "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = {}, "
-            "publish_via_partition_root = true{})"
+            "CREATE PUBLICATION {} {} WITH (publish = {}, publish_via_partition_root = true{})"
         )
         more = sql.SQL(f", {_STORED}" if sends_stored else "")
-        return [make.format(own, listed, operations, more)]
-    statements = [sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(own, listed)]
+        return [make.format(own, of_tables, operations, more)]
+    statements = []
+    if wanted.tables:
+        statements.append(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(own, listed))
+    elif facts.tables:  # there is no SET TABLE without one
+        left = _listed(dict.fromkeys(facts.tables, ""))
+        statements.append(sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(own, left))
     if facts.operations != wanted.operations:
         alter = sql.SQL("ALTER PUBLICATION {} SET (publish = {})")
         statements.append(alter.format(own, operations))

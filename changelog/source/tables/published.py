@@ -8,6 +8,9 @@ some LSN: if nothing was taken away, the publication was whole up to there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from changelog.contract.log.standing import PublicationVersion
 from changelog.source.connect.connect import Connection, source_errors
 
@@ -31,6 +34,18 @@ SELECT oid FROM pg_namespace WHERE oid = ANY (%(oids)s::oid[])
 _VERSION_15 = 150_000
 
 
+def publication_versions(
+    connection: Connection, name: str, groups: Iterable[str]
+) -> PublicationVersion | None:
+    """Return the version of a publication with those of groups beside it; None when one misses."""
+    main = publication_version(connection, name)
+    others = [(each, publication_version(connection, each)) for each in groups]
+    found = tuple((each, version) for each, version in others if version is not None)
+    if main is None or len(found) < len(others):
+        return None
+    return replace(main, groups=found)
+
+
 def publication_version(connection: Connection, name: str) -> PublicationVersion | None:
     """Return the version of a publication; None when it is missing."""
     what = f'cannot read the publication "{name}"'
@@ -52,13 +67,27 @@ def sends_still(
 ) -> bool:
     """Tell whether a publication sends all that it sent before, of what there still is.
 
-    A table that was dropped has left every publication; one that was added takes nothing away.
+    A table that was dropped has left every publication; one that was added takes nothing away. But
+    one that two groups send now would be on the log twice.
     """
     if before is None or now is None or before.own != now.own:
         return before == now
+    if before.groups or now.groups:
+        groups = dict(now.groups)
+        if {name for name, _ in before.groups} != groups.keys() or not all(
+            sends_still(connection, old, groups[name]) for name, old in before.groups
+        ):
+            return False
+        if _is_sent_twice(now):
+            return False
     lost = [oid for oid, _ in before.entries - now.entries]
     if not lost:
         return True
     with source_errors(connection, "cannot read the catalogue"), connection.cursor() as cursor:
         cursor.execute(_THERE, {"oids": lost})
         return cursor.fetchone() is None
+
+
+def _is_sent_twice(version: PublicationVersion) -> bool:
+    of_each = [version.all_oids, *(each.all_oids for _, each in version.groups)]
+    return sum(map(len, of_each)) > len(frozenset[int]().union(*of_each))

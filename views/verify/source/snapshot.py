@@ -156,8 +156,8 @@ def copy_table(
     return into.rows
 
 
-def row_filter(snapshot: Snapshot, publication: str, name: TableName) -> str:
-    """Return the condition by which a publication filters a table, as the server writes it.
+def row_filter(snapshot: Snapshot, publications: Sequence[str], name: TableName) -> str:
+    """Return the condition by which publications filter a table, as the server writes it.
 
     Asked of the source: a condition that came with the log would be SQL of whoever can write
     to the frontier topic.
@@ -169,8 +169,8 @@ def row_filter(snapshot: Snapshot, publication: str, name: TableName) -> str:
             "SELECT pg_get_expr(r.prqual, r.prrelid) FROM pg_publication_rel r "
             "JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class c ON c.oid = r.prrelid "
             "JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE p.pubname = %s AND n.nspname = %s AND c.relname = %s",
-            [publication, *name],
+            "WHERE p.pubname = ANY (%s) AND n.nspname = %s AND c.relname = %s",
+            [[*publications], *name],
         )
         found = cursor.fetchone()
     return "" if found is None or found[0] is None else str(found[0])

@@ -61,6 +61,7 @@ class SourceRequest:
         registry: the schema registry.
         slot: capture's slot.
         publication: capture's publication.
+        groups: those of its groups of tables.
         topic_prefix: before each topic.
         tables: which; empty for all that are captured.
         timeout_seconds: how long to wait for the frontier.
@@ -77,9 +78,15 @@ class SourceRequest:
     topic_prefix: str = ""
     tables: tuple[TableName, ...] = ()
     timeout_seconds: float = 60.0
+    groups: tuple[str, ...] = ()
     work_directory: Path | None = None
     memory_limit: str = MEMORY_LIMIT
     max_differences: int = 20
+
+    @property
+    def publications(self) -> tuple[str, ...]:
+        """Return all publications of capture."""
+        return (self.publication, *self.groups)
 
 
 Said = Callable[[str], None]
@@ -194,13 +201,18 @@ def _nothing_between(request: SourceRequest, frontier: Frontier, end: Lsn) -> bo
             cursor.execute(
                 "SELECT data FROM pg_logical_slot_peek_binary_changes("
                 "%s, %s, %s, 'proto_version', '1', 'publication_names', %s)",
-                [request.slot, str(end), _PEEKED, f'"{request.publication}"'],
+                [request.slot, str(end), _PEEKED, _quoted(request.publications)],
             )
             return not _has_changes([bytes(row[0]) for row in cursor], frontier.lsn, end)
     except psycopg2.OperationalError:
         return False  # capture took the slot in this moment: it will move the frontier
     finally:
         connection.close()
+
+
+def _quoted(publications: Sequence[str]) -> str:
+    """Return names as the plugin takes them: each slot decodes every table."""
+    return ",".join(f'"{each}"' for each in publications)
 
 
 def _has_changes(messages: Sequence[bytes], start: Lsn, end: Lsn) -> bool:
@@ -240,7 +252,7 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     scope = frontier.scope_of(topic)
     if problems := _problems(scope):
         return _not_verified(table, *problems)
-    where = row_filter(snapshot, request.publication, table) if scope.rows else ""
+    where = row_filter(snapshot, request.publications, table) if scope.rows else ""
     if scope.rows and not where:
         return _not_verified(table, "the publication does not filter its rows any more")
     if _is_in_between(frontier, topic, snapshot.lsn):

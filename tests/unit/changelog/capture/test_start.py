@@ -255,3 +255,15 @@ def test_a_temporary_slot_begins_a_fresh_log_each_time_and_leaves_others_alone()
     assert fresh.epoch == 4
     with pytest.raises(ConfigurationError, match="not temporary"):
         decided(wish=asked(temporary=True))
+
+
+def test_a_log_goes_on_with_the_groups_that_it_was_begun_with():
+    begun = BackfillRecord(slot="changelog", epoch=3, system_id="71", timeline=1, groups=("a",))
+    same, others = Wish(groups=("a",)), Wish(groups=("a", "b"))
+    assert BackfillRecord.from_json(begun.to_json()) == begun
+    assert decided(backfill=begun, wish=same) == Resume(FRONTIER, ())
+    for backfill, wish in ((begun, others), (begun, Wish()), (None, same)):
+        with pytest.raises(SlotError, match="was begun with other groups of tables"):
+            decided(backfill=backfill, wish=wish)
+    fresh = decided(backfill=begun, wish=others, slot=None)
+    assert fresh == Fresh(4, 'slot "changelog" is gone', drop_slot=False)

@@ -209,3 +209,15 @@ def test_standings_survive_text():
     assert again.sighted["t"][0].standing.columns["a"].cleared
     with pytest.raises(CorruptRecordError):
         Standings.from_json('{"epoch": 1, "tables": {"t": [1]}}')
+
+
+def test_the_publications_of_groups_are_part_of_a_version():
+    side = PublicationVersion((8, 800), "s", frozenset({(60, "table 60:1"), (61, "table 61:1")}))
+    both = replace(SENT, groups=(("p_side", side),))
+    assert PublicationVersion.from_json(both.to_json()) == both
+    assert both.taken_out_since(both) == frozenset()
+    less = replace(side, entries=frozenset({(60, "table 60:1"), (61, "table 61:2")}))
+    assert replace(SENT, groups=(("p_side", less),)).taken_out_since(both) == frozenset({61})
+    assert SENT.taken_out_since(both) == frozenset({60, 61})
+    made_anew = replace(side, own=(9, 900))
+    assert replace(SENT, groups=(("p_side", made_anew),)).taken_out_since(both) is None

@@ -2,7 +2,13 @@
 
 import pytest
 
-from changelog.source.connect.retention import invalidation, why_lost
+from changelog.source.connect.retention import (
+    MISSING,
+    _worst,
+    invalidation,
+    slot_state,
+    why_lost,
+)
 
 LIMIT, CONFLICT = "max_slot_wal_keep_size", "conflicting with recovery"
 
@@ -29,3 +35,30 @@ LIMIT, CONFLICT = "max_slot_wal_keep_size", "conflicting with recovery"
 def test_the_reason_of_a_lost_slot_is_the_server_s(row, reason, why):
     assert invalidation(row) == reason
     assert why in why_lost(reason)
+
+
+def state(**changes):
+    row = {
+        "active": True,
+        "active_pid": 7,
+        "wal_status": "reserved",
+        "restart_lsn": "0/1",
+        "confirmed_flush_lsn": "0/2",
+    }
+    return slot_state({**row, **changes}, 0, changes.get("retained", 5))
+
+
+def test_of_slots_that_are_read_together_the_worst_is_told():
+    well = state()
+    assert _worst([well]) == well
+    assert _worst([None]) is None
+    assert _worst([None, None]) is None
+    gone = _worst([well, None])
+    assert gone is not None
+    assert (gone.wal_status, gone.invalidation, gone.active) == ("lost", MISSING, False)
+    lost = state(wal_status="lost")
+    assert _worst([well, state(wal_status="extended"), lost]) == lost
+    idle = state(active=False)
+    assert _worst([well, idle]) == idle
+    behind = state(retained=9)
+    assert _worst([well, behind]) == behind
