@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 
 import psycopg2
@@ -13,9 +13,11 @@ import pytest
 
 from changelog.capture.lines import run as lines_run
 from changelog.capture.lines.command import line_run, opened
+from changelog.capture.lines.file import LineFile
 from changelog.capture.loop.run import until_lsn
 from changelog.config import SOURCE, load_project
-from changelog.contract.base.errors import LogError
+from changelog.contract.base.errors import ChangelogError, LogError
+from tests.support.small_disk import can_mount, small_disk
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -256,4 +258,60 @@ def test_what_a_file_has_is_left_out_when_it_is_sent_again(lines, monkeypatch, i
         with pytest.raises(AssertionError):
             lines.check()
     else:
+        lines.check()
+
+
+@pytest.fixture
+def disk(lines):
+    """A file of lines on a file system with room for a part of the snapshot."""
+    if not can_mount():
+        pytest.skip("needs the right to mount a file system")
+    with small_disk(lines.folder / "disk", 24) as made:
+        lines.path = made.place / "changes.jsonl"
+        yield made
+
+
+def is_full(lines):
+    code, _, said = lines.run("--into", str(lines.path), "--until", "now")
+    assert (code, "Traceback" in said) == (1, False), said
+    assert f'the file "{lines.path}" cannot be written: No space left on device' in said
+    assert "hint: make room, and go on where the lines end" in said
+
+
+def test_a_full_disk_is_told_and_once_there_is_room_nothing_is_lost_or_doubled(lines, disk):
+    is_full(lines)  # in the snapshot
+    disk.resize(4096)
+    lines.catch_up()
+    lines.check()
+    disk.leave(100)
+    lines.sql(*CHANGES)
+    is_full(lines)  # in a transaction
+    is_full(lines)  # as long as it is full
+    disk.resize(4096)
+    lines.catch_up()
+    lines.check()
+
+
+@pytest.mark.matrix
+def test_twin_that_goes_on_where_a_disk_is_full_loses_what_it_did_not_take(
+    lines, disk, monkeypatch
+):
+    disk.resize(4096)
+    lines.catch_up()
+    disk.leave(100)
+    lines.sql(*CHANGES)
+    whole = LineFile.write
+
+    def regardless(self, raw):
+        with suppress(ChangelogError):
+            whole(self, raw)
+
+    settings = load_project(lines.folder, needs=[SOURCE])
+    with monkeypatch.context() as patched, opened(lines.path) as target:
+        patched.setattr(LineFile, "write", regardless)
+        run = line_run(settings, target, temporary=False, stop=lambda: False)
+        run.run(until_lsn(settings, "now"))
+    disk.resize(4096)
+    lines.run("--into", str(lines.path), "--until", "now")
+    with pytest.raises((AssertionError, ValueError, KeyError)):
         lines.check()

@@ -24,6 +24,11 @@ class SmallDisk:
         """Let it have another size; what lies there stays."""
         subprocess.run(["mount", "-o", f"remount,size={kib}k", str(self.place)], check=True)
 
+    def leave(self, kib: int) -> None:
+        """Let it have room for so much beside what lies there."""
+        found = os.statvfs(self.place)
+        self.resize((found.f_blocks - found.f_bfree) * found.f_frsize // 1024 + kib)
+
 
 def can_mount() -> bool:
     """Tell whether we may."""
