@@ -220,3 +220,20 @@ def test_what_cannot_be_written_to_is_told(make_topic, command, tmp_path):
         )  # fmt: skip
         assert (ran.returncode, ran.stdout) == (code, b""), ran.stderr
         assert said in ran.stderr
+
+
+AWAY = "127.0.0.1:1"
+
+
+@pytest.mark.matrix  # the client takes its time to give up
+@pytest.mark.parametrize("words", [["write", "t"], ["topics", "--create", "t"]])
+def test_brokers_that_are_away_are_told(words, tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-m", "changelog", *words, "--broker", AWAY], input=b"a\tb\n",
+        cwd=tmp_path, capture_output=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (1, b""), ran.stderr
+    said = ran.stderr.decode()
+    assert f"no Kafka broker answers at {AWAY}" in said
+    assert "hint:" in said
+    assert "Traceback" not in said
