@@ -76,12 +76,14 @@ def topics(
     """Say whether topics can still be read exactly, until when, and why not.
 
     Shows settings, offsets and how densely records stand (a few are read). A captured table is
-    judged at its last frontier, any other topic at its present end; of that, what its writers do is
-    taken on trust. Ends with 4 when a captured table cannot be rebuilt exactly now.
+    judged at its last frontier, also one that another capture writes and the project declares as a
+    log; any other topic at its present end; of that, what its writers do is taken on trust. Ends
+    with 4 when a captured table cannot be rebuilt exactly now.
 
     With --create or --delete, TOPIC… are made or deleted.
     """
     from replay.broker.topics import list_topics
+    from replay.cut.others import newest_of
     from replay.survey import survey, told
 
     settings = load_project(project, overrides=given, needs=[BROKERS])
@@ -98,7 +100,9 @@ def topics(
             raise
     captured = [] if record is None else sorted(record.frontier.tables)
     wanted = list_topics(settings.kafka) if all_topics else names or captured
-    found = survey(settings.kafka, wanted, record, declared=settings.section(Logs).declared)
+    logs = settings.section(Logs)
+    others = newest_of(settings.kafka, [log for log in logs.captured if log.topic in wanted])
+    found = survey(settings.kafka, wanted, record, declared=logs.declared, others=others)
     present = {each.state.topic for each in found}
     gone = [topic for topic in captured if topic in wanted and topic not in present]
     missing = [topic for topic in wanted if topic not in present and topic not in gone]

@@ -14,7 +14,7 @@ from replay.base.clock import clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.density import Density
 from replay.broker.probe import past_ends, sample_density
-from replay.broker.topic_state import TopicState
+from replay.broker.topic_state import PastEnds, TopicState
 from replay.broker.topics import cleanable_ends, inspect
 from replay.verdict.declared_verdict import judge_declared
 from replay.verdict.limits import Times, lag_ms
@@ -135,6 +135,7 @@ def survey(
     *,
     settings: ReplaySettings | None = None,
     declared: Sequence[DeclaredLog] = (),
+    others: Mapping[str, FrontierRecord] | None = None,
 ) -> list[TopicSurvey]:
     """Ask how topics stand, and judge each by itself; one that does not exist is left out.
 
@@ -144,19 +145,21 @@ def survey(
         record: the frontier that captured topics are judged at; None where there is none.
         settings: how careful the verdict is.
         declared: the logs of other programs that are declared: by what they are, more is known.
+        others: topics of other captures, each with the frontier that it is judged at.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
     logs = {log.topic: log for log in declared}
-    return list(_surveyed(kafka, topics, record, settings or ReplaySettings(), logs))
+    of_topic = {**dict.fromkeys(topics, record), **(others or {})}
+    return list(_surveyed(kafka, topics, of_topic, settings or ReplaySettings(), logs))
 
 
 def _surveyed(
     kafka: KafkaConnection,
     topics: Sequence[str],
-    record: FrontierRecord | None,
+    records: Mapping[str, FrontierRecord | None],
     settings: ReplaySettings,
     declared: Mapping[str, DeclaredLog],
 ) -> Iterator[TopicSurvey]:
@@ -167,8 +170,12 @@ def _surveyed(
     )
     lags_ms = {topic: lag_ms(state) for topic, state in states.items()}
     cleanable = cleanable_ends(kafka, states, lags_ms=lags_ms, now_ms=started_ms)
-    past = {} if record is None else past_ends(kafka, record.frontier, states)
+    past: dict[str, PastEnds] = {}
+    for known in {id(each): each for each in records.values() if each is not None}.values():
+        own = {topic: state for topic, state in states.items() if records[topic] is known}
+        past |= past_ends(kafka, known.frontier, own)
     for topic, state in states.items():
+        record = records[topic]
         table = None if record is None else record.frontier.tables.get(topic)
         times = Times(
             started_ms=started_ms,

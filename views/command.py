@@ -55,6 +55,7 @@ from views.rebuild.rebuild import Rebuild
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import (
     ViewResult,
+    cut_lines,
     fitted,
     history_table,
     results_table,
@@ -403,9 +404,9 @@ def _show_plan(
             for line in found.lines():
                 tell(line)
     if not as_json:
-        frontier = plan.record.frontier
         if not plan.logs or plan.parts is not None:
-            tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
+            for line in cut_lines(plan.record.frontier, plan.cut.topics.values()):
+                tell(f"to {line}")
         tell(f"verdict: {plan.cut.verdict}")
 
 

@@ -19,6 +19,7 @@ from changelog.contract.forms.declared import (
     ValueShape,
     declared_columns,
 )
+from changelog.contract.log.joined import CapturedLog
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.setting import Section, Setting
 from replay.base.config import TASK_MEMORY_MB, OnBadRecord
@@ -65,12 +66,27 @@ class Kept(Section):
 
 
 class Log(BaseModel):
-    """A topic of another program."""
+    """A topic of another program, or of another capture."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     topic: Annotated[str, Setting("Where its records lie.")]
-    form: Annotated[ValueShape, Setting("What its values tell, and how they are written.")]
-    key: Annotated[list[str], Field(min_length=1), Setting("The columns of its key.")]
+    frontier: Annotated[
+        str,
+        Setting(
+            "Of a table that another capture writes: the topic of that one's frontiers; it is read "
+            "to the newest one. Of the rest only `topic` and `slot` are set then."
+        ),
+    ] = ""
+    slot: Annotated[str, Setting("The slot of that capture.")] = ""
+    form: Annotated[
+        ValueShape | None,
+        Setting(
+            "What its values tell, and how they are written; required of logs of other programs."
+        ),
+    ] = None
+    key: Annotated[
+        list[str], Setting("The columns of its key; required of logs of other programs.")
+    ] = Field(default_factory=list)
     delete: Annotated[
         str, Setting("Of flattened rows: the column that marks a deleted one; or none.")
     ] = ""
@@ -98,74 +114,111 @@ class Log(BaseModel):
     ] = Beginning.START
 
 
+_OF_CAPTURED = {"topic", "frontier", "slot"}
+
+
 class Logs(RootModel[dict[str, Log]]):
-    """Logs of other programs that views may read, by `table` or `schema.table`."""
+    """Logs of others that views may read, by `table` or `schema.table`."""
 
     model_config = ConfigDict(frozen=True)
     section: ClassVar[str] = "logs"
     root: Annotated[
-        dict[str, Log], Setting("Logs of other programs, each by its name: docs/reading.md.")
+        dict[str, Log],
+        Setting("Logs of other programs and other captures, each by its name: docs/reading.md."),
     ] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
-        _ = self.declared
+        _ = self.all
         return self
 
     @property
-    def declared(self) -> tuple[DeclaredLog, ...]:
+    def all(self) -> tuple[DeclaredLog | CapturedLog, ...]:
         """Return the logs as they are read.
 
         Raises:
             ConfigurationError: a declaration contradicts itself.
         """
-        return _declared(self.root)
+        return _checked(self.root)
+
+    @property
+    def declared(self) -> tuple[DeclaredLog, ...]:
+        """Return those of other programs."""
+        return tuple(log for log in self.all if isinstance(log, DeclaredLog))
+
+    @property
+    def captured(self) -> tuple[CapturedLog, ...]:
+        """Return those of other captures."""
+        return tuple(log for log in self.all if isinstance(log, CapturedLog))
 
 
-def _declared(logs: Mapping[str, Log]) -> tuple[DeclaredLog, ...]:
-    """Return the declared logs, checked as far as it can be done without a server."""
-    found: list[DeclaredLog] = []
+def _checked(logs: Mapping[str, Log]) -> tuple[DeclaredLog | CapturedLog, ...]:
+    """Return the logs, checked as far as it can be done without a server."""
+    found: list[DeclaredLog | CapturedLog] = []
     for name, log in logs.items():
         where, parts = f"logs.{name}", name.split(".")
-        columns = declared_columns(log.columns, where)
-        names = [column.column for column in columns]
-        problem = ""
         if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
-            problem = "its name is not `table` or `schema.table`"
-        elif log.form.is_avro and columns:
-            problem = "`columns` are those that the registry has, for an Avro form"
-        elif not log.form.is_avro and not columns:
-            problem = "a JSON form needs `columns`: documents do not say what they are"
-        elif columns and (missing := [each for each in log.key if each not in names]):
-            problem = f"its key names {', '.join(missing)}, which is none of its columns"
-        elif log.delete and not log.form.is_flat:
-            problem = "`delete` names a marker of flattened rows; an envelope says it by its `op`"
-        elif log.order is Order.LSN and not log.form.value.startswith("debezium"):
-            problem = "`order` can be lsn in Debezium's envelope alone"
-        elif log.topic in [other.topic for other in found]:
-            problem = f'topic "{log.topic}" is declared twice'
-        if problem:
-            raise ConfigurationError(
-                f"{FILE_NAME}: {where}: {problem}", hint="docs/reading.md describes the section"
-            )
-        found.append(
-            DeclaredLog(
-                table=TableName(*parts) if len(parts) > 1 else TableName("public", parts[0]),
-                topic=log.topic,
-                shape=log.form,
-                key=tuple(log.key),
-                delete=log.delete,
-                order=log.order,
-                columns=columns,
-                key_changes=log.key_changes,
-                placeholder=log.placeholder,
-                on_unavailable=log.on_unavailable,
-                beginning=log.beginning
-                if isinstance(log.beginning, Beginning)
-                else From(int(log.beginning.timestamp() * 1000)),
-            )
-        )
+            raise _refused(where, "its name is not `table` or `schema.table`")
+        if log.topic in [other.topic for other in found]:
+            raise _refused(where, f'topic "{log.topic}" is declared twice')
+        table = TableName(*parts) if len(parts) > 1 else TableName("public", parts[0])
+        is_captured = log.frontier or log.slot
+        found.append((_captured if is_captured else _declared)(where, table, log))
     return tuple(found)
+
+
+def _captured(where: str, table: TableName, log: Log) -> CapturedLog:
+    if not (log.frontier and log.slot):
+        has, lacks = ("frontier", "slot") if log.frontier else ("slot", "frontier")
+        raise _refused(where, f"it has `{has}` and no `{lacks}`: a log of another capture has both")
+    if further := sorted(log.model_fields_set - _OF_CAPTURED):
+        raise _refused(where, f"`{further[0]}` is what the frontier of a capture says by itself")
+    return CapturedLog(table=table, topic=log.topic, frontier_topic=log.frontier, slot=log.slot)
+
+
+def _declared(where: str, table: TableName, log: Log) -> DeclaredLog:
+    columns = declared_columns(log.columns, where)
+    names = [column.column for column in columns]
+    if log.form is None or not log.key:
+        raise _refused(
+            where,
+            "a log of another program needs `form` and `key`, one of another capture `frontier` "
+            "and `slot`",
+        )
+    problem = ""
+    if log.form.is_avro and columns:
+        problem = "`columns` are those that the registry has, for an Avro form"
+    elif not log.form.is_avro and not columns:
+        problem = "a JSON form needs `columns`: documents do not say what they are"
+    elif columns and (missing := [each for each in log.key if each not in names]):
+        problem = f"its key names {', '.join(missing)}, which is none of its columns"
+    elif log.delete and not log.form.is_flat:
+        problem = "`delete` names a marker of flattened rows; an envelope says it by its `op`"
+    elif log.order is Order.LSN and not log.form.value.startswith("debezium"):
+        problem = "`order` can be lsn in Debezium's envelope alone"
+    if problem:
+        raise _refused(where, problem)
+    return DeclaredLog(
+        table=table,
+        topic=log.topic,
+        shape=log.form,
+        key=tuple(log.key),
+        delete=log.delete,
+        order=log.order,
+        columns=columns,
+        key_changes=log.key_changes,
+        placeholder=log.placeholder,
+        on_unavailable=log.on_unavailable,
+        beginning=log.beginning
+        if isinstance(log.beginning, Beginning)
+        else From(int(log.beginning.timestamp() * 1000)),
+    )
+
+
+def _refused(where: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{FILE_NAME}: {where}: {problem}", hint="docs/reading.md describes the section"
+    )
 
 
 def warehouse_of(project: Project) -> str:

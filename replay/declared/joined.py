@@ -1,8 +1,9 @@
-"""Captured tables and declared logs side by side: each by its own cut, under one that names both.
+"""Logs side by side: each by its own cut, under one that names them all.
 
-No moment cuts the two together: the captured tables stand at a frontier, whole transactions of
-their source, and each log where its partitions ended a moment later. The cut that names both has
-the frontier's LSN and epoch, which speak of the captured tables alone, and the ends of every topic.
+No moment cuts them together: captured tables stand at a frontier, whole transactions of their
+source; those of another capture at that one's frontier; and a log of another program where its
+partitions ended a moment later. The cut that names all has the LSN and the epoch of the first
+frontier, which speak of its tables alone, and the ends of every topic.
 """
 
 from __future__ import annotations
@@ -12,59 +13,97 @@ from dataclasses import dataclass, replace
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.forms.declared import DeclaredLog
-from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.log.joined import CapturedLog, joined
 from replay.cut.cut import Cut
 from replay.verdict.verdict import Verdict, together
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CutParts:
-    """What a cut of both is made of: that of the captured tables, and that of the logs."""
+    """What a cut of several logs is made of.
 
-    captured: Cut
-    declared: Cut
+    Attributes:
+        own: the cut of the project's own tables; None where none is read.
+        others: that of each other capture's tables.
+        declared: that of the logs of other programs; None where none is read.
+    """
 
-    def joined(self, logs: Sequence[DeclaredLog]) -> Cut:
-        """Return the cut that names both.
+    own: Cut | None = None
+    others: tuple[Cut, ...] = ()
+    declared: Cut | None = None
+
+    @property
+    def captured(self) -> tuple[Cut, ...]:
+        """Return those that stand at a frontier, the project's own first."""
+        return (*([] if self.own is None else [self.own]), *self.others)
+
+    def joined(self, logs: Sequence[DeclaredLog | CapturedLog]) -> Cut:
+        """Return the cut that names all.
 
         Raises:
             ConfigurationError: a log has the name of a captured table, or its topic.
         """
-        captured, declared = self.captured, self.declared
-        own, others = captured.record.frontier, declared.record.frontier
-        for log in logs:
-            if log.table in own.tables.values():
-                raise ConfigurationError(
-                    f'[logs.{log.table.table}] has the name of a captured table: "{log.table}"',
-                    hint="give the log another name in changelog.toml, and in the views",
-                )
-            if log.topic in own.tables:
-                raise ConfigurationError(
-                    f'[logs.{log.table.table}] declares topic "{log.topic}", which is that of '
-                    f'captured table "{own.tables[log.topic]}"',
-                    hint="let views read the table",
-                )
-        frontier = replace(
-            own,
-            tables={**own.tables, **others.tables},
-            topic_ids={**own.topic_ids, **others.topic_ids},
-            ends={**own.ends, **others.ends},
-            alive_from={**own.alive_from, **others.alive_from},
-        )
-        record = captured.record
+        first = self.captured[0]
+        if self.own is not None:
+            _check_apart(logs, self.own.record.frontier)
+        cuts = [*self.captured, *([] if self.declared is None else [self.declared])]
+        record = first.record
         return replace(
-            captured,
-            record=FrontierRecord(frontier, record.offset, record.appended_ms),
-            topics={**captured.topics, **declared.topics},
-            states={**captured.states, **declared.states},
-            verdict=_both(captured.verdict, declared.verdict),
-            densities={**captured.densities, **declared.densities},
+            first,
+            record=FrontierRecord(self._frontier(), record.offset, record.appended_ms),
+            topics={table: topic for cut in cuts for table, topic in cut.topics.items()},
+            states={topic: state for cut in cuts for topic, state in cut.states.items()},
+            verdict=_of_all(cuts, self.declared),
+            densities={topic: each for cut in cuts for topic, each in cut.densities.items()},
+        )
+
+    def _frontier(self) -> Frontier:
+        found = self.captured[0].record.frontier
+        if self.own is None:  # another capture's: views have names of their own for its tables
+            found = replace(found, tables={}, children={}, excluded={})
+        if self.others:
+            found = joined(
+                found,
+                {
+                    topic: (table, cut.record.frontier)
+                    for cut in self.others
+                    for table, topic in cut.topics.items()
+                },
+            )
+        if self.declared is None:
+            return found
+        others = self.declared.record.frontier
+        return replace(
+            found,
+            tables={**found.tables, **others.tables},
+            topic_ids={**found.topic_ids, **others.topic_ids},
+            ends={**found.ends, **others.ends},
+            alive_from={**found.alive_from, **others.alive_from},
         )
 
 
-def _both(captured: Verdict, declared: Verdict) -> Verdict:
-    whole = together({**captured.topics, **declared.topics}, captured.allowance_ms)
-    if not whole.allows_read:
+def _check_apart(logs: Sequence[DeclaredLog | CapturedLog], own: Frontier) -> None:
+    for log in logs:
+        if log.table in own.tables.values():
+            raise ConfigurationError(
+                f'[logs.{log.table.table}] has the name of a captured table: "{log.table}"',
+                hint="give the log another name in changelog.toml, and in the views",
+            )
+        if log.topic in own.tables:
+            raise ConfigurationError(
+                f'[logs.{log.table.table}] declares topic "{log.topic}", which is that of '
+                f'captured table "{own.tables[log.topic]}"',
+                hint="let views read the table",
+            )
+
+
+def _of_all(cuts: Sequence[Cut], declared: Cut | None) -> Verdict:
+    verdicts = {topic: each for cut in cuts for topic, each in cut.verdict.topics.items()}
+    whole = together(verdicts, cuts[0].verdict.allowance_ms)
+    if not whole.allows_read or declared is None:
         return whole
-    # By which rule each log is read is told beside what limits the captured tables.
-    return replace(whole, reasons=(*captured.reasons, *declared.reasons))
+    # By which rule each log of another program is read is told beside what limits the others.
+    captured = {t: each for t, each in verdicts.items() if t not in declared.verdict.topics}
+    first = together(captured, whole.allowance_ms)
+    return replace(whole, reasons=(*first.reasons, *declared.verdict.reasons))

@@ -94,7 +94,7 @@ def schemas_of(
         registry: has those of Avro records.
         kafka: has those of documents.
         frontier: says of which form the records are.
-        topics: of each table.
+        topics: of each table, which may have another name than the frontier's.
 
     Raises:
         SchemaConflictError: a topic's key has several schemas.
@@ -103,7 +103,9 @@ def schemas_of(
     """
     with closing(SchemaReader(registry, kafka)) as reader:
         return {
-            table: reader.of_table(topic, table, frontier.scope_of(topic))
+            table: reader.of_table(
+                topic, frontier.tables.get(topic, table), frontier.scope_of(topic)
+            )
             for table, topic in topics.items()
         }
 

@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 from changelog.cli import app as changelog_app
 from changelog.config import Project, every_section, every_setting, load_project, validated
 from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.joined import CapturedLog
+from changelog.contract.rows.relation import TableName
 from changelog.reference import page
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.setting import Declared, Given, Section, Setting, declared
@@ -315,6 +317,29 @@ def test_groups_of_tables_are_in_the_order_of_their_names(folder: Path) -> None:
     text = '[capture]\nslot = "s"\n[capture.groups]\nb = ["public.b"]\na = ["public.a"]\n'
     (folder / "changelog.toml").write_text(text)
     assert list(load(folder).capture.slots.items()) == [("s", "s"), ("s_a", "s_a"), ("s_b", "s_b")]
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"slot": "b"}, "it has `slot` and no `frontier`"),
+        ({"frontier": "b._frontier"}, "it has `frontier` and no `slot`"),
+        ({"frontier": "f", "slot": "b", "key": ["id"]}, "`key` is what the frontier"),
+        ({"key": ["id"]}, "needs `form` and `key`, one of another capture"),
+    ],
+)
+def test_a_log_is_of_another_program_or_of_another_capture(
+    folder: Path, said: dict[str, Any], says: str
+) -> None:
+    file = folder / "changelog.toml"
+    file.write_text(f"logs.paid = {inline({'topic': 't', 'frontier': 'b._frontier', 'slot': 'b'})}")
+    (log,) = load(folder).section(Logs).all
+    assert log == CapturedLog(
+        table=TableName("public", "paid"), topic="t", frontier_topic="b._frontier", slot="b"
+    )
+    file.write_text(f"logs.paid = {inline({'topic': 't', **said})}")
+    with pytest.raises(ConfigurationError, match=says):
+        load(folder)
 
 
 def test_no_secret_is_shown_when_settings_are_printed_or_dumped(

@@ -35,7 +35,7 @@ TESTS = {
     "docs/page.md": ("test_changes_page", "test_changes"),
     "docs/python.md": ("test_python_page",),
     "docs/read-a-view.md": ("test_read_page",),
-    "docs/reading.md": ("test_view_pages",),
+    "docs/reading.md": ("test_view_pages", "test_other_captures"),
     "docs/records.md": ("test_records_page",),
     "docs/recover.md": ("recover",),
     "docs/remove.md": ("test_teardown",),

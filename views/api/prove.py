@@ -19,6 +19,7 @@ from views.generations.served import served_of
 from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.certify import request_of
+from views.rebuild.plan.plan import logs_of
 from views.verify.view import verify_view
 
 
@@ -30,6 +31,12 @@ def prove(spec: ViewSpec, settings: RebuildSettings) -> tuple[Proof, ...]:
         VerdictError: the log cannot give the state of that frontier any more.
         SinkError: a sink cannot be read.
     """
+    if logs_of([spec], settings):
+        raise ViewError(
+            f'view "{spec.name}" reads logs of other programs or captures, at a cut that no '
+            "frontier of this one names",
+            hint="rebuild it: that proves what it builds",
+        )
     served = served_of(spec, settings.project, None)
     found = []
     for name, sink in served.sinks.items():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from changelog.config import Project
 from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.log.joined import CapturedLog
 from changelog.contract.log.topic import frontier_topic
 from replay.base.config import OnBadRecord, ReplaySettings
 from replay.base.sections import Logs, Spark, warehouse_of
@@ -83,9 +84,9 @@ class RebuildSettings:
         return warehouse_of(self.project)
 
     @property
-    def logs(self) -> tuple[DeclaredLog, ...]:
-        """Return the logs of other programs that views may read."""
-        return self.project.section(Logs).declared
+    def logs(self) -> tuple[DeclaredLog | CapturedLog, ...]:
+        """Return the logs of other programs and other captures that views may read."""
+        return self.project.section(Logs).all
 
     @property
     def on_bad_record(self) -> OnBadRecord:

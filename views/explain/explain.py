@@ -91,10 +91,11 @@ def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation
     plan.cut.verdict.require()
     project = settings.project
     with scratch(None, MEMORY_LIMIT) as database:
-        if plan.logs:
+        if plan.logs or plan.others:
             raise ViewError(
-                f'view "{spec.name}" reads logs of other programs, whose records are not traced',
-                hint="--explain works for views of captured tables",
+                f'view "{spec.name}" reads logs of other programs or captures, whose records are '
+                "not traced",
+                hint="--explain works for views of the project's own tables",
             )
         for table in spec.tables:
             if not plan.record.frontier.scope_of(plan.cut.topics[table]).keyed:

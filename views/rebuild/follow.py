@@ -10,8 +10,8 @@ Between two rounds the newest frontier is looked at. A frontier behind which no 
 views' tables lies starts no round, unless the checkpoints grow old: they must not come near the
 moment from which deletes may have been missed.
 
-Logs of other programs have no frontier: a round is made once a partition of theirs ends elsewhere,
-and computes the views whole.
+Logs of other programs have no frontier, and those of other captures have one of their own: a round
+is made once a partition that is read ends elsewhere, and computes the views whole.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from views.project.spec import ViewSpec, short_name
 from views.rebuild.apart import Apart, FollowCommand
 from views.rebuild.attempts import PASSING, rest
 from views.rebuild.plan.plan import (
-    declared_of,
     groups_of,
+    logs_of,
     no_frontier,
     planned,
     tables_of,
@@ -127,14 +127,14 @@ def follow(
 
     Raises:
         LockedError: another process follows one of the views.
-        ViewError: some views read logs of other programs, and some captured tables alone, and all
-            have to be followed here.
+        ViewError: some views read logs of others, and some own tables alone, and all have to be
+            followed here.
         RebuildError: a process beside this one has ended.
     """
     with Apart(None if settings.together else command) as apart:
         here, *others = groups_of(specs, settings)
         if others and not apart.is_possible:
-            declared = [spec for spec in specs if declared_of([spec], settings)]
+            declared = [spec for spec in specs if logs_of([spec], settings)]
             what = "they cannot be followed together with views of captured tables"
             raise no_frontier(declared, what, "follow them by a command of their own")
         for group in others:
@@ -340,9 +340,9 @@ class Follower:
         return outcome
 
     def _newest(self) -> FrontierRecord:
-        """Return the newest frontier; of logs of other programs where their partitions end."""
+        """Return the newest frontier; of other logs too where they are read to."""
         project = self._settings.project
-        if declared_of(self._specs, self._settings):
+        if logs_of(self._specs, self._settings):
             return planned(self._specs, self._settings).record
         return read_frontier(project.kafka, self._settings.frontier_topic, project.slot)
 
@@ -398,7 +398,7 @@ class Follower:
         return found if len(found) < len(self._specs) else {}
 
     def _unkeyed(self) -> dict[str, str]:
-        if self._done is None or declared_of(self._specs, self._settings):
+        if self._done is None or logs_of(self._specs, self._settings):
             return {}
         frontier = self._done.record.frontier
         topics = {table: frontier.topic_of(table) for table in self._tables}

@@ -118,7 +118,7 @@ class Rebuild:
         """
         settings, names = self._run.settings, [spec.name for spec in specs]
         goes_back = settings.as_of is not None and not settings.stage
-        # A follower of logs of other programs cannot be caught up with: they have no positions.
+        # A follower of logs of others cannot be caught up with: they have no positions of ours.
         has_others = any(log.table in tables_of(specs) for log in settings.logs)
         self._alone = goes_back or has_others or settings.source is Source.REFRESH
         place = self._run.place
@@ -164,7 +164,8 @@ class Rebuild:
     def _run_planned(
         self, plan: Plan, specs: Sequence[ViewSpec]
     ) -> tuple[list[ViewBuild], list[ViewResult], States | None]:
-        self._run.stands = [log.table for log in plan.logs] or plan.unkeyed
+        foreign = [*(log.table for log in plan.logs), *(log.table for log in plan.others)]
+        self._run.stands = foreign or plan.unkeyed
         if plan.logs:
             log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
         with self._run.stages.stage("session", "Spark session"):

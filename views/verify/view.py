@@ -21,6 +21,7 @@ import pyarrow as pa
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.joined import beside
 from changelog.contract.rows.relation import TableName
 from views.base.address import Address
 from views.verify.compare.compare import RELATIVE_TOLERANCE, Comparison, DifferingRow, Equality
@@ -145,6 +146,18 @@ def verify_view(
 def _replaced(report: VerifyReport, **changes: Any) -> VerifyReport:  # noqa: ANN401
     values = {name: getattr(report, name) for name in VerifyReport.__dataclass_fields__}
     return VerifyReport(**{**values, **changes})
+
+
+def _place(frontier: Frontier, topics: Sequence[str]) -> dict[str, object]:
+    """Return where the log of another capture was read to."""
+    return {
+        "slot": frontier.slot,
+        "system_id": frontier.system_id,
+        "epoch": frontier.epoch,
+        "lsn": str(frontier.lsn),
+        "ts": frontier.ts_us,
+        "ends": {topic: list(frontier.ends.get(topic, ())) for topic in topics},
+    }
 
 
 class _Verification:
@@ -383,6 +396,7 @@ class _Verification:
             "slot": frontier.slot,
             "system_id": frontier.system_id,
             "ends": {topic: list(frontier.ends.get(topic, ())) for topic in topics},
+            "other_frontiers": [_place(other, own) for other, own in beside(frontier, topics)],
             "declared": [
                 topic
                 for table in request.tables

@@ -93,6 +93,10 @@ class Frontier:
     signals: Mapping[int, str] = field(default_factory=dict)
     paused: int | None = None
 
+    def of(self, _topic: str, /) -> Frontier:
+        """Return the frontier that a topic is read to: itself, where it is of one capture."""
+        return self
+
     def scope_of(self, topic: str) -> Scope:
         """Return what of its table a topic holds."""
         return self.scopes.get(topic, WHOLE)

@@ -10,6 +10,7 @@ from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError, VerdictError, ViewError
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.log.joined import CapturedLog, beside
 from changelog.contract.rows.inheritance import unread
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
@@ -17,6 +18,7 @@ from replay.base.config import OnBadRecord
 from replay.base.sections import warehouse_of
 from replay.broker.topics import read_frontier
 from replay.cut.cut import Cut, freeze
+from replay.cut.others import freeze_others
 from replay.cut.past import find_past
 from replay.declared.declared import NO_FRONTIER, freeze_declared, open_declared
 from replay.declared.joined import CutParts
@@ -33,7 +35,7 @@ from views.generations.succession import next_generation, serving
 from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec, check_captured, check_distinct, short_name
 from views.rebuild.plan.analysis import Analysis
-from views.rebuild.result.report import frontier_json
+from views.rebuild.result.report import frontier_json, others_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,10 +48,12 @@ class Plan:
     Attributes:
         record: the frontier; of declared logs the ends at which they stood.
         cut: what is read.
-        logs: the declared logs that are read; none where all tables are captured.
+        logs: the logs of other programs that are read.
+        others: the logs of other captures that are read.
         advance: how checkpoints are brought there; None when the log is read from its start.
-        schemas: of the captured tables, as they were looked up for this plan.
-        parts: of views that join both, the cut of the captured tables and that of the logs.
+        schemas: of the captured tables, also of other captures, as they were looked up for this
+            plan.
+        parts: the cuts of several logs that are read side by side; None where there is one.
         unkeyed: the tables without a primary key that are read: the whole history of one says what
             it holds, so nothing goes on from a state of before.
     """
@@ -61,6 +65,7 @@ class Plan:
     schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
     parts: CutParts | None = None
     unkeyed: Collection[TableName] = ()
+    others: tuple[CapturedLog, ...] = ()
 
     def open(self, spark: SparkSession, specs: Sequence[ViewSpec], project: Project) -> Replay:
         """Open the states that the views read from the log's start; reads no record yet.
@@ -75,8 +80,16 @@ class Plan:
         schemas = {t: self.schemas[t] for t in tables_of(specs) if t in self.schemas}
         if parts is None:
             return open_replay(spark, kafka, self.cut, schemas)
-        declared = open_declared(spark, kafka, registry, parts.declared, self.logs)
-        return open_replay(spark, kafka, parts.captured, schemas).beside(declared, self.cut)
+        opened = [
+            open_replay(spark, kafka, cut, {t: schemas[t] for t in cut.topics if t in schemas})
+            for cut in parts.captured
+        ]
+        if parts.declared is not None:
+            opened.append(open_declared(spark, kafka, registry, parts.declared, self.logs))
+        first, *further = opened
+        for each in further:
+            first = first.beside(each, self.cut)
+        return replace(first, cut=self.cut)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +130,7 @@ class ViewPlan:
             "generation": self.generation,
             "serving": self.serving,
             "frontier": frontier_json(shown(self.cut.record)),
+            **others_json(beside(self.cut.record.frontier, self._topics)),
             **self.cut.verdict.to_json(),
             "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
             "from": self._from(),
@@ -213,18 +227,11 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
         ConfigurationError: records are to be quarantined that checkpoints do not keep.
     """
     project = settings.project
-    if logs := declared_of(specs, settings):
+    if logs := logs_of(specs, settings):
         if settings.as_of is not None:
             raise no_frontier(specs, "no older state of them can be given", "leave out --as-of")
-        if not captured_of(specs, logs):
-            cut = freeze_declared(project.kafka, logs, settings=settings.replay(), sample=sample)
-            return Plan(cut.record, cut, logs)
-    record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
-    known = {*record.frontier.tables.values(), *(log.table for log in logs)}
-    for spec in specs:
-        check_captured(spec, known, record.frontier.excluded)
-    if logs:
-        return _joined(record, specs, logs, settings, sample=sample)
+        return _side_by_side(specs, logs, settings, sample=sample)
+    record = _newest(specs, (), settings)
     if settings.reads_checkpoints and settings.on_bad_record is OnBadRecord.QUARANTINE:
         raise ConfigurationError(
             "checkpoints do not keep records that cannot be read, so none can be quarantined",
@@ -275,22 +282,50 @@ def _check_bags(
             )
 
 
-def _joined(
-    record: FrontierRecord,
+def _newest(
     specs: Sequence[ViewSpec],
-    logs: tuple[DeclaredLog, ...],
+    logs: Sequence[DeclaredLog | CapturedLog],
+    settings: RebuildSettings,
+) -> FrontierRecord:
+    """Return the newest frontier of the project's own capture, which has the tables of views."""
+    project = settings.project
+    record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
+    known = {*record.frontier.tables.values(), *(log.table for log in logs)}
+    for spec in specs:
+        check_captured(spec, known, record.frontier.excluded)
+    return record
+
+
+def _side_by_side(
+    specs: Sequence[ViewSpec],
+    logs: tuple[DeclaredLog | CapturedLog, ...],
     settings: RebuildSettings,
     *,
     sample: bool,
 ) -> Plan:
-    """Plan views that join captured tables with declared logs: both are read from their start."""
+    """Plan views that read other logs than the project's own: all are read from their start."""
     kafka, replayed = settings.project.kafka, settings.replay()
+    declared = tuple(log for log in logs if isinstance(log, DeclaredLog))
+    others = tuple(log for log in logs if isinstance(log, CapturedLog))
+    tables, own = captured_of(specs, logs), None
+    if tables:
+        record = _newest(specs, logs, settings)
+        own = freeze(kafka, record, tables, settings=replayed, sample=sample)
     parts = CutParts(
-        freeze(kafka, record, captured_of(specs, logs), settings=replayed, sample=sample),
-        freeze_declared(kafka, logs, settings=replayed, sample=sample),
+        own=own,
+        others=freeze_others(kafka, others, settings=replayed, sample=sample),
+        # Last: what it sees of a table is never older than what a frontier has.
+        declared=freeze_declared(kafka, declared, settings=replayed, sample=sample)
+        if declared
+        else None,
     )
+    if parts.declared is not None and not parts.captured:
+        return Plan(parts.declared.record, parts.declared, declared)
     cut = parts.joined(logs)
-    return Plan(cut.record, cut, logs, parts=parts)
+    for part in parts.captured:
+        if unkeyed := unkeyed_of(part.topics, part.record.frontier):
+            _check_bags(specs, unkeyed, settings)
+    return Plan(cut.record, cut, declared, parts=parts, others=others)
 
 
 def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicSchemas]:
@@ -302,9 +337,10 @@ def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicS
     """
     if plan.logs and plan.parts is None:
         return {}
-    project = settings.project
-    topics = (plan.cut if plan.parts is None else plan.parts.captured).topics
-    return schemas_of(project.registry, project.kafka, plan.record.frontier, topics)
+    project, found = settings.project, dict[TableName, TopicSchemas]()
+    for cut in [plan.cut] if plan.parts is None else plan.parts.captured:
+        found |= schemas_of(project.registry, project.kafka, cut.record.frontier, cut.topics)
+    return found
 
 
 def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
@@ -414,27 +450,31 @@ def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:
 
 
 def shown(record: FrontierRecord) -> Frontier | None:
-    """Return the frontier of a cut; of declared logs there is none to show."""
+    """Return the frontier of a cut; of logs of other programs there is none to show."""
     return record.frontier if record.offset != NO_FRONTIER else None
 
 
 def groups_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> list[Sequence[ViewSpec]]:
-    """Part the views into those of captured tables, of declared logs, of both: each has one cut."""
+    """Part the views into those of own tables, of other logs, of both: each has one cut."""
     groups: dict[tuple[bool, bool], list[ViewSpec]] = {}
     for spec in specs:
-        logs = declared_of([spec], settings)
+        logs = logs_of([spec], settings)
         groups.setdefault((bool(logs), bool(captured_of([spec], logs))), []).append(spec)
     return [groups[each] for each in sorted(groups)]
 
 
-def captured_of(specs: Sequence[ViewSpec], logs: Sequence[DeclaredLog]) -> list[TableName]:
-    """Return the tables of views that no declared log stands for, each once."""
+def captured_of(
+    specs: Sequence[ViewSpec], logs: Sequence[DeclaredLog | CapturedLog]
+) -> list[TableName]:
+    """Return the tables of views that none of the logs stands for, each once."""
     declared = {log.table for log in logs}
     return [table for table in tables_of(specs) if table not in declared]
 
 
-def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[DeclaredLog, ...]:
-    """Return the declared logs that views read; none where all they read is captured.
+def logs_of(
+    specs: Sequence[ViewSpec], settings: RebuildSettings
+) -> tuple[DeclaredLog | CapturedLog, ...]:
+    """Return the logs of others that views read; none where all is of the project's own capture.
 
     Raises:
         ViewError: they name a view by the name of a declared table.
@@ -451,9 +491,13 @@ def unkeyed_of(topics: Mapping[TableName, str], frontier: Frontier) -> list[Tabl
 
 
 def no_frontier(specs: Sequence[ViewSpec], what: str, hint: str) -> ViewError:
-    """Say what cannot be done with views of declared logs."""
+    """Say what cannot be done with views of logs of others."""
     names = ", ".join(spec.name for spec in specs)
-    return ViewError(f"{names}: logs of other programs have no frontier, so {what}", hint=hint)
+    return ViewError(
+        f"{names}: logs of other programs and captures do not stand at a frontier of this one, "
+        f"so {what}",
+        hint=hint,
+    )
 
 
 def tables_of(specs: Sequence[ViewSpec]) -> list[TableName]:

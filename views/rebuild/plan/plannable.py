@@ -20,6 +20,9 @@ from views.rebuild.plan.analysis import Analysis, analyse
 from views.rebuild.plan.plan import Plan, planned, schemas_now
 from views.rebuild.result.report import ViewResult
 
+SIDE_BY_SIDE = "it reads the log of another capture"
+"""Why a refresh computes all rows of a view."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plannable:
@@ -65,6 +68,9 @@ def plannable(
         plan = replace(plan, schemas=schemas_now(plan, settings))
         is_looked_at = not required or settings.verify is not VerifyMode.NONE
         found = analyses(some, plan.schemas, settings) if is_looked_at and not plan.logs else {}
+        others = {log.table for log in plan.others}
+        for name in (spec.name for spec in some if others & {*spec.tables} and spec.name in found):
+            found[name] = replace(found[name], whole=SIDE_BY_SIDE)
         return Plannable(plan, some, analyses=found)
 
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.joined import beside
 from changelog.runtime.edge import one_line
 from views.base.address import Address
 from views.generations.history import HistoryRow
@@ -31,6 +32,7 @@ class ViewResult:
         view: its name.
         generation: the number of what was built.
         frontier: what it was built to.
+        topics: that it reads.
         verdict: of the log at that frontier.
         exact_until_ms: until when the log can give that state, milliseconds since 1970; None where
             no moment is known.
@@ -62,6 +64,7 @@ class ViewResult:
     view: str
     generation: int | None = None
     frontier: Frontier | None = None
+    topics: tuple[str, ...] = ()
     verdict: str | None = None
     exact_until_ms: int | None = None
     records_read: int | None = None
@@ -98,6 +101,7 @@ class ViewResult:
             "view": self.view,
             "generation": self.generation,
             "frontier": frontier_json(self.frontier),
+            **others_json(self.others),
             "verdict": self.verdict,
             "exact_until": None
             if self.exact_until_ms is None
@@ -157,9 +161,15 @@ class ViewResult:
         )
 
     @property
+    def others(self) -> list[tuple[Frontier, list[str]]]:
+        """Return the frontiers of other captures that it was built to, with their topics."""
+        return [] if self.frontier is None else beside(self.frontier, self.topics)
+
+    @property
     def note(self) -> str:
         """Say what stands beside the rows of a view that went well, or nothing."""
-        return "; ".join(filter(None, [self.left_out, *self.warnings]))
+        others = [f"beside {_place(frontier)}" for frontier, _ in self.others]
+        return "; ".join(filter(None, [self.left_out, *others, *self.warnings]))
 
     @property
     def left_out(self) -> str:
@@ -187,6 +197,31 @@ def frontier_json(frontier: Frontier | None) -> dict[str, Any] | None:
     return {"epoch": frontier.epoch, "lsn": str(frontier.lsn), "ts": time}
 
 
+def others_json(others: Sequence[tuple[Frontier, Sequence[str]]]) -> dict[str, Any]:
+    """Return the frontiers of other captures, with the ends of their topics; nothing for none."""
+    found = [
+        {
+            "slot": frontier.slot,
+            "system_id": frontier.system_id,
+            **(frontier_json(frontier) or {}),
+            "ends": {topic: list(frontier.ends.get(topic, ())) for topic in topics},
+        }
+        for frontier, topics in others
+    ]
+    return {"other_frontiers": found} if found else {}
+
+
+def cut_lines(frontier: Frontier, topics: Collection[str]) -> list[str]:
+    """Say for people where each capture is read to that some topics are of."""
+    others = [_place(each) for each, _ in beside(frontier, topics)]
+    here = f"LSN {frontier.lsn}, epoch {frontier.epoch}"
+    return [f"{here} of slot {frontier.slot}" if others else here, *others]
+
+
+def _place(frontier: Frontier) -> str:
+    return f"LSN {frontier.lsn}, epoch {frontier.epoch} of slot {frontier.slot}"
+
+
 def fitted(table: Table, console: Console) -> Table | Group:
     """Return the table, or where the terminal is too narrow a few lines for each of its rows."""
     natural = console.measure(table, options=console.options.update(width=10_000)).maximum
@@ -203,7 +238,7 @@ def fitted(table: Table, console: Console) -> Table | Group:
 
 def results_table(results: Sequence[ViewResult]) -> Table:
     """Show what became of each view."""
-    first = next((result.frontier for result in results if result.frontier is not None), None)
+    first = next((result for result in results if result.frontier is not None), None)
     table = Table(title=_cut_line(first), caption=_verdict_line(results))
     for column in ("view", "sinks", "generation", "rows", "records", "tombstones", "seconds"):
         numeric = column not in {"view", "sinks"}
@@ -276,11 +311,16 @@ def _apart(moved: ViewResult | HistoryRow) -> str:
     return f"sinks moved within {moved.switch_seconds * 1000:,.0f} ms"
 
 
-def _cut_line(frontier: Frontier | None) -> str | None:
-    if frontier is None:
+def _cut_line(result: ViewResult | None) -> str | None:
+    if result is None or (frontier := result.frontier) is None:
         return None
     time = f"{moment(frontier.ts_us):%Y-%m-%d %H:%M:%S}"
-    return f"state at LSN {frontier.lsn}, {time} UTC, epoch {frontier.epoch}"
+    line = f"state at LSN {frontier.lsn}, {time} UTC, epoch {frontier.epoch}"
+    if not result.others:
+        return line
+    return "\nand ".join(
+        [f"{line} of slot {frontier.slot}", *(_place(f) for f, _ in result.others)]
+    )
 
 
 def _certificate(result: ViewResult) -> str:

@@ -153,6 +153,7 @@ class Run:
             view=build.spec.name,
             generation=build.number,
             frontier=shown(plan.record),
+            topics=tuple(t for table in build.spec.tables if (t := plan.cut.topics.get(table))),
             verdict=plan.cut.verdict.kind.value,
             exact_until_ms=plan.cut.verdict.deadline_ms,
             records_read=sum(found.records_read for found in known) if whole else None,

@@ -129,25 +129,28 @@ class SpreadTables:
         topic = self._frontier.topic_of(table)
         if topic is None or not self._spread.wants(self._frontier, topic):
             return None
-        if (why := self._obstacle(table, topic)) is not None:
+        frontier = self._frontier.of(topic)
+        if (why := self._obstacle(frontier, table, topic)) is not None:
             log.info('topic "%s" is read here for its proof, not by tasks: %s', topic, why)
             return None
-        return self._read(table, topic, self._pins[topic])
+        return self._read(frontier, table, topic, self._pins[topic])
 
-    def _obstacle(self, table: TableName, topic: str) -> str | None:
+    def _obstacle(self, frontier: Frontier, table: TableName, topic: str) -> str | None:
         """Say why tasks cannot read a topic, as far as can be told before."""
         if table in self._declared:
             return "it is the log of another program"
         if topic not in self._pins:
             return "the schema to read it by is known when all of it is read"
-        if topic in self._frontier.grown:
+        if topic in frontier.grown:
             return "it got more partitions, so a key may lie in two"
-        if sum(end > 0 for end in self._frontier.ends[topic]) <= 1:
+        if sum(end > 0 for end in frontier.ends[topic]) <= 1:
             return "one partition has all of its records"
         return None
 
-    def _read(self, table: TableName, topic: str, pin: SchemaPin) -> SpreadState | None:
-        begun, ends = time.monotonic(), self._frontier.ends[topic]
+    def _read(
+        self, frontier: Frontier, table: TableName, topic: str, pin: SchemaPin
+    ) -> SpreadState | None:
+        begun, ends = time.monotonic(), frontier.ends[topic]
         quarantine = Quarantine() if self._quarantines else None
         reader = self._tables.reader(table, topic, None, quarantine)
         if reader is None:
@@ -157,19 +160,19 @@ class SpreadTables:
         base = f"__spread_{self._count}"
         state = TableState(table, topic, base, schema.columns, schema.key)
         run = uuid.uuid4().hex
-        since = self._frontier.since.get(topic)
+        since = frontier.since.get(topic)
         job = PartJob(
             run=run,
             kafka=self._spread.kafka,
-            frontier=self._frontier,
+            frontier=frontier,
             topic=topic,
             key_id=pin.key,
-            rules=FoldRules(epoch=self._frontier.epoch, since=since),
+            rules=FoldRules(epoch=frontier.epoch, since=since),
             state=state,
             decoder=pickle.dumps(decoder),
             place=Place(f"{self._spread.place}/{run}"),
         )
-        with unmoved(self._spread.kafka, self._frontier, topic) as facts:
+        with unmoved(self._spread.kafka, frontier, topic) as facts:
             parts = parts_of(facts.starts, ends, self._spread.width)
             receipts = [Receipt.from_text(text) for text in self._launched(job, parts)]
             require_receipts(topic, run, parts, receipts, starts=facts.starts, ends=ends)
@@ -181,7 +184,7 @@ class SpreadTables:
                 *astray,
             )
             return None
-        self._require_contract(topic, pin, receipts)
+        self._require_contract(frontier, topic, pin, receipts)
         self._attach(state, job.place, receipts)
         log.info(
             'topic "%s": %d tasks have read, folded and decoded it for its proof, %.1f s',
@@ -215,9 +218,11 @@ class SpreadTables:
                     )
             return running.result()
 
-    def _require_contract(self, topic: str, pin: SchemaPin, receipts: Sequence[Receipt]) -> None:
+    def _require_contract(
+        self, frontier: Frontier, topic: str, pin: SchemaPin, receipts: Sequence[Receipt]
+    ) -> None:
         """Require of the whole topic what a frontier and its capture promise."""
-        found = findings_of(self._frontier, topic, pin.key, None)
+        found = findings_of(frontier, topic, pin.key, None)
         for each in receipts:
             found.later = min(found.later, each.later or LAST)
             found.frames |= {bytes.fromhex(frame) for frame in each.frames}

@@ -136,11 +136,12 @@ class LogTables:
         quarantine = Quarantine() if self._quarantines else None
         if table in self._declared:
             return self._fold_declared(self._declared[table], quarantine)
-        if not self._frontier.scope_of(topic).keyed:
+        frontier = self._frontier.of(topic)
+        if not frontier.scope_of(topic).keyed:
             return self._fold_bag(table, topic)
         records = read_topic(
             self._kafka,
-            self._frontier,
+            frontier,
             topic,
             key_id=None if pin is None else pin.key,
             behind=None if behind is None else behind.ends[topic],
@@ -148,11 +149,11 @@ class LogTables:
             work_directory=self._work_directory,
             tell=self._tell,
         )
-        since = self._frontier.since.get(topic)
+        since = frontier.since.get(topic)
         if behind is not None:  # what is older was sent again
             since = Position(behind.epoch, behind.lsn, 0)
         rules = FoldRules(
-            epoch=self._frontier.epoch,
+            epoch=frontier.epoch,
             since=since,
             before=before,
             tells_deleted=behind is not None,
@@ -179,7 +180,8 @@ class LogTables:
 
     def _fold_bag(self, table: TableName, topic: str) -> Folded:
         survivors = f"__survivors_{self._count}"
-        records = read_changes(self._kafka, self._frontier, topic, self._database, survivors)
+        frontier = self._frontier.of(topic)
+        records = read_changes(self._kafka, frontier, topic, self._database, survivors)
         try:
             reader = self.reader(table, topic, records.newest_schema_id, None)
         except BaseException:
@@ -239,9 +241,11 @@ class LogTables:
         Raises:
             CorruptRecordError: the schema is none that capture made.
         """
-        form, pin = self._frontier.scope_of(topic).form, self._pins.get(topic)
+        frontier = self._frontier.of(topic)
+        form, pin = frontier.scope_of(topic).form, self._pins.get(topic)
         if form.output is Output.JSON:
-            values = self._noted_schemas(schema_topic_of(topic, table)).get(f"{topic}-value", [])
+            source = frontier.tables.get(topic, table)
+            values = self._noted_schemas(schema_topic_of(topic, source)).get(f"{topic}-value", [])
             if not values:
                 return None
             text = values[-1 if pin is None else pin.value]

@@ -195,7 +195,7 @@ def test_a_round_that_is_asked_to_stop_is_no_failure(followed) -> None:
 def test_logs_of_other_programs_are_followed_apart(followed) -> None:
     other = TableName("public", "others")
     declared = DeclaredLog(table=other, topic="t", shape=ValueShape.FLAT_JSON, key=("id",))
-    with pytest.raises(ViewError, match="w: logs of other programs have no frontier"):
+    with pytest.raises(ViewError, match="w: logs of other programs and captures"):
         followed(Rounds(GOOD), logs=(declared,), more=[view_of("w", (other,))])
 
 

@@ -1,0 +1,97 @@
+"""Logs of several captures side by side: each topic belongs to the frontier of its own capture.
+
+No moment cuts two databases together. What is read of each is whole transactions up to a frontier
+of its own; the joined frontier has the LSN and the epoch of the first of them, and the ends of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedLog:
+    """A topic that another capture than the project's own writes.
+
+    Attributes:
+        table: the name under which views read it.
+        topic: where its records lie.
+        frontier_topic: where that capture writes its frontiers.
+        slot: its replication slot.
+    """
+
+    table: TableName
+    topic: str
+    frontier_topic: str
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedFrontier(Frontier):
+    """What is read of several logs; epoch, LSN, slot and source are those of the first.
+
+    Attributes:
+        others: the frontier that a topic belongs to, as its capture wrote it; a topic without an
+            entry is the first one's.
+    """
+
+    others: Mapping[str, Frontier] = field(default_factory=dict)
+
+    def of(self, topic: str, /) -> Frontier:
+        """Return the frontier that a topic is read to."""
+        return self.others.get(topic, self)
+
+
+def joined(first: Frontier, parts: Mapping[str, tuple[TableName, Frontier]]) -> JoinedFrontier:
+    """Return a frontier that names topics of others beside its own.
+
+    Args:
+        first: whose epoch and LSN are told as those of all.
+        parts: each further topic, with the name that its table has for readers, and the frontier
+            that it is read to.
+    """
+
+    def both(name: str) -> dict[str, object]:
+        own = dict(getattr(first, name))
+        for topic, (_, frontier) in parts.items():
+            if (found := getattr(frontier, name).get(topic)) is not None:
+                own[topic] = found
+        return own
+
+    of_topics = (
+        "topic_ids", "ends", "leader_epochs", "grown", "since", "alive_from", "scopes", "whole",
+    )  # fmt: skip
+    values = {each.name: getattr(first, each.name) for each in fields(Frontier)}
+    children = {
+        name: frontier.children[their]
+        for topic, (name, frontier) in parts.items()
+        if (their := frontier.tables[topic]) in frontier.children
+    }
+    return JoinedFrontier(
+        **{
+            **values,
+            **{name: both(name) for name in of_topics},
+            "tables": {**first.tables, **{topic: name for topic, (name, _) in parts.items()}},
+            "children": {**first.children, **children},
+        },
+        others={
+            **(first.others if isinstance(first, JoinedFrontier) else {}),
+            **{topic: frontier for topic, (_, frontier) in parts.items()},
+        },
+    )
+
+
+def beside(frontier: Frontier, topics: Collection[str]) -> list[tuple[Frontier, list[str]]]:
+    """Return the frontiers beside the first that some topics are read to, each with its topics."""
+    found: dict[tuple[str, str], tuple[Frontier, list[str]]] = {}
+    first = (frontier.system_id, frontier.slot)
+    for topic in topics:
+        own = frontier.of(topic)
+        place = (own.system_id, own.slot)
+        if place != first:
+            found.setdefault(place, (own, []))[1].append(topic)
+    return list(found.values())

@@ -1,0 +1,106 @@
+"""Tables of other captures: each capture's cut at a frontier of its own, judged like our own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    LogError,
+    NoFrontierError,
+    VerdictError,
+)
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.log.joined import CapturedLog
+from changelog.contract.log.topic import topic_name
+from changelog.contract.rows.relation import TableName
+from replay.base.clock import Clock, clock_ms
+from replay.base.config import ReplaySettings
+from replay.broker.topics import read_frontier
+from replay.cut.cut import Cut, freeze
+
+_FRONTIER = "_frontier"
+
+
+def freeze_others(
+    kafka: KafkaConnection,
+    logs: Sequence[CapturedLog],
+    *,
+    settings: ReplaySettings | None = None,
+    clock: Clock = clock_ms,
+    sample: bool = False,
+) -> tuple[Cut, ...]:
+    """Cut the logs of other captures at the newest frontier of each; one cut for each capture.
+
+    The frontier of a cut calls the tables as their source does, its `topics` as views do.
+
+    Raises:
+        LogError: a capture has no frontier there.
+        ConfigurationError: a frontier does not speak of a topic.
+        VerdictError: it has left the topic's table out, for the reason that it says.
+        UnavailableLogError: the brokers do not answer, or a transaction is open before the ends.
+    """
+    found = []
+    for own in _by_capture(logs):
+        record = _newest(kafka, own[0])
+        tables = [_table(record.frontier, log) for log in own]
+        cut = freeze(kafka, record, tables, settings=settings, clock=clock, sample=sample)
+        found.append(replace(cut, topics={log.table: log.topic for log in own}))
+    return tuple(found)
+
+
+def newest_of(kafka: KafkaConnection, logs: Sequence[CapturedLog]) -> dict[str, FrontierRecord]:
+    """Return by topic the newest frontier of the capture that writes it.
+
+    Raises:
+        LogError: a capture has no frontier there.
+        UnavailableLogError: the brokers do not answer.
+    """
+    found: dict[str, FrontierRecord] = {}
+    for own in _by_capture(logs):
+        found |= dict.fromkeys((log.topic for log in own), _newest(kafka, own[0]))
+    return found
+
+
+def _by_capture(logs: Sequence[CapturedLog]) -> list[list[CapturedLog]]:
+    captures: dict[tuple[str, str], list[CapturedLog]] = {}
+    for log in logs:
+        captures.setdefault((log.frontier_topic, log.slot), []).append(log)
+    return list(captures.values())
+
+
+def _newest(kafka: KafkaConnection, log: CapturedLog) -> FrontierRecord:
+    try:
+        return read_frontier(kafka, log.frontier_topic, log.slot)
+    except NoFrontierError as error:
+        # Not for the caller to take for a project of which nothing is captured yet.
+        raise LogError(
+            f"{_where(log)}: {error.args[0]}",
+            hint="let that capture finish its first snapshot, or correct `frontier` and `slot`",
+        ) from error
+
+
+def _table(frontier: Frontier, log: CapturedLog) -> TableName:
+    table = frontier.tables.get(log.topic)
+    if table is not None:
+        return table
+    said = f'{_where(log)}: topic "{log.topic}"'
+    prefix = log.frontier_topic.removesuffix(_FRONTIER).removesuffix(".")
+    for excluded, why in frontier.excluded.items():
+        if topic_name(excluded, prefix) == log.topic:
+            raise VerdictError(
+                f'{said} is that of table "{excluded}", which its capture excludes: {why}',
+                hint="`changelog status` of that capture says what to do",
+            )
+    known = ", ".join(sorted(frontier.tables)) or "none"
+    raise ConfigurationError(
+        f'{said} holds no table that the frontier of slot "{log.slot}" speaks of',
+        hint=f"its topics are: {known}",
+    )
+
+
+def _where(log: CapturedLog) -> str:
+    name = log.table.table if log.table.schema == "public" else str(log.table)
+    return f"[logs.{name}]"

@@ -1,0 +1,354 @@
+"""Two databases, two captures: a view that joins both reads each at a frontier of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from rich.console import Console
+
+from changelog.config import BROKERS, REGISTRY, load_project
+from changelog.contract.base.errors import LockedError
+from changelog.contract.log.topic import frontier_topic
+from replay.broker.topics import read_frontier
+from replay.pipeline.replay import open_replay
+from tests.support.captured_project import CapturedProject, captured_database, rebuild_view
+from tests.support.matrix import first
+from tests.support.page_lines import block_of
+from views.base.config import RebuildSettings, Source
+from views.base.progress import Stages
+from views.generations.lock import following
+from views.generations.place import Place
+from views.project.catalog import catalog_of
+from views.rebuild.follow import Follower
+from views.rebuild.rebuild import Rebuild
+from views.rebuild.resident import Resident
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
+DOCS = Path(__file__).parents[2] / "docs"
+ORDERS = """
+CREATE TABLE orders (id int PRIMARY KEY, item text);
+INSERT INTO orders VALUES (1, 'bread'), (2, 'milk')
+"""
+BILLING = """
+CREATE TABLE payments (id int PRIMARY KEY, amount numeric(10,2));
+CREATE TABLE totals (id int PRIMARY KEY, total numeric(10,2));
+INSERT INTO payments VALUES (1, 1.10);
+INSERT INTO totals VALUES (1, 1.10), (2, 0)
+"""
+PAY = """
+BEGIN;
+INSERT INTO payments VALUES (2, 2.20);
+UPDATE totals SET total = 2.20 WHERE id = 2;
+COMMIT
+"""
+JOINED = """-- key: id
+SELECT o.id, o.item, p.amount, t.total
+FROM orders o LEFT JOIN paid p ON p.id = o.id LEFT JOIN billing.totals t ON t.id = o.id
+"""
+BEFORE = [(1, "bread", "1.10", "1.10"), (2, "milk", None, "0.00")]
+TORN = [(1, "bread", "1.10", "1.10"), (2, "milk", "2.20", "0.00")]
+AFTER = [(1, "bread", "1.10", "1.10"), (2, "milk", "2.20", "2.20")]
+
+
+@dataclass(frozen=True)
+class Two:
+    """A project whose view joins its tables with those of another one."""
+
+    shop: CapturedProject
+    billing: CapturedProject
+    own: str
+    prefix: str
+
+    @property
+    def topics(self) -> list[str]:
+        return [f"{self.prefix}.payments", f"{self.prefix}.totals"]
+
+    def declare(self, said: str) -> None:
+        """Declare both tables of the other project, with `said` of each."""
+        payments, totals = self.topics
+        self.settle(
+            f'[logs.paid]\ntopic = "{payments}"\n{said}\n'
+            f'[logs."billing.totals"]\ntopic = "{totals}"\n{said}\n'
+        )
+
+    def settle(self, text: str) -> None:
+        settings = self.shop.root / "changelog.toml"
+        before, _, _ = settings.read_text().partition("[logs.")
+        settings.write_text(before + text)
+
+    def captured(self) -> str:
+        return f'frontier = "{self.prefix}._frontier"\nslot = "{self.prefix}"'
+
+    def rows(self):
+        def text(value):
+            return None if value is None else str(value)
+
+        found = self.shop.delta("joined")
+        return [(r["id"], r["item"], text(r["amount"]), text(r["total"])) for r in found]
+
+    def tear(self) -> None:
+        """Have a transaction of the other project on its log in part, its capture killed."""
+        self.billing.execute(PAY)
+        words = ["-m", "tests.support.crashing_capture", str(self.billing.root), "--until", "now"]
+        words += ["--kill", "record produced:1", "--defect", "deliver_each"]
+        ran = subprocess.run(
+            [sys.executable, *words], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ran.returncode == -9, ran.stderr
+
+
+@pytest.fixture
+def make(stack, tmp_path):
+    """Return what makes two captured projects, the other one by some more settings."""
+    with ExitStack() as held:
+
+        def made(**more) -> Two:
+            shop, own = held.enter_context(captured_database(stack, tmp_path / "shop", ORDERS))
+            billing, prefix = held.enter_context(
+                captured_database(stack, tmp_path / "billing", BILLING, **more)
+            )
+            two = Two(shop, billing, own, prefix)
+            two.declare(two.captured())
+            shop.view("joined.sql", JOINED)
+            return two
+
+        yield made
+
+
+FLAT = 'form = "flat-avro"\nkey = ["id"]'
+
+
+@pytest.mark.parametrize("defect", [False, pytest.param(True, marks=pytest.mark.matrix)])
+def test_no_transaction_of_the_other_capture_is_shown_in_part(
+    make, kafka, capsys, monkeypatch, defect
+):
+    """One of its two records stands on the log when that capture is killed.
+
+    The twin reads the same topics to their ends, as logs of another program: it shows, and proves,
+    a payment that no total has.
+    """
+    two = make()
+    if defect:
+        two.declare(FLAT)
+    two.tear()
+    ran = rebuild_view(capsys, monkeypatch, two.shop, "joined", "--json")
+    assert ran.code == 0, ran.err
+    (result,) = ran.results
+    assert (result["verified"], result["published"]) == (True, True)
+    certificate = result["certificates"]["delta"]["certificate"]
+    if defect:
+        assert two.rows() == TORN
+        assert "other_frontiers" not in result
+        two.billing.capture()
+        return
+    assert two.rows() == BEFORE
+    own = read_frontier(kafka, frontier_topic(two.own), two.own).frontier
+    other = read_frontier(kafka, frontier_topic(two.prefix), two.prefix).frontier
+    assert (certificate["slot"], certificate["frontier"]["lsn"]) == (two.own, str(own.lsn))
+    assert result["frontier"]["lsn"] == str(own.lsn)
+    place = {"slot": two.prefix, "epoch": other.epoch, "lsn": str(other.lsn)}
+    place |= {"ends": {topic: list(other.ends[topic]) for topic in two.topics}}
+    for told in (certificate, result):
+        (beside,) = told["other_frontiers"]
+        assert {name: beside[name] for name in place} == place
+    assert certificate["declared"] == []
+    said = rebuild_view(capsys, monkeypatch, two.shop, "joined", "--history", "--json")
+    assert f"beside LSN {other.lsn}, epoch {other.epoch} of slot {two.prefix}" in said.out
+    # The rest of the transaction comes, and is sent again in part: it is shown whole.
+    two.billing.capture()
+    again = rebuild_view(capsys, monkeypatch, two.shop, "joined")
+    assert again.code == 0, again.err
+    assert two.rows() == AFTER
+    assert f"of slot {two.prefix}" in again.err
+
+
+def alter(kafka, topic, **settings) -> None:
+    """Set settings of a topic; `_` stands for `.`."""
+    entries = [
+        ConfigEntry(name.replace("_", "."), text, incremental_operation=AlterConfigOpType.SET)
+        for name, text in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    found = AdminClient(kafka.client_config()).incremental_alter_configs([resource])
+    found[resource].result()
+
+
+def test_the_plan_judges_both_logs_and_says_what_is_missing_of_the_other(
+    make, kafka, capsys, monkeypatch
+):
+    two = make()
+
+    def planned(*more, code=0):
+        ran = rebuild_view(capsys, monkeypatch, two.shop, "joined", "--plan", *more)
+        assert ran.code == code, ran.err
+        return ran
+
+    (plan,) = planned("--json").results
+    assert set(plan["verdicts"]) == {f"{two.own}.orders", *two.topics}
+    (beside,) = plan["other_frontiers"]
+    assert (beside["slot"], set(beside["ends"])) == (two.prefix, set(two.topics))
+    assert (plan["provable"], plan["refresh"]) == (True, "whole")
+    said = planned().err
+    for slot in (two.own, two.prefix):
+        assert f"epoch 1 of slot {slot}" in said
+    # The first deadline of all counts, and the worst verdict.
+    alter(kafka, two.topics[1], min_compaction_lag_ms=str(2 * 3_600_000))
+    (plan,) = planned("--json").results
+    assert plan["deadline"] == plan["verdicts"][two.topics[1]]["deadline"]
+    assert plan["deadline"] < plan["verdicts"][f"{two.own}.orders"]["deadline"]
+    assert two.topics[1] in " ".join(plan["reasons"])
+    alter(kafka, two.topics[1], cleanup_policy="delete")
+    said = " ".join(planned(code=4).err.split())
+    assert f'"{two.topics[1]}": cleanup.policy is delete, must be compact' in said
+    alter(kafka, two.topics[1], cleanup_policy="compact")
+    two.shop.view("apart.sql", "-- key: id\nSELECT id FROM orders")
+    for text, says in (
+        (two.captured().replace("._frontier", ".frontier"), "there is no frontier topic"),
+        (two.captured().replace('slot = "', 'slot = "x'), f'no frontier of slot "x{two.prefix}"'),
+    ):
+        two.declare(text)
+        said = " ".join(planned(code=1).err.split())
+        assert says in said
+        assert "[logs.paid]" in said
+        others = rebuild_view(capsys, monkeypatch, two.shop, "--all", "--plan")
+        assert "apart (sql" in others.err, "the views of the project's own tables go on"
+    two.settle(f'[logs.paid]\ntopic = "{two.prefix}.nothing"\n{two.captured()}\n')
+    two.shop.view("joined.sql", "-- key: id\nSELECT id FROM orders JOIN paid USING (id)")
+    said = " ".join(planned(code=2).err.split())
+    assert f'topic "{two.prefix}.nothing" holds no table that the frontier of slot' in said
+    assert two.topics[0] in said
+    two.declare(two.captured())
+    two.shop.view("joined.sql", "-- key: id\nSELECT id FROM paid")
+    (plan,) = planned("--json").results  # of the other capture alone: its frontier is the view's
+    assert (plan["topics"], "other_frontiers" in plan) == ({"paid": two.topics[0]}, False)
+    older = rebuild_view(capsys, monkeypatch, two.shop, "joined", "--as-of", "0/1")
+    assert older.code == 2
+    assert "leave out --as-of" in " ".join(older.err.split())
+
+
+def test_two_sources_of_one_project_are_joined_likewise(
+    make, tmp_path, endpoints, capsys, monkeypatch
+):
+    two = make()
+    both = CapturedProject(tmp_path / "both", "")
+    query = "SELECT o.id, p.amount FROM orders o LEFT JOIN payments p ON p.id = o.id"
+    both.view("joined.sql", f"-- key: id\n{query}")
+    (both.root / "changelog.toml").write_text(
+        f"kafka.brokers = {json.dumps(endpoints.brokers)}\n"
+        f"registry.url = {json.dumps(endpoints.schema_registry)}\n"
+        f"[sources.{two.own}]\ndsn = {json.dumps(two.shop.dsn)}\n"
+        f"[sources.{two.prefix}]\ndsn = {json.dumps(two.billing.dsn)}\n"
+    )
+    # As the page says it, which calls the other source billing.
+    text = block_of(DOCS / "reading.md", "toml", "[logs.payments]").text
+    assert 'slot = "billing"' in text
+    replace(two, shop=both).settle(
+        text.replace('"billing.payments"\nf', f'"{two.topics[0]}"\nf')
+        .replace('"billing._', f'"{two.prefix}._')
+        .replace('slot = "billing"', f'slot = "{two.prefix}"')
+    )
+    ran = rebuild_view(capsys, monkeypatch, both, "joined", "--plan", "--json", "--source", two.own)
+    assert ran.code == 0, ran.err
+    (plan,) = ran.results
+    assert set(plan["verdicts"]) == {f"{two.own}.orders", two.topics[0]}
+    assert [each["slot"] for each in plan["other_frontiers"]] == [two.prefix]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("written", first(1, ["json", "avro"]))
+def test_a_row_that_spark_reads_wrong_of_the_other_log_is_refuted(
+    make, capsys, monkeypatch, written
+):
+    two = make(capture=f'output_format = "{written}"')
+    ran = rebuild_view(capsys, monkeypatch, two.shop, "joined")
+    assert ran.code == 0, ran.err
+    assert two.rows() == BEFORE
+
+    def short(spark, kafka, cut, schemas):
+        frontier = cut.record.frontier
+        if frontier.slot == two.prefix:
+            topic = two.topics[0]
+            ends = {**frontier.ends, topic: (0,) * len(frontier.ends[topic])}
+            cut = replace(cut, record=replace(cut.record, frontier=replace(frontier, ends=ends)))
+        return open_replay(spark, kafka, cut, schemas)
+
+    monkeypatch.setattr("views.rebuild.plan.plan.open_replay", short)
+    refuted = rebuild_view(capsys, monkeypatch, two.shop, "joined")
+    assert refuted.code == 3, refuted.err
+    assert two.rows() == BEFORE
+
+
+@pytest.mark.matrix
+def test_what_moves_in_the_other_log_during_the_read_ends_it(make, kafka, capsys, monkeypatch):
+    two = make()
+    real, topic = Rebuild._build, two.topics[1]
+    ends = read_frontier(kafka, frontier_topic(two.prefix), two.prefix).frontier.ends[topic]
+    places = [TopicPartition(topic, n, end) for n, end in enumerate(ends)]
+
+    def cut_off(self, *words):
+        real(self, *words)
+        for each in AdminClient(kafka.client_config()).delete_records(places).values():
+            each.result()
+
+    monkeypatch.setattr(Rebuild, "_build", cut_off)
+    ran = rebuild_view(capsys, monkeypatch, two.shop, "joined", "--verify", "none")
+    assert ran.code == 4, ran.err
+    assert topic in ran.err
+    assert {state for _, state in two.shop.history("joined")} == {"failed"}
+
+
+@pytest.mark.matrix
+def test_a_joined_view_is_followed_by_either_frontier(make, capsys, monkeypatch):
+    two = make()
+    settings = RebuildSettings(
+        project=load_project(two.shop.root, needs=[BROKERS, REGISTRY]), source=Source.REFRESH
+    )
+    specs = catalog_of(settings.project).load_all(["joined"])
+
+    def made():
+        outcome = follower.round()
+        assert outcome is None or outcome.error is None, outcome.error
+        return outcome and outcome.results[0].verified
+
+    with (
+        following(Place(two.shop.root), ["joined"]),
+        Resident(settings) as resident,
+        Follower(
+            specs,
+            settings,
+            resident,
+            stages=lambda: Stages(Console(quiet=True)),
+            stop=lambda: False,
+            make=Rebuild,
+        ) as follower,
+    ):
+        assert made()
+        assert two.rows() == BEFORE
+        assert made() is None
+        two.tear()
+        assert made() is None, "a part of a transaction is nothing new"
+        two.billing.capture()
+        assert made()
+        assert two.rows() == AFTER
+        two.shop.execute("UPDATE orders SET item = 'oats' WHERE id = 2")
+        two.shop.capture()
+        assert made()
+        assert two.rows()[1][1] == "oats"
+        beside = Rebuild(replace(settings, source=Source.START), Stages(Console(quiet=True)))
+        with pytest.raises(LockedError, match="is followed"):
+            beside.run(specs)
