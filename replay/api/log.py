@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from changelog.config import BROKERS, FILE_NAME, REGISTRY, Project, load_project
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.log.joined import CapturedLog
+from changelog.contract.rows.relation import TableName
 from changelog.sections import CaptureSettings
+from replay.api.foreign import ForeignTable
 from replay.api.reach import Moment, Reach, table_of
 from replay.api.table import LogTable
 from replay.api.values import LogFrontier, LogFrontiers, LogTables, LogVerdict
 from replay.base.config import ReplaySettings
-from replay.base.sections import Spark, warehouse_of
+from replay.base.sections import Logs, Spark, warehouse_of
 from replay.broker.topics import read_frontiers
 from replay.cut.cut import freeze
+from replay.cut.others import table_of_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +65,7 @@ class Log:
             topic_prefix=topic_prefix,
             session=lambda: spark or _session(Spark(), None),
         )
+        self._logs: Mapping[TableName, DeclaredLog | CapturedLog] = {}
 
     @classmethod
     def open(cls, place: str | Path = ".", *, spark: SparkSession | None = None) -> Self:
@@ -86,6 +93,7 @@ class Log:
             settings=ReplaySettings(task_memory_mb=chosen.task_memory_mb),
             session=lambda: spark or _session(chosen, warehouse_of(project)),
         )
+        made._logs = {log.table: log for log in project.section(Logs).all}
         return made
 
     def __repr__(self) -> str:
@@ -136,10 +144,22 @@ class Log:
     def table(self, name: str) -> LogTable:
         """Return a table; whether it is captured is found when it is read.
 
+        A name under `[logs]` of a project is the log of another program, which is read whole, or
+        the table of another capture, at that one's frontiers: these are asked for its name there.
+
         Raises:
-            ConfigurationError: that is no name.
+            ConfigurationError: that is no name; or the other capture has no such topic.
+            LogError: the other capture has no frontier.
         """
-        return LogTable(self._reach, table_of(name))
+        table, reach = table_of(name), self._reach
+        match self._logs.get(table):
+            case DeclaredLog() as log:
+                return ForeignTable(reach, table, _log=log)
+            case CapturedLog() as log:
+                there = replace(reach, slot=log.slot, frontiers=log.frontier_topic)
+                return LogTable(there, table_of_source(reach.kafka, log))
+            case None:
+                return LogTable(reach, table)
 
 
 def folder_of(place: str | Path) -> Path:

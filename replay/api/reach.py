@@ -37,6 +37,7 @@ class Reach:
         slot: whose frontiers are read.
         topic_prefix: of its topics.
         settings: how careful reads are.
+        frontiers: the topic of the frontiers; by the prefix when empty.
         session: gives the Spark session, made at the first call.
     """
 
@@ -45,12 +46,13 @@ class Reach:
     slot: str
     topic_prefix: str = ""
     settings: ReplaySettings = field(default_factory=ReplaySettings)
+    frontiers: str = ""
     session: Callable[[], SparkSession] = field(repr=False)
 
     @property
     def frontier_topic(self) -> str:
         """Return the topic of the frontiers."""
-        return frontier_topic(self.topic_prefix)
+        return self.frontiers or frontier_topic(self.topic_prefix)
 
     def newest(self) -> FrontierRecord:
         """Return the newest frontier."""

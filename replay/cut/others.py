@@ -51,6 +51,18 @@ def freeze_others(
     return tuple(found)
 
 
+def table_of_source(kafka: KafkaConnection, log: CapturedLog) -> TableName:
+    """Return the name that a log's table has at its source, by the newest frontier.
+
+    Raises:
+        LogError: its capture has no frontier there.
+        ConfigurationError: the frontier does not speak of the topic.
+        VerdictError: it has left the topic's table out, for the reason that it says.
+        UnavailableLogError: the brokers do not answer.
+    """
+    return _table(_newest(kafka, log).frontier, log)
+
+
 def newest_of(kafka: KafkaConnection, logs: Sequence[CapturedLog]) -> dict[str, FrontierRecord]:
     """Return by topic the newest frontier of the capture that writes it.
 

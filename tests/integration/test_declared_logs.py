@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import fastavro
 import pytest
@@ -17,8 +18,14 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
+import replay
 from changelog.config import BROKERS, REGISTRY, load_project
-from changelog.contract.base.errors import CorruptRecordError, LockedError, VerdictError
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    CorruptRecordError,
+    LockedError,
+    VerdictError,
+)
 from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, declared_columns
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.relation import TableName
@@ -391,6 +398,36 @@ def test_a_view_of_a_declared_log_is_rebuilt_and_proved(
     assert [
         (each["id"], str(each["price"]), each["named"]) for each in project.delta("priced")
     ] == [(2, "3.50", "B")]
+
+
+def test_a_log_is_a_table_in_python(make, spark, endpoints, prefix, tmp_path):
+    log = make(partitions=2)
+    log.put({"id": 1}, row(1, "a", "2.50"))
+    log.put({"id": 2}, row(2, "b"))
+    log.put({"id": 2}, None)
+    project = project_of(log, tmp_path, endpoints, prefix, form="flat-json")
+    things = replay.Log.open(project.root, spark=spark).table("things")
+    assert "no frontier cuts" in things.verdict().said
+    assert things.schema().names == ["id", "name", "price"]
+    assert things.arrow().to_pylist() == [{"id": 1, "name": "a", "price": Decimal("2.50")}]
+    assert things.duckdb(["name"]).fetchall() == [("a",)]
+    assert things.pandas()["id"].tolist() == [1]
+    log.put({"id": 3}, row(3, "c"))
+    with things.reading() as frame:
+        assert sorted(each.id for each in frame.collect()) == [1, 3]
+    for refused in (
+        lambda: things.row(1),
+        lambda: things.history(1),
+        lambda: things.explain(1),
+        lambda: things.changes("0/1"),
+        lambda: things.at("0/1"),
+        lambda: things.arrow(engine="local"),
+        things.frontier,
+    ):
+        with pytest.raises(ConfigurationError, match="is the log of another program"):
+            refused()
+    with pytest.raises(ConfigurationError, match="has no column nothing"):
+        things.arrow(["nothing"])
 
 
 def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path):

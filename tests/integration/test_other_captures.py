@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (
 )
 from rich.console import Console
 
+import replay
 from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.errors import LockedError
 from changelog.contract.log.topic import frontier_topic
@@ -267,6 +269,17 @@ def test_two_sources_of_one_project_are_joined_likewise(
     (plan,) = ran.results
     assert set(plan["verdicts"]) == {f"{two.own}.orders", two.topics[0]}
     assert [each["slot"] for each in plan["other_frontiers"]] == [two.prefix]
+    # In Python such a log is a table with all that the project's own have.
+    monkeypatch.setenv("CHANGELOG_CAPTURE_SOURCE", two.own)
+    paid = replay.Log.open(both.root).table("payments")
+    assert paid.arrow(engine="local").to_pylist() == [{"id": 1, "amount": Decimal("1.10")}]
+    before = paid.frontier()
+    two.billing.execute("UPDATE payments SET amount = 9 WHERE id = 1")
+    two.billing.capture()
+    assert [str((each or {})["amount"]) for each in (paid.row(1), paid.at(before).row(1))] == [
+        "9.00", "1.10",
+    ]  # fmt: skip
+    assert len(paid.changes(before)) == 2
 
 
 @pytest.mark.matrix
