@@ -1,5 +1,6 @@
 """What a run tells."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -8,11 +9,21 @@ from rich.console import Console
 from changelog.contract.base.errors import RefutedError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.joined import joined
+from changelog.contract.rows.relation import TableName
 from views.generations.history import PUBLISHED, HistoryRow
-from views.rebuild.result.report import ViewResult, fitted, history_table, moment, results_table
+from views.rebuild.result.report import (
+    ViewResult,
+    cut_lines,
+    fitted,
+    history_table,
+    moment,
+    results_table,
+)
 from views.verify.compare.report import VerifyReport
 
 FRONTIER = Frontier(slot="s", epoch=2, lsn=Lsn.parse("1/A"), ts_us=1_600_000_000_123_456)
+T = TableName("public", "t")
 REPORT = VerifyReport(view="v", verified=True, rows_expected=3, rows_served=3, mismatches=0)
 DONE = ViewResult(
     view="v",
@@ -44,6 +55,30 @@ def test_the_json_object_holds_what_is_promised() -> None:
     promised = "view generation records_read rows tombstones seconds verdict verified mismatches"
     assert {*promised.split(), "published", "frontier"} <= set(found)
     assert "error" not in found
+
+
+def test_the_frontiers_of_other_captures_are_named_wherever_the_first_is() -> None:
+    other = replace(FRONTIER, slot="billing", epoch=7, lsn=Lsn.parse("0/B"), system_id="9")
+    other = replace(other, tables={"b.t": T}, ends={"b.t": (3, 4)})
+    both = joined(FRONTIER, {"b.t": (TableName("public", "paid"), other)})
+    result = replace(DONE, frontier=both, topics=("a", "b.t"))
+    (found,) = result.to_json()["other_frontiers"]
+    assert found == {
+        "slot": "billing",
+        "system_id": "9",
+        "epoch": 7,
+        "lsn": "0/B",
+        "ts": "2020-09-13T12:26:40.123456+00:00",
+        "ends": {"b.t": [3, 4]},
+    }
+    row = result.to_history(PUBLISHED, "run")
+    assert (row.lsn, row.note) == ("1/A", "beside LSN 0/B, epoch 7 of slot billing")
+    shown = text_of(results_table([result]))
+    assert "epoch 2 of slot s" in shown
+    assert "LSN 0/B, epoch 7 of slot billing" in shown
+    assert cut_lines(FRONTIER, ["a"]) == ["LSN 1/A, epoch 2"]
+    # A view of the same run that reads the first log alone.
+    assert "other_frontiers" not in replace(result, topics=("a",)).to_json()
 
 
 def test_a_failure_says_why_without_secrets() -> None:
