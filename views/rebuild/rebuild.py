@@ -165,7 +165,7 @@ class Rebuild:
         self, plan: Plan, specs: Sequence[ViewSpec]
     ) -> tuple[list[ViewBuild], list[ViewResult], States | None]:
         foreign = [*(log.table for log in plan.logs), *(log.table for log in plan.others)]
-        self._run.stands = foreign or plan.unkeyed
+        self._run.stands = [*foreign, *plan.unkeyed]
         if plan.logs:
             log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
         with self._run.stages.stage("session", "Spark session"):

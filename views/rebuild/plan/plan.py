@@ -322,10 +322,10 @@ def _side_by_side(
     if parts.declared is not None and not parts.captured:
         return Plan(parts.declared.record, parts.declared, declared)
     cut = parts.joined(logs)
-    for part in parts.captured:
-        if unkeyed := unkeyed_of(part.topics, part.record.frontier):
-            _check_bags(specs, unkeyed, settings)
-    return Plan(cut.record, cut, declared, parts=parts, others=others)
+    unkeyed = [t for part in parts.captured for t in unkeyed_of(part.topics, part.record.frontier)]
+    if unkeyed:
+        _check_bags(specs, unkeyed, settings)
+    return Plan(cut.record, cut, declared, parts=parts, unkeyed=unkeyed, others=others)
 
 
 def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicSchemas]:
