@@ -186,8 +186,8 @@ def alter(kafka, topic, **settings) -> None:
         for name, text in settings.items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    found = AdminClient(kafka.client_config()).incremental_alter_configs([resource])
-    found[resource].result()
+    admin = AdminClient(kafka.client_config())  # held, or what it has begun ends with it
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def test_the_plan_judges_both_logs_and_says_what_is_missing_of_the_other(
@@ -315,8 +315,9 @@ def test_what_moves_in_the_other_log_during_the_read_ends_it(make, kafka, capsys
 
     def cut_off(self, *words):
         real(self, *words)
-        for each in AdminClient(kafka.client_config()).delete_records(places).values():
-            each.result()
+        admin = AdminClient(kafka.client_config())
+        for each in admin.delete_records(places).values():
+            each.result(30)
 
     monkeypatch.setattr(Rebuild, "_build", cut_off)
     ran = rebuild_view(capsys, monkeypatch, two.shop, "joined", "--verify", "none")
