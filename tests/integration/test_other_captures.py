@@ -248,6 +248,7 @@ def test_two_sources_of_one_project_are_joined_likewise(
 ):
     two = make()
     both = CapturedProject(tmp_path / "both", "")
+    both.root.mkdir()
     query = "SELECT o.id, p.amount FROM orders o LEFT JOIN payments p ON p.id = o.id"
     both.view("joined.sql", f"-- key: id\n{query}")
     (both.root / "changelog.toml").write_text(
