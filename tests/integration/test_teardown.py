@@ -136,7 +136,7 @@ def test_the_commands_of_the_page_show_and_remove_what_it_says(stack, kafka, spa
         Project.open(project.root).rebuild()
         look_first, ask, agree, keep = map(plain, commands_of(PAGE))
         assert plan.text.strip() == look_first
-        said = shell.run(f"COLUMNS=200 {look_first}").replace(str(project.root), "/srv/shop")
+        said = shell.run(f"{look_first} 2>&1").replace(str(project.root), "/srv/shop")
         # How much WAL is kept is another number each time.
         shown = tuple(re.sub(r"[\d,]+ bytes", "… bytes", line) for line in plan.prints)
         assert list(missing(shown, said.replace(slot, "shop"))) == []
