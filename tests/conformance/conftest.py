@@ -223,6 +223,25 @@ def committed(brokers: str, topic: str, *, keyed: bool = True) -> dict[bytes, by
 
     Of a topic without keys each value, by its offset.
     """
+    records = committed_records(brokers, topic)
+    if records is None:
+        return None
+    found: dict[bytes, bytes] = {}
+    for offset, key, value in records:
+        assert (key is not None) == keyed
+        name = str(offset).encode() if key is None else key
+        if value is None:
+            assert keyed
+            found.pop(name, None)
+        else:
+            found[name] = value
+    return found
+
+
+def committed_records(
+    brokers: str, topic: str
+) -> list[tuple[int, bytes | None, bytes | None]] | None:
+    """Return offset, key and value of each record that a reader of committed ones finds."""
     admin = AdminClient({"bootstrap.servers": brokers})
     if topic not in admin.list_topics(timeout=30).topics:
         return None
@@ -234,7 +253,7 @@ def committed(brokers: str, topic: str, *, keyed: bool = True) -> dict[bytes, by
         "fetch.wait.max.ms": 10,
         "enable.auto.commit": False,
     }
-    found: dict[bytes, bytes] = {}
+    found: list[tuple[int, bytes | None, bytes | None]] = []
     with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
@@ -247,15 +266,9 @@ def committed(brokers: str, topic: str, *, keyed: bool = True) -> dict[bytes, by
                 if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     return None
                 raise AssertionError(error)
-            key, value = message.key(), message.value()
-            assert (key is not None) == keyed
-            if key is None:
-                key = str(message.offset()).encode()
-                assert value is not None
-            if value is None:
-                found.pop(key, None)
-            else:
-                found[key] = value
+            offset = message.offset()
+            assert offset is not None
+            found.append((offset, message.key(), message.value()))
 
 
 def topic_bench(

@@ -141,9 +141,9 @@ def test_the_commands_of_the_page_show_and_remove_what_it_says(stack, kafka, spa
         shown = tuple(re.sub(r"[\d,]+ bytes", "… bytes", line) for line in plan.prints)
         assert list(missing(shown, said.replace(slot, "shop"))) == []
         shell.run(ask, answer="n\n" * 7)
-        assert len(topics_of(kafka, slot)) == 2
+        assert len(topics_of(kafka, slot)) == 3
         shell.run(keep, answer="y\n" * 4)
-        assert len(topics_of(kafka, slot)) == 2
+        assert len(topics_of(kafka, slot)) == 3
         assert project.query(f"SELECT FROM pg_replication_slots WHERE slot_name = '{slot}'") == []
         shell.run(agree)
         assert topics_of(kafka, slot) == []

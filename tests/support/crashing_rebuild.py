@@ -1,10 +1,11 @@
 """Runs `rebuild-view` and stops it at a named stage; seeds a defect when asked to.
 
-Usage: python -m tests.support.crashing_rebuild [--kill STAGE] [--pause STAGE] [--defect NAME]
-       -- OPTIONS OF rebuild-view
+Usage: python -m tests.support.crashing_rebuild [--kill STAGE[:TIMES]] [--armed FILE]
+       [--pause STAGE] [--defect NAME] -- OPTIONS OF rebuild-view
 
-`--kill` ends the process by SIGKILL just before a stage; `--pause` prints `at STAGE` and goes on
-when a line comes in.
+`--kill` ends the process by SIGKILL just before a stage, or at a moment in which a sink goes
+forward, such as `within cache` (`tell_of_sinks`); with `--armed` not before that file is there.
+`--pause` prints `at STAGE` and goes on when a line comes in.
 """
 
 import argparse
@@ -13,7 +14,9 @@ import signal
 import sys
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 from pyspark import TaskContext, cloudpickle
 
@@ -29,9 +32,17 @@ from tests.support.odd_parts import ForgettingJob, SkippingJob, WaitingJob, have
 from views import cli, command
 from views.base.progress import Stages
 from views.generations.served import Served, served_of
-from views.rebuild import rebuild
+from views.rebuild import rebuild, resident
 from views.rebuild.one_view import refresh
+from views.sinks.cache import forward as cache_forward
 from views.sinks.cache.sink import CacheSink
+from views.sinks.postgres.forward import PostgresForward
+from views.sinks.postgres.registry import Registry
+from views.sinks.postgres.sink import PostgresSink
+from views.sinks.search.server import SearchClient
+from views.sinks.search.sink import SearchSink
+from views.sinks.topic import forward as topic_forward
+from views.sinks.topic.sink import TopicSink
 from views.verify.kept.folder import KeptTopic
 
 
@@ -171,6 +182,75 @@ def die_in_the_switch():
     CacheSink.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
+def forward_in_halves():
+    """Let readers of a table have a delta in two steps."""
+    sound = PostgresForward.apply
+
+    def apart(self, cursor, delta, position):
+        half = delta.num_rows // 2
+        sound(self, cursor, delta.slice(0, half), position)
+        cursor.connection.commit()
+        sound(self, cursor, delta.slice(half), position)
+
+    PostgresForward.apply = apart
+
+
+def place_before_the_rows():
+    """Note where a table is before it has the rows."""
+    sound = PostgresSink.apply
+
+    def early(self, generation, schema, delta, position):
+        sound(self, generation, schema, delta.slice(0, 0), position)
+        sound(self, generation, schema, delta, position)
+
+    PostgresSink.apply = early
+
+
+def tell_of_sinks(told):
+    """Tell of the moments in which a sink goes forward.
+
+    `before KIND` and `behind KIND`; `within KIND` when rows are sent and no reader has them yet;
+    `shown search` when searchers have them and the index does not say so yet.
+    """
+    kinds = {"search": SearchSink, "cache": CacheSink, "postgres": PostgresSink, "topic": TopicSink}
+    for kind, sink in kinds.items():
+        sink.apply = _between(told, kind, sink.apply)
+
+    request = SearchClient.request
+
+    def asked(self, method, path, body=None):
+        if path.endswith("/_refresh"):
+            told("within search")
+        if (method, path.rpartition("/")[2]) == ("PUT", "_mapping"):
+            told("shown search")
+        return request(self, method, path, body)
+
+    SearchClient.request = asked
+    for place, name, kind in (
+        (cache_forward, "set_entries", "cache"),
+        (Registry, "note_forward", "postgres"),
+        (topic_forward, "write_frontier", "topic"),
+    ):
+        setattr(place, name, _first(partial(told, f"within {kind}"), getattr(place, name)))
+
+
+def _between(told, kind, sound):
+    def apply(self, *arguments):
+        told(f"before {kind}")
+        sound(self, *arguments)
+        told(f"behind {kind}")
+
+    return apply
+
+
+def _first(told, sound):
+    def called(*arguments, **named):
+        told()
+        return sound(*arguments, **named)
+
+    return called
+
+
 DEFECTS = {
     "forget_parts": lambda: have(ForgettingJob),
     "skip_in_parts": lambda: have(SkippingJob),
@@ -181,9 +261,11 @@ DEFECTS = {
     "die_sealing": die_sealing,
     "forget_to_settle": forget_to_settle,
     "forget_what_serves": forget_what_serves,
+    "forward_in_halves": forward_in_halves,
     "hear_the_first_line": hear_the_first_line,
     "keep_the_session": keep_the_session,
     "lose_what_is_lost": lose_what_is_lost,
+    "place_before_the_rows": place_before_the_rows,
     "publish_early": publish_early,
     "seal_before_the_scan": seal_before_the_scan,
     "take_settings_on_trust": take_settings_on_trust,
@@ -192,15 +274,24 @@ DEFECTS = {
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kill")
+    parser.add_argument("--kill", default="")
+    parser.add_argument("--armed", type=Path)
     parser.add_argument("--pause")
     parser.add_argument("--defect", choices=DEFECTS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     asked = parser.parse_args()
 
+    doomed, _, times = asked.kill.partition(":")
+    left = [int(times or 1)]
+
+    def told(moment):
+        if moment == doomed and (asked.armed is None or asked.armed.exists()):
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
     def before(stage):
-        if stage == asked.kill:
-            os.kill(os.getpid(), signal.SIGKILL)
+        told(stage)
         if stage == asked.pause:
             print(f"at {stage}", file=sys.stderr, flush=True)
             sys.stdin.readline()
@@ -208,6 +299,10 @@ def main():
     command.Stages = partial(Stages, before=before)
     if asked.defect:
         DEFECTS[asked.defect]()
+    if " " in doomed:
+        tell_of_sinks(told)
+    if doomed == "record":
+        resident.RECORDED_EVERY = timedelta(0)  # else a minute passes before it
     sys.argv = ["rebuild-view", *(a for a in asked.arguments if a != "--")]
     cli.main()
 
