@@ -142,8 +142,14 @@ class StoredRecords:
         return cut_of(self.checkpoint.founded) <= position
 
     def knows_rows_at(self, position: Position) -> bool:
-        """Tell whether what every touched key held at a position is among the layers."""
-        return cut_of(self.checkpoint.folded) <= position
+        """Tell whether what every touched key held at a position is among the layers.
+
+        A layer has the last record of each key alone. Of a position inside of one, where a follower
+        has brought sinks without Spark, it does not tell what a key held that was touched again.
+        """
+        if position < cut_of(self.checkpoint.folded):
+            return False
+        return self.checkpoint.layers_since(position) is not None
 
     def changed_since(self, position: Position) -> ChangedRecords | None:
         """Return the last record of each key touched from a position on; None without layers of it.

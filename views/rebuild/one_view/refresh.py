@@ -181,7 +181,7 @@ class Refresher:
         unknown = [t for t in found if not self._stored.records(t).knows_rows_at(prior.position)]
         is_by_key = isinstance(lineage, KeyLineage) and self._is_by_key(lineage, spec, prior)
         if isinstance(lineage, KeyLineage) and not is_by_key and unknown:
-            lineage = Untraceable(f"what {unknown[0]} held before is not stored any more")
+            lineage = Untraceable(f"what {unknown[0]} held where its readers are is not stored")
         if isinstance(lineage, Untraceable):
             return Whole(lineage.why)
         before = None

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.schema import SchemaPin
+from replay.base.record_place import cut_of
 from replay.spark.warehouse import SETTINGS
 from replay.store.checkpoint import (
     Checkpoint,
@@ -23,6 +25,7 @@ from replay.store.checkpoint import (
     kept,
     unnamed,
 )
+from replay.store.stored import StoredRecords
 from replay.verdict.increment import Base
 from tests.unit.replay.states import RECORD
 
@@ -125,3 +128,19 @@ def test_layers_since_a_position_hold_what_came_from_there_on_and_no_more(steps,
         assert all(layer.rows for layer in found)
     elif all(is_noted for *_, is_noted in steps):
         assert any(since < at < until for since, until in spans), "only such a layer is cut in two"
+
+
+def test_what_keys_held_is_known_between_layers_and_not_inside_of_one() -> None:
+    """A layer has the last record of each key: one that was touched twice in it lacks the first."""
+    begins = cut_of(RECORD.frontier)
+
+    def at(bytes_on: int) -> Position:
+        return begins._replace(commit_lsn=Lsn(begins.commit_lsn + bytes_on))
+
+    layers = (Layer("base", 5), Layer("one", 3, 0, at(0), at(4)), Layer("two", 3, 0, at(6), at(9)))
+    checkpoint = replace(made(1), layers=layers)
+    nothing: Any = None
+    stored = StoredRecords(checkpoint, nothing, nothing, nothing, nothing, nothing, nothing)
+    known = [bytes_on for bytes_on in range(10) if stored.knows_rows_at(at(bytes_on))]
+    assert known == [0, 4, 5, 6, 9]
+    assert not stored.knows_rows_at(Position(begins.epoch, Lsn(0), 0))
