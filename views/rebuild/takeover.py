@@ -78,7 +78,7 @@ class Takeover:
         held = list(build.served.held_without_listing().values())
         build.previous = serving(held)
         now = [self._position(build, each.published) for each in held if each.published]
-        own = self._position(build, build.generation.number)
+        own = _brought_to(build) or self._position(build, build.generation.number)
         return own is not None and any(each is not None and each > own for each in now)
 
     def _position(self, build: ViewBuild, generation: int) -> Position | None:
@@ -90,3 +90,11 @@ class Takeover:
         if position is None and told:
             position = Position(told[-1].epoch or 0, Lsn.parse(told[-1].lsn or ""), 0)
         return position
+
+
+def _brought_to(build: ViewBuild) -> Position | None:
+    """Return where a generation was brought to; of one made whole nobody else knows it yet."""
+    if build.brought is None:
+        return None
+    frontier = build.brought.cut.record.frontier
+    return Position(frontier.epoch, frontier.lsn, 0)
