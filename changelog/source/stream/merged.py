@@ -17,7 +17,8 @@ from changelog.contract.base.lsn import Lsn
 from changelog.native.buffers import Texts
 from changelog.native.libpq import READ_BYTES
 from changelog.source.stream.merge import Lane, Merge
-from changelog.source.stream.stream import BUSY, NAP_S, NAPS, PACE_S, ReplicationStream
+from changelog.source.stream.pace import Pace
+from changelog.source.stream.stream import ReplicationStream
 
 ASK_S = 0.01
 """Silence of a stream that others wait for, after which its server is asked how far it is."""
@@ -73,7 +74,7 @@ class MergedStream:
         self._readers = [_Reader(*each) for each in zip(streams, self._merge.lanes, strict=True)]
         self._streams = streams
         self._payloads = Texts()
-        self._paced_until = 0.0
+        self._pace = Pace()
 
     @property
     def acknowledged(self) -> Lsn:
@@ -89,7 +90,7 @@ class MergedStream:
             ProtocolError: what the slots send does not fit together.
         """
         self.send_status()
-        self._pace()
+        self._pace.wait()
         payloads = self._payloads
         payloads.clear()
         deadline, before = time.monotonic() + timeout_s, self.server_wal_end
@@ -100,9 +101,8 @@ class MergedStream:
                 break
             self._wait(left, limit)
             self._read(payloads, limit)
-        if len(payloads) >= BUSY:
-            self._gather(payloads, limit)
-        self._paced_until = time.monotonic() + PACE_S if len(payloads) else 0.0
+        self._pace.gather(payloads, limit, lambda: self._read(payloads, limit))
+        self._pace.ended(payloads)
         return payloads
 
     def _read(self, payloads: Texts, limit: int) -> bool:
@@ -122,19 +122,6 @@ class MergedStream:
                 sockets.register(reader.stream, select.POLLIN)
         due_s = min(each.status_due_s() for each in self._streams)
         sockets.poll(max(0.0, min(left_s, due_s, ASK_S if late else left_s)) * 1000)
-
-    def _pace(self) -> None:
-        left = self._paced_until - time.monotonic()
-        if left > 0:
-            time.sleep(left)
-
-    def _gather(self, payloads: Texts, limit: int) -> None:
-        for _ in range(NAPS):
-            if len(payloads) >= limit // 2:
-                break
-            time.sleep(NAP_S)
-            if not self._read(payloads, limit):
-                break
 
     def acknowledge(self, lsn: Lsn) -> None:
         """Tell PostgreSQL that WAL before `lsn` may go, for each slot.

@@ -19,14 +19,9 @@ from changelog.native.buffers import Texts
 from changelog.native.libpq import CopyBoth
 from changelog.runtime.process.silence import SILENCE_S
 from changelog.source.connect.connect import connect_replication
+from changelog.source.stream.pace import Pace
 from changelog.source.stream.pgoutput import PLUGIN_OPTIONS
 from changelog.source.stream.slot import slot_error
-
-BUSY = 100
-"""Messages at once that tell of more to come."""
-
-NAPS, NAP_S = 4, 0.002
-PACE_S = 0.003
 
 _ASK_AFTER = 1 / 3  # of `SILENCE_S`: old servers say nothing while they decode for nobody
 _DEAF_S = 2.0  # a caller that comes back later was busy elsewhere
@@ -91,7 +86,7 @@ class ReplicationStream:
         self._copy = CopyBoth(connection)
         self._payloads = Texts()
         self._last_status = 0.0
-        self._paced_until = 0.0
+        self._pace = Pace()
         self._silence = Silence(time.monotonic())
 
     @classmethod
@@ -139,7 +134,7 @@ class ReplicationStream:
             ProtocolError: a message is neither data nor keepalive.
         """
         self.send_status()
-        self._pace()
+        self._pace.wait()
         payloads = self._payloads
         payloads.clear()
         heard = self._copy.read(limit, payloads)
@@ -147,10 +142,9 @@ class ReplicationStream:
             self._copy.wait(min(timeout_s, self.status_due_s()))
             heard = self._copy.read(limit, payloads)
         self._notice(heard=bool(heard))
-        if len(payloads) >= BUSY:
-            self._gather(payloads, limit)
+        self._pace.gather(payloads, limit, lambda: self._copy.read(limit, payloads))
         self._note_keepalives()
-        self._paced_until = time.monotonic() + PACE_S if len(payloads) else 0.0
+        self._pace.ended(payloads)
         return payloads
 
     def read(self, into: Texts, limit: int) -> bool:
@@ -194,21 +188,6 @@ class ReplicationStream:
             )
         if silent_s > SILENCE_S * _ASK_AFTER and self._silence.may_ask():
             self._send_status(ask=True)
-
-    def _pace(self) -> None:
-        """Wake up for many small transactions, not for each: a round costs more than its rows."""
-        left = self._paced_until - time.monotonic()
-        if left > 0:
-            time.sleep(left)
-
-    def _gather(self, payloads: Texts, limit: int) -> None:
-        """Let a busy server fill the socket: one large batch costs less than many small ones."""
-        for _ in range(NAPS):
-            if len(payloads) >= limit // 2:
-                break
-            time.sleep(NAP_S)
-            if not self._copy.read(limit, payloads):
-                break
 
     def acknowledge(self, lsn: Lsn) -> None:
         """Tell PostgreSQL that WAL before `lsn` may go; an earlier position changes nothing.
