@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
+from replay.base.record_place import cut_of
 from views.base.config import RebuildSettings
 from views.generations.history import History
 from views.generations.succession import serving
@@ -94,7 +95,4 @@ class Takeover:
 
 def _brought_to(build: ViewBuild) -> Position | None:
     """Return where a generation was brought to; of one made whole nobody else knows it yet."""
-    if build.brought is None:
-        return None
-    frontier = build.brought.cut.record.frontier
-    return Position(frontier.epoch, frontier.lsn, 0)
+    return None if build.brought is None else cut_of(build.brought.cut.record.frontier)

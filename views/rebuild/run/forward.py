@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from changelog.contract.base.position import Position
+from replay.base.record_place import cut_of
 from replay.result.state import States
 from views.base.config import VerifyMode
 from views.base.failure import RebuildError
@@ -84,7 +84,7 @@ class Forward:
         for after in parts:
             self._require_proved(certifier, build, delta)
             assert build.previous is not None  # noqa: S101 - it is the base
-            (error,) = apply([(sinks, build.previous, delta)], _position(replay))
+            (error,) = apply([(sinks, build.previous, delta)], cut_of(replay.cut.record.frontier))
             if error is not None:
                 raise error
             delta = after
@@ -109,7 +109,7 @@ class Forward:
             if build.previous is not None and build.delta is not None
         ]
         with self._run.stage("apply", "changed keys to every sink"):
-            failed = apply(deltas, _position(replay))
+            failed = apply(deltas, cut_of(replay.cut.record.frontier))
         for build, error in zip(builds, failed, strict=True):
             with self._run.answerable(build):
                 if error is not None:
@@ -138,12 +138,6 @@ class Forward:
                 error = judged(build)
                 if error is not None:
                     raise error
-
-
-def _position(replay: States) -> Position:
-    """Return the first position that states at a frontier do not hold any more."""
-    frontier = replay.cut.record.frontier
-    return Position(frontier.epoch, frontier.lsn, 0)
 
 
 def _is_due(build: ViewBuild) -> bool:
