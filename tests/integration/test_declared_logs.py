@@ -16,10 +16,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyspark.sql import functions as F  # noqa: N812
-from rich.console import Console
 
 import replay
-from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.errors import (
     ConfigurationError,
     CorruptRecordError,
@@ -42,15 +40,10 @@ from tests.support.captured_project import (
 )
 from tests.support.declared_state import DeclaredState
 from tests.support.matrix import first
+from tests.support.rounds import quiet, rounds
 from tests.support.wait import wait_until
-from views.base.config import RebuildSettings, Source
-from views.base.progress import Stages
-from views.generations.lock import following
-from views.generations.place import Place
-from views.project.catalog import catalog_of
-from views.rebuild.follow import Follower
+from views.base.config import Source
 from views.rebuild.rebuild import Rebuild
-from views.rebuild.resident import Resident
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -435,31 +428,11 @@ def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path)
     log.put({"id": 1}, row(1, "a"))
     project = project_of(log, tmp_path, endpoints, prefix, form="flat-json")
     project.view("named.sql", "-- key: id\nSELECT id, name FROM things")
-    settings = RebuildSettings(
-        project=load_project(project.root, needs=[BROKERS, REGISTRY]), source=Source.REFRESH
-    )
-    specs = catalog_of(settings.project).load_all(["named"])
-
-    def made():
-        outcome = follower.round()
-        assert outcome is None or outcome.error is None, outcome.error
-        return outcome and outcome.results[0].verified
 
     def rows():
         return [(each["id"], each["name"]) for each in project.delta("named")]
 
-    with (
-        following(Place(project.root), ["named"]),
-        Resident(settings) as resident,
-        Follower(
-            specs,
-            settings,
-            resident,
-            stages=lambda: Stages(Console(quiet=True)),
-            stop=lambda: False,
-            make=Rebuild,
-        ) as follower,
-    ):
+    with rounds(project.root, "named") as (made, specs, settings):
         assert made()
         assert rows() == [(1, "a")]
         assert made() is None  # nothing was appended
@@ -470,7 +443,7 @@ def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path)
         log.put({"id": 1}, None)
         assert made()
         assert rows() == [(2, "c")]
-        beside = Rebuild(replace(settings, source=Source.START), Stages(Console(quiet=True)))
+        beside = Rebuild(replace(settings, source=Source.START), quiet())
         with pytest.raises(LockedError, match="is followed"):
             beside.run(specs)
 

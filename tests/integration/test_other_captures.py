@@ -17,10 +17,8 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from rich.console import Console
 
 import replay
-from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.errors import LockedError
 from changelog.contract.log.topic import frontier_topic
 from replay.broker.topics import read_frontier
@@ -28,14 +26,9 @@ from replay.pipeline.replay import open_replay
 from tests.support.captured_project import CapturedProject, captured_database, rebuild_view
 from tests.support.matrix import first
 from tests.support.page_lines import block_of
-from views.base.config import RebuildSettings, Source
-from views.base.progress import Stages
-from views.generations.lock import following
-from views.generations.place import Place
-from views.project.catalog import catalog_of
-from views.rebuild.follow import Follower
+from tests.support.rounds import quiet, rounds
+from views.base.config import Source
 from views.rebuild.rebuild import Rebuild
-from views.rebuild.resident import Resident
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -324,28 +317,7 @@ def test_what_moves_in_the_other_log_during_the_read_ends_it(make, kafka, capsys
 @pytest.mark.matrix
 def test_a_joined_view_is_followed_by_either_frontier(make, capsys, monkeypatch):
     two = make()
-    settings = RebuildSettings(
-        project=load_project(two.shop.root, needs=[BROKERS, REGISTRY]), source=Source.REFRESH
-    )
-    specs = catalog_of(settings.project).load_all(["joined"])
-
-    def made():
-        outcome = follower.round()
-        assert outcome is None or outcome.error is None, outcome.error
-        return outcome and outcome.results[0].verified
-
-    with (
-        following(Place(two.shop.root), ["joined"]),
-        Resident(settings) as resident,
-        Follower(
-            specs,
-            settings,
-            resident,
-            stages=lambda: Stages(Console(quiet=True)),
-            stop=lambda: False,
-            make=Rebuild,
-        ) as follower,
-    ):
+    with rounds(two.shop.root, "joined") as (made, specs, settings):
         assert made()
         assert two.rows() == BEFORE
         assert made() is None
@@ -358,6 +330,6 @@ def test_a_joined_view_is_followed_by_either_frontier(make, capsys, monkeypatch)
         two.shop.capture()
         assert made()
         assert two.rows()[1][1] == "oats"
-        beside = Rebuild(replace(settings, source=Source.START), Stages(Console(quiet=True)))
+        beside = Rebuild(replace(settings, source=Source.START), quiet())
         with pytest.raises(LockedError, match="is followed"):
             beside.run(specs)
