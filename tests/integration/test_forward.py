@@ -12,6 +12,7 @@ import pytest
 from changelog.config import load_project
 from changelog.contract.base.errors import RefutedError
 from replay.store import increment
+from replay.store.stops import Stops
 from replay.store.stored import StoredRecords
 from tests.support.matrix import first
 from tests.support.shop import generations, opened_shop
@@ -304,6 +305,46 @@ def test_a_follower_that_ends_at_any_step_goes_on_where_it_was(shop, monkeypatch
     shop.change("UPDATE orders SET amount = amount + 63 WHERE id = 21")
     with shop.followed():
         shop.is_right()
+
+
+def moved_twice(shop, one, other):
+    """Let readers see an order under one customer by a round without Spark, then move it on."""
+    with shop.followed() as follower:
+        shop.change(f"UPDATE orders SET customer_id = {one} WHERE id = 31")
+        assert follower.round().error is None
+        assert follower.is_here
+    shop.change(f"UPDATE orders SET customer_id = {other} WHERE id = 31")
+
+
+def test_a_follower_that_starts_again_knows_what_rows_held_where_it_was(shop):
+    moved_twice(shop, 25, 26)
+    outcome = shop.round()
+    assert outcome.error is None
+    assert all(each.startswith("forward") for each in origins(outcome)), origins(outcome)
+    shop.is_right()
+
+
+@pytest.mark.matrix
+def test_where_the_log_has_not_that_frontier_views_are_computed_whole(shop, monkeypatch):
+    moved_twice(shop, 27, 28)
+    monkeypatch.setattr(Stops, "_records", lambda *_: [])
+    outcome = shop.round()
+    assert outcome.error is None
+    whole = {result.view for result in outcome.results if "computed whole" in result.origin}
+    assert whole == {shop.names["documents"], shop.names["totals"]}
+    shop.is_right()
+
+
+def test_twin_what_rows_held_inside_of_a_layer_leaves_a_row_that_nobody_has(shop, monkeypatch):
+    moved_twice(shop, 29, 30)
+    with monkeypatch.context() as patched:
+        patched.setattr(Stops, "before", lambda _, plan, __: plan)
+        patched.setattr(StoredRecords, "knows_rows_at", lambda *_: True)
+        assert shop.round().error is None
+    with pytest.raises(AssertionError):
+        shop.is_right()
+    assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
+    shop.is_right()
 
 
 @pytest.mark.matrix

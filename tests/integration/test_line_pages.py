@@ -80,7 +80,9 @@ def test_the_commands_of_topics_by_hand_run(shell, execute):
     followed = written["changelog read orders --format '{lsn} {op} {key}'"]
     assert all(" r " in line or " c " in line for line in followed.splitlines())
     assert len(shell.run("changelog read copy -e").splitlines()) == 600
-    assert shell.run("changelog read events -e --format '{value}'").splitlines() == ["one", "two"]
+    # Lines without a key may lie in several partitions, which have no order among them.
+    events = shell.run("changelog read events -e --format '{value}'").splitlines()
+    assert sorted(events) == ["one", "two"]
     kafka = KafkaConnection(brokers=shell.environment["CHANGELOG_KAFKA_BROKERS"])
     assert {*describe(kafka, ["orders", "scores", "events"])} == {"orders", "events"}
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from changelog.contract.base.errors import ChangelogError, RefutedError
 from replay.result.state import States
 from replay.spark.session import session
 from replay.store.advancer import Advancer
+from replay.store.plan import Advance
+from replay.store.stops import Stops
 from replay.store.stored import Stored
 from views.base.config import RebuildSettings, Source
 from views.base.failure import RebuildError, explained, of_view
@@ -41,6 +44,7 @@ from views.generations.swap import HalfPublishedError, settle
 from views.project.spec import ViewSpec
 from views.rebuild.attempts import attempted
 from views.rebuild.one_view.certify import Certifier
+from views.rebuild.one_view.refresh import Prior
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, store_of, tables_of
 from views.rebuild.plan.plannable import plannable
@@ -53,6 +57,7 @@ from views.rebuild.run.publication import Publication
 from views.rebuild.run.rows import Rows
 from views.rebuild.run.run import Run, only_warned
 from views.rebuild.run.spark_tasks import told_tasks
+from views.rebuild.run.standing import needs_rows, standing
 from views.rebuild.takeover import Base
 
 if TYPE_CHECKING:
@@ -180,7 +185,7 @@ class Rebuild:
             builds, unsettled = self._all_prepared(spark, specs)
         replay: States | None = None
         try:
-            replay = self._opened(spark, plan, [build.spec for build in builds])
+            replay = self._opened(spark, plan, builds)
             with Certifier(
                 spark,
                 self._run.settings,
@@ -215,21 +220,41 @@ class Rebuild:
         self._hold(spark, builds, unsettled, replay)
         return builds, unsettled, replay
 
-    def _opened(self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]) -> States:
+    def _opened(self, spark: SparkSession, plan: Plan, builds: Sequence[ViewBuild]) -> States:
         """Open the states of the tables, from the log or from checkpoints brought up to date."""
         project = self._run.settings.project
         if plan.advance is None:
             with self._run.stage("replay", "schemas and explicit offsets"):
-                return plan.open(spark, specs, project)
-        for topic, why in plan.advance.from_start().items():
-            log.warning('topic "%s" is read from its start: %s', topic, why)
-        return Advancer(
+                return plan.open(spark, [build.spec for build in builds], project)
+        advancer = Advancer(
             spark=spark,
             kafka=project.kafka,
             store=store_of(project),
             stage=self._run.stage,
             days=self._run.settings.rebuild.checkpoint_days,
-        ).advance(plan.advance, plan.schemas)
+        )
+        superseded: list[str] = []
+
+        def bring(step: Advance) -> None:
+            superseded.extend(advancer.advance(step, plan.schemas).superseded)
+
+        left = self._stops(plan, builds).before(plan.advance, bring)
+        for topic, why in left.from_start().items():
+            log.warning('topic "%s" is read from its start: %s', topic, why)
+        stored = advancer.advance(left, plan.schemas)
+        return replace(stored, superseded=(*superseded, *stored.superseded))
+
+    def _stops(self, plan: Plan, builds: Sequence[ViewBuild]) -> Stops:
+        """Return where views stand that go on by what rows held there."""
+        settings = self._run.settings
+        places = set()
+        for build in builds if settings.source is Source.REFRESH else ():
+            found = standing(self._run, self._forward, build)
+            if isinstance(found.prior, Prior) and needs_rows(build.spec, found, plan.schemas):
+                places.add(found.prior.position)
+        project = settings.project
+        store, topic = store_of(project), settings.frontier_topic
+        return Stops(kafka=project.kafka, store=store, topic=topic, places=places)
 
     def _all_prepared(
         self, spark: SparkSession, specs: Sequence[ViewSpec]

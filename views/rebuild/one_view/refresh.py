@@ -12,7 +12,7 @@ Where the keys cannot be told, the view is computed whole from the stored states
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -132,6 +132,32 @@ def prior_of(
     return Prior(generation, position, newest.definition, newest.rows or 0, path)
 
 
+def lineage_of(
+    spec: ViewSpec,
+    columns: Mapping[TableName, Sequence[str]],
+    keys: Mapping[TableName, Sequence[str]],
+) -> KeyLineage | Untraceable:
+    """Return how a view's keys follow from rows of its tables.
+
+    Args:
+        spec: the view.
+        columns: of each table.
+        keys: the primary key of each table.
+    """
+    if not isinstance(spec.source, SqlSource):
+        return Untraceable("a view in Python does not say where its keys come from")
+    if any(MARK in names for names in columns.values()):
+        return Untraceable(f"a table has a column {MARK}")
+    return trace(spec.source, spec.key, columns, keys)
+
+
+def is_by_key(lineage: KeyLineage, spec: ViewSpec, prior: Prior) -> bool:
+    """Tell whether a table's keys say which rows go; a sink wants the view's whole keys."""
+    if lineage.by_key is None:
+        return False
+    return prior.path is not None or set(lineage.by_key.values()) == set(spec.key)
+
+
 class Refresher:
     """Makes the rows of the views of one run; keeps what it computes until `held` is closed."""
 
@@ -177,10 +203,12 @@ class Refresher:
         found = {table: each for table, each in changed.items() if each is not None}
         if not found:
             return UnchangedView()
-        lineage = self._lineage(spec)
+        states = self._stored.states
+        columns = {table: states[table].frame.columns for table in spec.tables}
+        lineage = lineage_of(spec, columns, {table: states[table].key for table in spec.tables})
         unknown = [t for t in found if not self._stored.records(t).knows_rows_at(prior.position)]
-        is_by_key = isinstance(lineage, KeyLineage) and self._is_by_key(lineage, spec, prior)
-        if isinstance(lineage, KeyLineage) and not is_by_key and unknown:
+        by_key = isinstance(lineage, KeyLineage) and is_by_key(lineage, spec, prior)
+        if isinstance(lineage, KeyLineage) and not by_key and unknown:
             lineage = Untraceable(f"what {unknown[0]} held where its readers are is not stored")
         if isinstance(lineage, Untraceable):
             return Whole(lineage.why)
@@ -189,7 +217,7 @@ class Refresher:
             before = partial(committed, self._spark, [prior.path], whole.schema)
         frames = {table: frame for table, (frame, _) in found.items()}
         touched = sum(count for _, count in found.values())
-        if is_by_key:
+        if by_key:
             gone, rows = self._by_key(spec, lineage, found)
             change = Change(prior=prior.generation, gone=gone, keys=touched, rows=rows)
             return Merged(change, touched, before)
@@ -200,13 +228,6 @@ class Refresher:
         rows = self._by_query(spec, lineage, _sent(keys, affected), whole)
         change = Change(prior=prior.generation, gone=keys, keys=affected, rows=rows)
         return Merged(change, touched, before)
-
-    @staticmethod
-    def _is_by_key(lineage: KeyLineage, spec: ViewSpec, prior: Prior) -> bool:
-        """Tell whether a table's keys say which rows go; a sink wants the view's whole keys."""
-        if lineage.by_key is None:
-            return False
-        return prior.path is not None or set(lineage.by_key.values()) == set(spec.key)
 
     def _obstacle(self, spec: ViewSpec, prior: Prior | Whole, definition: str) -> str | None:
         """Say why what serves cannot be built upon, or None."""
@@ -237,16 +258,6 @@ class Refresher:
         self._held.callback(frame.unpersist)
         with translated():
             return frame.count()
-
-    def _lineage(self, spec: ViewSpec) -> KeyLineage | Untraceable:
-        if not isinstance(spec.source, SqlSource):
-            return Untraceable("a view in Python does not say where its keys come from")
-        states = self._stored.states
-        columns = {table: states[table].frame.columns for table in spec.tables}
-        keys = {table: states[table].key for table in spec.tables}
-        if any(MARK in names for names in columns.values()):
-            return Untraceable(f"a table has a column {MARK}")
-        return trace(spec.source, spec.key, columns, keys)
 
     def _by_key(
         self,

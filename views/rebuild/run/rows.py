@@ -17,20 +17,19 @@ from views.project.definition import declaration_of, definition_of
 from views.project.spec import SqlSource
 from views.rebuild.one_view.build import frame_of, kept, write
 from views.rebuild.one_view.certify import Certifier
-from views.rebuild.one_view.forward import Delta, position_of
+from views.rebuild.one_view.forward import Delta
 from views.rebuild.one_view.quarantine import write_quarantined
 from views.rebuild.one_view.refresh import (
-    DELTA,
     Merged,
     Prior,
     Refresher,
     UnchangedView,
     Whole,
-    prior_of,
 )
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.run.forward import Forward
 from views.rebuild.run.run import Run
+from views.rebuild.run.standing import standing
 from views.sinks.base import Change, ChangeableSink, rows_of
 
 if TYPE_CHECKING:
@@ -129,33 +128,27 @@ class Rows:
         build.origin = refresher.told(build.spec)
         if self._run.settings.source is not Source.REFRESH:
             return whole
-        rows = self._run.history.rows([build.spec.name], generation=build.previous)
-        build.recorded_at = rows[-1].at if rows else None
-        forward = self._forward.sinks(build)
-        if forward and build.previous is not None:
-            position = position_of(forward, build.previous)
-            prior = prior_of(rows, build.previous, None, goes_forward=True, position=position)
-        else:
-            prior = prior_of(rows, build.previous, _place(build))
+        found = standing(self._run, self._forward, build)
+        prior, forward = found.prior, found.forward
         with self._run.stage("merge", f"{build.spec.name}: what changed", build.spec.name):
             merged = refresher.rows(build.spec, prior, whole, build.definition)
-            found: UnchangedView | Merged | Delta | Whole = merged
+            made: UnchangedView | Merged | Delta | Whole = merged
             if isinstance(merged, Merged) and forward:
                 build.forward = forward
-                found = self._forward.delta(certifier, replay, build, merged, whole.schema)
-        match found:
+                made = self._forward.delta(certifier, replay, build, merged, whole.schema)
+        match made:
             case UnchangedView():
                 build.unchanged, build.origin = True, "refresh: unchanged"
                 build.rows = prior.rows if isinstance(prior, Prior) else None
                 return whole
             case Delta():
-                build.delta = found
-                build.origin = f"forward: {found.table.num_rows:,} changed keys"
+                build.delta = made
+                build.origin = f"forward: {made.table.num_rows:,} changed keys"
                 return whole
             case Merged(change, touched):
                 build.origin = f"refresh: {touched:,} changed rows merged"
                 if not self._is_marked(build, change):
-                    return found.frame()
+                    return made.frame()
                 build.origin += " by deletion vectors"
                 return change
             case Whole(why):
@@ -175,14 +168,6 @@ class Rows:
         if why is not None:
             log.info('view "%s" is written whole: %s', build.spec.name, why)
         return why is None
-
-
-def _place(build: ViewBuild) -> str | None:
-    """Return where the rows that serve can be read as a Delta table."""
-    sink = build.served.sinks.get(DELTA)
-    if sink is None or build.previous is None:
-        return None
-    return sink.address(build.previous).location["path"]
 
 
 def _shared_states(

@@ -1,0 +1,97 @@
+"""Bring checkpoints to frontiers that lie inside of what is to be read, so that layers end there.
+
+A layer has the last record of each key alone: what a key held inside of it is not known. Who goes
+on from rows of a frontier without a checkpoint needs just that. So the log is read in two steps,
+where it still leads exactly to that frontier.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ConfigurationError, LogError
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import FrontierRecord
+from replay.base.record_place import cut_of
+from replay.broker.topics import read_frontiers
+from replay.store.checkpoint import CheckpointStore
+from replay.store.plan import Advance, plan_advance
+
+log = logging.getLogger("changelog.replay")
+
+MOST_STOPS = 4
+"""Layers end at so many positions, the newest ones: each costs a job and a commit a topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stops:
+    """Positions where layers are to end.
+
+    Attributes:
+        kafka: the brokers.
+        store: of the checkpoints.
+        topic: that of the frontiers.
+        places: the first position that is not part of each state which somebody goes on from.
+    """
+
+    kafka: KafkaConnection
+    store: CheckpointStore
+    topic: str
+    places: Collection[Position]
+
+    def before(self, plan: Advance, bring: Callable[[Advance], object]) -> Advance:
+        """Stop at the places on the way, and return what is left to do.
+
+        What the log does not lead to exactly any more is passed by, which the caller finds out by
+        `StoredRecords.knows_rows_at`.
+
+        Args:
+            plan: leads to the newest frontier.
+            bring: brings checkpoints to another one.
+
+        Raises:
+            UnavailableLogError: the brokers do not answer.
+        """
+        wanted = sorted({each for each in self.places if _is_inside(plan, each)})[-MOST_STOPS:]
+        if not wanted:
+            return plan
+        for record in self._records(plan.record.frontier.slot, wanted):
+            lsn = record.frontier.lsn
+            try:
+                step = self._plan(plan, record)
+                if step.from_start():
+                    log.info("no checkpoint leads to LSN %s, where readers are", lsn)
+                    continue
+                bring(step)
+            except (LogError, ConfigurationError) as error:
+                log.info("checkpoints pass by LSN %s, where readers are: %s", lsn, error)
+        return replace(self._plan(plan, plan.record), proof=plan.proof)
+
+    def _plan(self, plan: Advance, record: FrontierRecord) -> Advance:
+        return plan_advance(
+            self.kafka, self.store, record, list(plan.topics), settings=plan.settings
+        )
+
+    def _records(self, slot: str, places: Sequence[Position]) -> list[FrontierRecord]:
+        """Return the frontiers of some positions, oldest first, as far as the log has them."""
+        found = {
+            cut_of(record.frontier): record
+            for record in read_frontiers(self.kafka, self.topic, slot)
+        }
+        for each in places:
+            if each not in found:
+                log.info("the log has no frontier of %s, where readers are", each)
+        return [found[each] for each in places if each in found]
+
+
+def _is_inside(plan: Advance, place: Position) -> bool:
+    """Tell whether a position lies inside of what is to be read behind a checkpoint."""
+    begun = [
+        cut_of(step.checkpoint.frontier)
+        for step in plan.steps.values()
+        if step.checkpoint is not None and not step.is_there
+    ]
+    return any(each < place for each in begun) and place < cut_of(plan.record.frontier)

@@ -1,0 +1,67 @@
+"""What serves of the views of a run, for who goes on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from changelog.contract.rows.relation import TableName
+from replay.decode.schemas import TopicSchemas
+from views.project.lineage import KeyLineage
+from views.project.spec import ViewSpec
+from views.rebuild.one_view.forward import position_of
+from views.rebuild.one_view.refresh import DELTA, Prior, Whole, is_by_key, lineage_of, prior_of
+from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.run.forward import Forward
+from views.rebuild.run.run import Run
+from views.sinks.base import ForwardSink
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a view goes on from.
+
+    Attributes:
+        prior: the generation that serves, or why none can be built upon.
+        forward: the sinks, where they bring that generation forward themselves.
+    """
+
+    prior: Prior | Whole
+    forward: Mapping[str, ForwardSink]
+
+
+def standing(run: Run, forward: Forward, build: ViewBuild) -> Standing:
+    """Return what a view goes on from, and note when that was put on record."""
+    rows = run.history.rows([build.spec.name], generation=build.previous)
+    build.recorded_at = rows[-1].at if rows else None
+    sinks = forward.sinks(build)
+    if sinks and build.previous is not None:
+        position = position_of(sinks, build.previous)
+        found = prior_of(rows, build.previous, None, goes_forward=True, position=position)
+    else:
+        found = prior_of(rows, build.previous, _place(build))
+    return Standing(found, sinks)
+
+
+def needs_rows(spec: ViewSpec, found: Standing, schemas: Mapping[TableName, TopicSchemas]) -> bool:
+    """Tell whether a view goes on by what rows of its tables held where it stands.
+
+    Args:
+        spec: the view.
+        found: what it goes on from.
+        schemas: of the tables of the run.
+    """
+    if isinstance(found.prior, Whole):
+        return False
+    logged = {table: schemas[table].logged(schemas[table].reader_id) for table in spec.tables}
+    columns = {table: [c.column for c in each.columns] for table, each in logged.items()}
+    lineage = lineage_of(spec, columns, {table: each.key for table, each in logged.items()})
+    return isinstance(lineage, KeyLineage) and not is_by_key(lineage, spec, found.prior)
+
+
+def _place(build: ViewBuild) -> str | None:
+    """Return where the rows that serve can be read as a Delta table."""
+    sink = build.served.sinks.get(DELTA)
+    if sink is None or build.previous is None:
+        return None
+    return sink.address(build.previous).location["path"]
