@@ -1,10 +1,10 @@
 """How fast `changelog load` fills a table, beside COPY of rows in a file: `make bench-load`.
 
 The log is that of `benchmarks.order_log`: rows of ten columns in Avro, two partitions, and the
-tombstones of some, which are left out. Beside it stand the same rows as JSON. The measure is the
-server's own `COPY … FROM 'file'` of what `COPY … TO` wrote of the loaded table, into the same table
-made anew. Each is done in turn, with a checkpoint before it; one run of each goes before and does
-not count.
+tombstones of some, which are left out. Beside it stand the same rows as JSON and as CSV; of texts
+keys and values are taken, beside COPY of these two columns. The measure is the server's own
+`COPY … FROM 'file'` of what `COPY … TO` wrote of the loaded table, into the same table made anew.
+Each is done in turn, with a checkpoint before it; one run of each goes before and does not count.
 
 `load_vs_copy` is beside COPY's text, the form in which people have rows in files;
 `load_vs_copy_binary` is beside the binary one, which the server takes quicker (decision 0106). Both
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +42,7 @@ _TYPES = (
     "created_at timestamptz, updated_at timestamp, active boolean, score double precision, "
     "attrs jsonb, note text"
 )
-_JSON = "orders-json"
+_JSON, _CSV = "orders-json", "orders-csv"
 _WAIT_S = 60.0
 
 
@@ -89,11 +90,13 @@ class Bench:
         self._keep(name, found["seconds"], counts=counts)
         self._keep(f"{name}_command", took, counts=counts)
 
-    def copy(self, name: str, file: Path, options: str, *, keyed: bool, counts: bool) -> None:
+    def copy(
+        self, name: str, file: Path, options: str, *, keyed: bool, counts: bool, columns: str = ""
+    ) -> None:
         """Have the server read the file."""
         self._fresh(keyed=keyed)
         began = time.monotonic()
-        self._execute(f"COPY orders FROM '{file}' {options}")
+        self._execute(f"COPY orders {columns} FROM '{file}' {options}")
         self._keep(name, time.monotonic() - began, counts=counts)
         self._check(self.rows)
 
@@ -120,25 +123,42 @@ class Bench:
         self._execute(f"COPY orders TO '{binary}' (FORMAT binary)")
         return text, binary
 
+    def write_pairs(self, folder: Path) -> Path:
+        """Write what a load of texts takes of the rows as JSON: the key, and the whole value."""
+        file = folder / "pairs.txt"
+        self._execute(f"COPY (SELECT id, row_to_json(orders)::text FROM orders) TO '{file}'")
+        return file
+
     def write_json(self) -> None:
         """Write the rows of the table as JSON to a topic."""
-        kafka = KafkaConnection(brokers=self._at.brokers)
-        admin = AdminClient(kafka.client_config())
-        admin.create_topics([NewTopic(_JSON, PARTITIONS, 1)])[_JSON].result()
-        producer = Producer({**kafka.client_config(), "compression.type": "lz4", "linger.ms": 20})
         with (
             closing(psycopg2.connect(self._at.postgres)) as connection,
             connection.cursor("rows") as cursor,
         ):
             cursor.itersize = 10_000
             cursor.execute("SELECT id::text, row_to_json(orders)::text FROM orders")
-            for key, value in cursor:
-                while True:
-                    try:
-                        producer.produce(_JSON, key=key, value=value)
-                        break
-                    except BufferError:
-                        producer.poll(0.1)
+            self._write(_JSON, cursor)
+
+    def write_csv(self, folder: Path) -> None:
+        """Write the rows of the table as CSV to a topic; none of them has two lines."""
+        file = folder / "orders.csv"
+        self._execute(f"COPY orders TO '{file}' (FORMAT csv)")
+        with file.open("rb") as lines:
+            bare = (line.rstrip(b"\n") for line in lines)
+            self._write(_CSV, ((line.split(b",", 1)[0], line) for line in bare))
+
+    def _write(self, topic: str, records: Iterable[tuple[str | bytes, str | bytes]]) -> None:
+        kafka = KafkaConnection(brokers=self._at.brokers)
+        admin = AdminClient(kafka.client_config())
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+        producer = Producer({**kafka.client_config(), "compression.type": "lz4", "linger.ms": 20})
+        for key, value in records:
+            while True:
+                try:
+                    producer.produce(topic, key=key, value=value)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
         if producer.flush(_WAIT_S):
             raise SystemExit("not all records were written")
 
@@ -159,13 +179,28 @@ def main(
             ignoring = ("--tombstones", "ignore")
             bench.load("load", bench.topic, *ignoring, counts=False)
             text, binary = bench.write_files(folder)
+            pairs = bench.write_pairs(folder)
             bench.write_json()
+            bench.write_csv(folder)
             for number in range(runs + 1):
                 counts = number > 0
                 bench.load("load", bench.topic, *ignoring, counts=counts)
                 bench.copy("copy_text", text, "", keyed=False, counts=counts)
                 bench.copy("copy_binary", binary, "(FORMAT binary)", keyed=False, counts=counts)
                 bench.load("load_json", _JSON, counts=counts)
+                bench.load("load_csv", _CSV, "--value-as", "csv", counts=counts)
+                of_texts = (
+                    "--value-as",
+                    "text",
+                    "--key-as",
+                    "text",
+                    "--columns",
+                    "id=key,note=value",
+                )
+                bench.load("load_text", _JSON, *of_texts, counts=counts)
+                bench.copy(
+                    "copy_pairs", pairs, "", keyed=False, counts=counts, columns="(id, note)"
+                )
                 bench.load("load_upsert", bench.topic, "--mode", "upsert", counts=counts)
                 bench.copy("copy_keyed", binary, "(FORMAT binary)", keyed=True, counts=counts)
             told: dict[str, Any] = dict(bench.figures.medians())
@@ -175,7 +210,9 @@ def main(
         name = way.removeprefix("load_") + "_vs_copy"
         told[name] = round(told[f"{way}_per_s"] / told["copy_text_per_s"], 3)
         told[f"{name}_binary"] = round(told[f"{way}_per_s"] / told["copy_binary_per_s"], 3)
-    told["json_vs_copy"] = round(told["load_json_per_s"] / told["copy_text_per_s"], 3)
+    for form in ("json", "csv"):
+        told[f"{form}_vs_copy"] = round(told[f"load_{form}_per_s"] / told["copy_text_per_s"], 3)
+    told["text_vs_copy"] = round(told["load_text_per_s"] / told["copy_pairs_per_s"], 3)
     told["upsert_vs_copy"] = round(told["load_upsert_per_s"] / told["copy_keyed_per_s"], 3)
     tell(told, out)
 

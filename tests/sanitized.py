@@ -30,6 +30,7 @@ TESTS = (
     "tests/property/test_batches.py",
     "tests/property/test_bulk.py",
     "tests/property/test_copyrows.py",
+    "tests/property/test_csvlines.py",
     "tests/property/test_jsonlines.py",
 )
 PLUGIN = "tests.support.sanitized_library"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,13 @@ from changelog.contract.forms.moments import moment_text
 from changelog.lines.forms.headers import header_text
 from changelog.lines.forms.shown import is_framed
 from changelog.load.plan import Copier, Planner
-from changelog.load.rules.cells import Raw, cell, line_of, plain_of
+from changelog.load.rules.cells import Raw, cell, csv_column, line_of, plain_of
 from changelog.load.rules.columns import MissingError, Part, Source, of_tombstone, picked
 from changelog.load.rules.separated import SeparatedError, fields_of
 from changelog.load.rules.table import Table
 from changelog.load.rules.wanted import Form, Rules, Tombstones
 from changelog.native.batches import BatchRange, BatchRecord, Groups
-from changelog.native.copydata import JsonLines
+from changelog.native.copydata import WHOLE_KEY, WHOLE_VALUE, CsvLines, JsonLines
 
 ORDINAL, GONE = "changelog_n", "changelog_gone"
 """Columns of the table in which rows are put in order before they are written."""
@@ -75,20 +75,55 @@ class Encoder:
             each.part is Part.VALUE and len(each.path) == 1 for each in rules.columns.values()
         ]
         self._is_flat = all(of_value)
-        self._lines = self._writer() if self._is_flat else None
+        self._lines = self._writer()
         self._values = self._reader(rules.value, "value")
         self._keys = self._reader(rules.key, "key")
 
-    def _writer(self) -> JsonLines | None:
-        """Return what writes plain objects of JSON at once; None where nothing does."""
+    def _writer(self) -> JsonLines | CsvLines | None:
+        """Return what writes plain values at once; None where nothing does."""
+        match self._rules.value:
+            case Form.AUTO | Form.JSON:
+                return self._json_writer() if self._is_flat else None
+            case Form.CSV | Form.TEXT:
+                return self._csv_writer()
+            case Form.AVRO:
+                return None
+
+    def _json_writer(self) -> JsonLines | None:
         names = [source.path[0] for source in self._rules.columns.values()]
-        if self._rules.value not in {Form.AUTO, Form.JSON} or len(self._names) < len(names):
-            return None
-        if any(self._planner.knows(name) for name in names):
+        if len(self._names) < len(names) or any(self._planner.knows(name) for name in names):
             return None  # what is left out may have a default
         plain = [plain_of(self._columns[name], field) for name, field in
                  zip(self._rules.columns, names, strict=True)]  # fmt: skip
         return JsonLines(plain, all_known=self._rules.all_fields, numbered=bool(self._rules.keys))
+
+    def _csv_writer(self) -> CsvLines | None:
+        is_text, delimiter = self._rules.value is Form.TEXT, self._rules.delimiter
+        places = {} if is_text else {name: n for n, name in enumerate(self._rules.fields)}
+        found = [self._place(source, places) for source in self._rules.columns.values()]
+        known = [each for each in found if each is not None]
+        is_strange = self._rules.all_fields and not places.keys() <= self._names
+        if len(known) < len(found) or is_strange or len(delimiter) != 1 or delimiter == b'"':
+            return None
+        plain = [csv_column(self._columns[name], place) for name, place in
+                 zip(self._rules.columns, known, strict=True)]  # fmt: skip
+        fields = 0 if is_text else len(self._rules.fields)
+        keyed = bool(self._rules.keys)
+        return CsvLines(plain, fields=fields, delimiter=delimiter, numbered=keyed)
+
+    def _place(self, source: Source, fields: Mapping[str, int]) -> int | None:
+        """Return which field, or which whole part, fills a column; None for anything else."""
+        match source.part:
+            case Part.VALUE if self._rules.value is Form.TEXT and not source.path:
+                return WHOLE_VALUE
+            case Part.VALUE if len(source.path) == 1:
+                return fields.get(source.path[0])
+            case Part.KEY if self._rules.key is Form.TEXT and (
+                not source.path or (len(self._rules.keys) == 1 == len(source.path))
+            ):
+                return WHOLE_KEY
+            case _:
+                return None
 
     def chunks(self, records: BatchRange) -> Iterator[Chunk]:
         """Return the rows of records piece by piece, in no order where an ordinal says theirs.

@@ -44,7 +44,7 @@ from tests.support.builders import (
     make_relation,
 )
 from tests.support.copy_tuples import tuples_of
-from tests.support.json_rows import encoder, lines_of
+from tests.support.load_rows import csv_encoder, encoder, lines_of, text_encoder
 from tests.support.native_ways import on
 from tests.support.record_batches import TOPIC as BATCHED
 from tests.support.record_batches import batch_of, record_of
@@ -435,6 +435,24 @@ def json_lines(some: Input) -> None:
         at += done + 1
 
 
+def csv_lines(some: Input) -> None:
+    """Make lines of CSV, and of whole texts, with the text before each as its key."""
+    values = list(some)
+    keys = [None, *values[:-1]]
+    for made in (
+        [csv_encoder(with_c=with_c) for with_c in (True, False)],
+        [csv_encoder(fields=("a", "at"), columns="at,name=value.a,amount=value.a", delimiter=b";",
+                     with_c=with_c) for with_c in (True, False)],
+        [text_encoder("amount=key,name=value", with_c=with_c) for with_c in (True, False)],
+    ):  # fmt: skip
+        assert lines_of(made[0], values, keys) == lines_of(made[1], values, keys)
+    records, writer, at = batch_of(values, keys), csv_encoder(keys=("id",))._lines, 0
+    while at < len(values):
+        done, content = writer.lines(records, array("q", range(len(values))), at)
+        assert content.count(b"\n") == done
+        at += done + 1
+
+
 def batch(some: Input) -> None:
     """Take records whose values, keys and headers are the texts, and sort them."""
     texts = [None if text == b"-" else text for text in some]
@@ -475,6 +493,7 @@ TARGETS: dict[str, Callable[[Input], None]] = {
     "batch": batch,
     "copy_lines": copy_lines,
     "copy_rows": copy_rows,
+    "csv_lines": csv_lines,
     "fold": fold,
     "frames": frames,
     "headers": headers,

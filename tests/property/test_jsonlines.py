@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from changelog.load.encode import UnfitRecordError
-from tests.support.json_rows import TYPES, encoder, lines_of
+from tests.support.load_rows import TYPES, encoder, lines_of
 from tests.support.native_ways import needs_c
 from tests.support.record_batches import batch_of
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from changelog.connect.rules.records.reading import BadRecordError, Number, json_of
 from changelog.load.rules.table import TableColumn
-from changelog.native.copydata import JsonColumn
+from changelog.native.copydata import CsvColumn, JsonColumn
 
 _NULL = rb"\N"
 _ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r", b"\t": rb"\t"}
@@ -104,6 +104,11 @@ def plain_of(column: TableColumn, name: str) -> JsonColumn:
         fraction=most,
         is_moment=column.base in _MOMENTS,
     )
+
+
+def csv_column(column: TableColumn, field: int) -> CsvColumn:
+    """Return what `cell` asks of a field, or of a whole part, that fills a column."""
+    return CsvColumn(field, column.most_fraction, column.base in _MOMENTS)
 
 
 def _text(column: TableColumn, value: Any) -> str:  # noqa: ANN401 - any JSON; a form each

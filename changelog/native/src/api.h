@@ -471,6 +471,22 @@ int64_t json_lines(const json_column *columns, int32_t count, int32_t all_known,
                    const uint8_t *bytes, const int64_t *ends, const int64_t *chosen, int64_t first,
                    int64_t rows, texts *to);
 
+/* ---- csvlines.c: lines of CSV and whole texts to COPY's text, for bulk loads ---- */
+
+enum { WHOLE_KEY = -1, WHOLE_VALUE = -2 }; /* in place of the number of a field */
+
+typedef struct csv_column {
+    int32_t field; /* which fills it */
+    int32_t fraction; /* the most digits behind the point, or -1 where none are rounded away */
+    int32_t is_moment;
+} csv_column;
+
+/* The same of the records that are chosen, by their places behind `base`. Values have so many
+ * fields, with a delimiter between them; 0: they are not looked into. */
+int64_t csv_lines(const csv_column *columns, int32_t count, int32_t fields, uint8_t delimiter,
+                  int32_t numbered, const batch *of, int64_t base, const int64_t *chosen,
+                  int64_t first, int64_t rows, texts *to);
+
 /* ---- avro.c, rows.c: rows to records ---- */
 
 enum {

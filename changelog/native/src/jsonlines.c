@@ -6,14 +6,13 @@
  * that would be rounded, deep nesting) ends the call: its caller reads that object by itself, and
  * says what is wrong with it. A number stays the text that it is (RFC 8259, section 6).
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "api.h"
-#include "sink.h"
+#include "copytext.h"
 #include "texts.h"
 
-enum { MOST_COLUMNS = 1664, MOST_NAMES = 64, MOST_DEPTH = 16, NUMBER_MOST = 24 };
+enum { MOST_NAMES = 64, MOST_DEPTH = 16 };
 
 /* Of a text: whether it has escapes, and whether some of them would be written in another way. */
 enum { PLAIN = 0, ESCAPED = 1, ESCAPED_OTHERWISE = 2 };
@@ -109,26 +108,11 @@ static int four_digits(const uint8_t *at, const uint8_t *end, uint32_t *to)
     return 1;
 }
 
-static inline void put(sink *to, uint32_t byte)
-{
-    to->bytes[to->size++] = (uint8_t)byte;
-}
-
-static inline void put_all(sink *to, const void *bytes, int64_t size)
-{
-    memcpy(to->bytes + to->size, bytes, (size_t)size);
-    to->size += size;
-}
-
 /* Write a character as COPY's text has it. */
 static void put_character(sink *to, uint32_t point)
 {
-    const char *found = point < 0x80 ? memchr("\n\r\t\\", (int)point, 4) : NULL;
-    if (found != NULL && point != 0) {
-        put(to, '\\');
-        put(to, point == '\n' ? 'n' : point == '\r' ? 'r' : point == '\t' ? 't' : '\\');
-    } else if (point < 0x80) {
-        put(to, point);
+    if (point < 0x80) {
+        put_letter(to, point);
     } else if (point < 0x800) {
         put(to, 0xC0 | point >> 6);
         put(to, 0x80 | (point & 0x3F));
@@ -185,13 +169,6 @@ static int put_said(sink *to, const uint8_t *at, const uint8_t *end)
 static inline const uint8_t *behind_blanks(const uint8_t *at, const uint8_t *end)
 {
     while (at < end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r'))
-        at++;
-    return at;
-}
-
-static inline const uint8_t *digits_end(const uint8_t *at, const uint8_t *end)
-{
-    while (at < end && *at >= '0' && *at <= '9')
         at++;
     return at;
 }
@@ -424,42 +401,20 @@ static int find(const shape *of, const uint8_t *at, const uint8_t *end, value *f
     }
 }
 
-/* Whether a column keeps each digit behind the point, as far as a look says. */
-static int keeps_digits(const json_column *column, const value *of)
-{
-    const uint8_t *point = memchr(of->at, '.', (size_t)(of->end - of->at));
-    if (column->is_moment) {
-        for (const uint8_t *at = of->at; at < of->end; at++)
-            if (*at >= 0x80)
-                return 0;
-        if (point == NULL)
-            return 1;
-        const uint8_t *end = digits_end(point + 1, of->end);
-        if (end == point + 1)
-            return 0;
-        while (end[-1] == '0')
-            end--;
-        return end - point - 1 <= column->fraction;
-    }
-    for (const uint8_t *at = of->at; at < of->end; at++)
-        if (*at == 'e' || *at == 'E')
-            return 0;
-    return point == NULL || of->end - point - 1 <= column->fraction;
-}
-
 static int put_cell(sink *to, const json_column *column, const value *of)
 {
     static const int TAKES[] = {0,          0,            TAKES_TRUTH,  TAKES_TRUTH,
                                 TAKES_TEXT, TAKES_NUMBER, TAKES_NESTED};
     if (of->sort == ABSENT || of->sort == NOTHING) {
-        put_all(to, "\\N", 2);
+        put_null(to);
         return 1;
     }
     if (!(column->takes & TAKES[of->sort]))
         return 0;
     if (of->sort == NESTED)
         return nested(of->at, of->end, to, MOST_DEPTH) != NULL;
-    if (column->fraction >= 0 && (of->escapes || !keeps_digits(column, of)))
+    if (column->fraction >= 0 &&
+        (of->escapes || !keeps_digits(of->at, of->end, column->fraction, column->is_moment)))
         return 0;
     if (of->escapes)
         return put_said(to, of->at, of->end);
@@ -475,12 +430,7 @@ static int put_line(sink *to, const shape *of, const value *found, int64_t numbe
         if (!put_cell(to, &of->columns[n], &found[n]))
             return 0;
     }
-    if (numbered) {
-        char said[NUMBER_MOST];
-        int size = snprintf(said, sizeof said, "\t%lld\tf", (long long)number);
-        put_all(to, said, size);
-    }
-    put(to, '\n');
+    end_line(to, number, numbered);
     return 1;
 }
 
@@ -506,10 +456,5 @@ int64_t json_lines(const json_column *columns, int32_t count, int32_t all_known,
             break;
         }
     }
-    to->bytes = out.bytes;
-    to->room = out.room;
-    if (!has_memory || !GROWN(to->ends, to->places, to->count + 1))
-        return NO_MEMORY;
-    to->ends[to->count++] = out.size;
-    return row - first;
+    return ended(to, &out, has_memory) ? row - first : NO_MEMORY;
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from changelog.native.base.json_lines import JsonColumn
-from changelog.native.base.records import NO_MEMORY
+from changelog.native.base.line_columns import JsonColumn
 from changelog.native.compiled.library import ffi, lib
 from changelog.native.compiled.loads.batches import BatchRange
+from changelog.native.compiled.loads.written import written
 
 
 class JsonLines:
@@ -49,11 +49,7 @@ class JsonLines:
             raw.value_ends + records.first, ffi.from_buffer("int64_t[]", chosen), first,
             len(chosen), self._out,
         )  # fmt: skip
-        if done == lib.NO_MEMORY:
-            raise MemoryError(NO_MEMORY)
-        if done <= 0:
-            return 0, b""
-        return done, bytes(ffi.buffer(self._out.bytes, self._out.ends[0]))
+        return written(done, self._out)
 
 
 def _takes(of: JsonColumn) -> int:

@@ -1,8 +1,8 @@
-"""A table of several sorts of columns, and what a load makes of JSON for it, with C and without."""
+"""A table of several sorts of columns, and what a load makes of values, with C and without."""
 
 from changelog.load.encode import Encoder, UnfitRecordError
 from changelog.load.plan import Planner
-from changelog.load.rules.columns import of_names
+from changelog.load.rules.columns import of_names, parse_columns
 from changelog.load.rules.table import Table, TableColumn
 from changelog.load.rules.wanted import Form, Rules, Tombstones
 from tests.support.record_batches import batch_of
@@ -18,6 +18,7 @@ TYPES = {
     "größe": "double precision",
     "tags": "_text",
 }
+_NAMES = ",".join(TYPES)
 _BASES = {"id": "int8", "amount": "numeric", "ok": "bool", "größe": "float8"}
 _ELEMENTS = {"tags": ("text", 25)}
 TABLE = Table(
@@ -35,18 +36,41 @@ def encoder(*, keys=(), all_known=True, with_c=True):
         columns=of_names(list(TYPES)), keys=keys, tombstones=Tombstones.REFUSE, value=Form.JSON,
         key=Form.TEXT, fields=(), delimiter=b",", all_fields=all_known,
     )  # fmt: skip
+    return _encoder(rules, with_c=with_c)
+
+
+def csv_encoder(*, fields=tuple(TYPES), columns=_NAMES, keys=(), delimiter=b",", with_c=True):
+    """Return what makes rows of lines of CSV."""
+    rules = Rules(
+        columns=parse_columns(columns), keys=keys, tombstones=Tombstones.REFUSE, value=Form.CSV,
+        key=Form.TEXT, fields=fields, delimiter=delimiter,
+    )  # fmt: skip
+    return _encoder(rules, with_c=with_c)
+
+
+def text_encoder(columns, *, keys=(), with_c=True):
+    """Return what makes rows of texts: of values, and of keys."""
+    rules = Rules(
+        columns=parse_columns(columns), keys=keys, tombstones=Tombstones.REFUSE, value=Form.TEXT,
+        key=Form.TEXT,
+    )  # fmt: skip
+    return _encoder(rules, with_c=with_c)
+
+
+def _encoder(rules, *, with_c):
     made = Encoder(rules, TABLE, Planner(rules, TABLE, lambda _: ("", ""), None))
     if not with_c:
         made._lines = None
     return made
 
 
-def lines_of(made, values):
+def lines_of(made, values, keys=None):
     """Return the line of each value by itself, or why it has none."""
     found = []
-    for value in values:
+    for n, value in enumerate(values):
+        records = batch_of([value], None if keys is None else [keys[n]])
         try:
-            found += [chunk.content for chunk in made.chunks(batch_of([value]))]
+            found += [chunk.content for chunk in made.chunks(records)]
         except UnfitRecordError as error:
             found.append(str(error))
     return found
