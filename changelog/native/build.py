@@ -9,17 +9,18 @@ compiler would be taken. Where none works nothing is compiled: the package works
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib.util
 import os
 import platform
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -27,6 +28,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 API = "changelog/native/src/api.h"
+HEADERS = (API, "changelog/native/src/libpq.h")
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared")
 HINT = "install a C compiler, or one from a wheel: pip install ziglang; or name one in CC"
 _USUAL = ("cc", "gcc", "clang")
@@ -99,7 +101,12 @@ def compile_library(
 
 def stamp(header: Path) -> str:
     """Return what tells the declarations that a library was compiled with from any others."""
-    return hashlib.sha256(header.read_bytes()).hexdigest()
+    return str(_headers()["stamp"](header.read_bytes()))
+
+
+def _headers() -> dict[str, Any]:
+    """Return the functions of a module that starts have, too; this one is no part of a package."""
+    return runpy.run_path(str(Path(__file__).parent / "base" / "headers.py"))
 
 
 class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
@@ -123,6 +130,17 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
         defined = f'-DAPI_STAMP="{stamp(Path(API))}"'
         sources = [str(each) for each in ext.sources]
         compile_library([*command, defined], sources, target, ext.libraries)
+        in_place = self.inplace or getattr(self, "editable_mode", False)
+        self._parse_headers(Path(API).parent if in_place else target.parent / "src")
+
+    def _parse_headers(self, folder: Path) -> None:
+        """Spare each start to parse headers, where cffi is here."""
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            for header in HEADERS:
+                _headers()["write_parsed"](Path(header), folder)
+        except ImportError as error:
+            self.warn(f"each start will parse the headers: {error}")
 
 
 def manylinux(library: bytes) -> str | None:

@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from changelog.native.base.copy_cells import AvroField, AvroKind, AvroRows, CellForm, CopyCell
-from changelog.native.base.line_columns import WHOLE_KEY, WHOLE_VALUE, CsvColumn, JsonColumn
+from changelog.native.base.copy_cells import (
+    WHOLE_KEY,
+    WHOLE_VALUE,
+    AvroField,
+    AvroKind,
+    AvroRows,
+    CellForm,
+    CopyCell,
+    CsvColumn,
+    JsonColumn,
+)
 from changelog.native.choice import IS_COMPILED
 
 if TYPE_CHECKING or IS_COMPILED:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator
 
-import cffi
 import psycopg2
 from psycopg2 import errorcodes, errors, extensions
 
@@ -23,7 +22,7 @@ from changelog.contract.base.errors import (
     SourceError,
     UnavailableSourceError,
 )
-from changelog.native.base.declarations import ffi
+from changelog.native.base.declarations import declared, ffi
 from changelog.native.base.reading import Read
 from changelog.native.base.records import NO_MEMORY
 from changelog.native.buffers import Texts
@@ -42,25 +41,7 @@ _SLOT_CODES = {
 }
 
 
-_FFI = cffi.FFI()
-_FFI.cdef(
-    """
-    typedef struct pg_conn PGconn;
-    typedef struct pg_result PGresult;
-    int PQgetCopyData(PGconn *conn, char **buffer, int async);
-    int PQputCopyData(PGconn *conn, const char *buffer, int size);
-    int PQflush(PGconn *conn);
-    int PQconsumeInput(PGconn *conn);
-    int PQsocket(const PGconn *conn);
-    void PQfreemem(void *memory);
-    char *PQerrorMessage(const PGconn *conn);
-    PGresult *PQexec(PGconn *conn, const char *query);
-    PGresult *PQgetResult(PGconn *conn);
-    int PQresultStatus(const PGresult *result);
-    char *PQresultErrorField(const PGresult *result, int field);
-    void PQclear(PGresult *result);
-    """
-)
+_FFI = declared("libpq")
 # The handle of psycopg2's own extension also finds the symbols of the very libpq that it is
 # linked with; another copy of libpq would not know the layout of its PGconn.
 _LIBPQ = _FFI.dlopen(psycopg2._psycopg.__file__)

@@ -1,19 +1,47 @@
-"""The declarations of C, as the library was compiled with them."""
+"""The declarations of C: of our own library, as it was compiled with them, and of libpq.
+
+To parse them takes a tenth of a start. The build has done it, and where what it left is missing or
+of other declarations, they are parsed here.
+"""
 
 from __future__ import annotations
 
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any
 
-import cffi
+from changelog.native.base.headers import SUFFIX, declarations, stamp
 
 FOLDER = Path(__file__).parents[1]
-HEADER = (FOLDER / "src" / "api.h").read_bytes()
+_SOURCES = FOLDER / "src"
+HEADER = (_SOURCES / "api.h").read_bytes()
 
 
-def _declarations() -> str:
-    lines = HEADER.decode("ascii").splitlines()
-    return "\n".join(line for line in lines if not line.startswith("#"))
+def declared(name: str) -> Any:  # noqa: ANN401 - of cffi's, which has two kinds
+    """Return the types and functions of a header."""
+    header = (_SOURCES / f"{name}.h").read_bytes()
+    found = _parsed(name, stamp(header))
+    if found is not None:
+        return found
+    import cffi  # noqa: PLC0415 - its parser is what is spared
+
+    made = cffi.FFI()
+    made.cdef(declarations(header))
+    return made
 
 
-ffi = cffi.FFI()
-ffi.cdef(_declarations())
+def _parsed(name: str, wanted: str) -> Any:  # noqa: ANN401 - the same
+    """Return what the build has parsed of a header; None where that is not there, or of another."""
+    loader = SourceFileLoader(f"{__name__}.{name}", str(_SOURCES / f"{name}{SUFFIX}"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None  # noqa: S101 - it has a loader
+    module = module_from_spec(spec)
+    try:
+        loader.exec_module(module)
+    except (ImportError, OSError):
+        return None  # it is missing, or of another cffi
+    return module.ffi if getattr(module, "STAMP", "") == wanted else None
+
+
+ffi = declared("api")

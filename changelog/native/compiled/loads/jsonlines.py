@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from changelog.native.base.line_columns import JsonColumn
+from changelog.native.base.copy_cells import JsonColumn
 from changelog.native.compiled.library import ffi, lib
 from changelog.native.compiled.loads.batches import BatchRange
 from changelog.native.compiled.loads.written import written

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from changelog.native.base.line_columns import CsvColumn
+from changelog.native.base.copy_cells import CsvColumn
 from changelog.native.plain.loads.batches import BatchRange
 
 

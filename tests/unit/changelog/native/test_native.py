@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import cffi
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.partition import partition_of
 from changelog.native import build, choice
+from changelog.native.base import declarations, headers
 from changelog.native.base.declarations import FOLDER, HEADER, ffi
 from changelog.native.base.reading import Read
 from changelog.native.base.records import ROW_OPS, Record
@@ -263,3 +265,16 @@ def test_a_record_that_is_dropped_is_told_with_its_topic():
     made.poll(1)
     error, topic = made.failure()
     assert (error.code(), topic) == (KafkaError._PURGE_QUEUE, "orders")
+
+
+def test_headers_that_the_build_has_not_parsed_are_parsed(tmp_path, monkeypatch):
+    header = b"int32_t twice(int32_t of);\n"
+    (tmp_path / "some.h").write_bytes(header)
+    monkeypatch.setattr(declarations, "_SOURCES", tmp_path)
+    assert isinstance(declarations.declared("some"), cffi.FFI)  # nothing is there
+    headers.write_parsed(tmp_path / "some.h", tmp_path)
+    assert not isinstance(declarations.declared("some"), cffi.FFI)
+    (tmp_path / "some.h").write_bytes(header + b"int32_t thrice(int32_t of);\n")
+    assert isinstance(declarations.declared("some"), cffi.FFI)  # it is of older declarations
+    (tmp_path / "some.declared").write_text("import of_another_cffi\n", encoding="ascii")
+    assert isinstance(declarations.declared("some"), cffi.FFI)
