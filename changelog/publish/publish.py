@@ -30,6 +30,7 @@ from changelog.publish.rows import QueryRows, relation_of
 from changelog.runtime.progress_bar import RowBar
 from changelog.sections import CaptureSettings
 from changelog.sink.by_hand import create_topics
+from changelog.sink.client import meet
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.sink.scan import OffsetRange, scan
@@ -225,6 +226,7 @@ class Publish:
 
     def _make_topic(self) -> None:
         topic = self._settings.topic
+        meet(self._kafka)  # says why nobody answers, if nobody does
         if topic not in describe(self._kafka, [topic]):
             create_topics(self._kafka, [topic], self._capture, unkeyed=not self._settings.key)
 

@@ -1,22 +1,19 @@
 """`changelog publish`: results of real queries on a real topic, whole or not at all."""
 
-import json
 from contextlib import closing
 
 import duckdb
 import pytest
 
-from changelog.contract.forms.framed import FramedReader
 from changelog.contract.log.form import Output
-from changelog.lines.ask import bounds_of
 from changelog.publish.postgres import PostgresRows
 from changelog.publish.publish import Publish, PublishSettings, StoppedError
 from changelog.runtime.edge import bar_console
 from changelog.sections import CaptureSettings
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
-from changelog.sink.scan import OffsetRange, scan
-from changelog.sink.topics import describe
+from tests.support.crashing_publish import stand_at_once
+from tests.support.published import committed_records, state_of
 
 
 @pytest.fixture
@@ -34,28 +31,11 @@ def publish(kafka, registry, dsn, prefix, run_command):
 def shown(kafka, registry, prefix):
     """All committed records of a topic: keys and values as plain values, None for a tombstone."""
 
-    def shown(topic=f"{prefix}.t", *, form="avro"):
-        partitions = describe(kafka, [topic])[topic].partitions
-        bounds = bounds_of(kafka, topic, range(partitions))
-        ranges = [OffsetRange(topic, n, each.first, each.end) for n, each in bounds.items()]
-        with closing(Registry(registry)) as schemas:
-            read = FramedReader(schemas.schema) if form == "avro" else json.loads
-            return [
-                tuple(None if each is None else read(each) for each in (one.key(), one.value()))
-                for one in scan(kafka, ranges)
-            ]
+    def shown(topic=f"{prefix}.t", *, form="avro", settled=True):
+        schemas = registry if form == "avro" else None
+        return committed_records(kafka, topic, schemas, settled=settled)
 
     return shown
-
-
-def state(records):
-    """What a compacted topic comes to."""
-    found: dict = {}
-    for key, value in records:
-        found.pop(json.dumps(key), None)
-        if value is not None:
-            found[json.dumps(key)] = value
-    return sorted(found.values(), key=lambda each: each["id"])
 
 
 def test_rows_of_postgres_are_records_with_their_exact_values(publish, shown):
@@ -127,7 +107,7 @@ def test_a_run_writes_what_changed_and_tombstones_for_what_vanished(publish, sho
     assert (found["rows"], found["written"], found["tombstones"]) == (1991, 3, 10)
     records = shown()
     assert len(records) == 2013
-    found = state(records)
+    found = state_of(records)
     assert len(found) == 1991
     assert [each["name"] for each in found if each["id"] in {11, 12, 3000}] == [
         "new",
@@ -138,7 +118,7 @@ def test_a_run_writes_what_changed_and_tombstones_for_what_vanished(publish, sho
     assert (found["written"], found["unchanged"], found["tombstones"]) == (0, 1991, 0)
     assert publish(f"{query} WHERE id = 3000", "--key", "id")[1]["written"] == 1
     assert publish(f"{query} WHERE false", *more)[1]["tombstones"] == 1991
-    assert state(shown()) == []
+    assert state_of(shown()) == []
 
 
 @pytest.mark.parametrize(
@@ -155,25 +135,12 @@ def test_nothing_is_seen_of_a_run_that_fails(publish, shown, query, expected):
     assert publish("SELECT 1 AS id", "--key", "id")[0] == 0
     code, _, said = publish(query, "--key", "id")
     assert (code, expected in said) == (1, True), said
-    assert shown() == [({"id": 1}, {"id": 1})]
+    assert shown(settled=False) == [({"id": 1}, {"id": 1})]
 
 
 def test_twin_without_a_transaction_shows_the_rows_before_the_fault(publish, shown, monkeypatch):
     """The same with the seeded defect: records that stand as they are written."""
-    whole = LogProducer.open
-
-    def at_once(kafka, *, on_wait, transactional_id, transaction_s):
-        made = whole(kafka, on_wait=on_wait)
-        drop = made.close
-
-        def close():
-            made.flush(30)
-            drop()
-
-        monkeypatch.setattr(made, "close", close)
-        return made
-
-    monkeypatch.setattr(LogProducer, "open", at_once)
+    monkeypatch.setattr(LogProducer, "open", stand_at_once)
     query = "SELECT n % 9999 AS id FROM generate_series(0, 10000) n"
     assert publish(query, "--key", "id")[0] == 1
     assert len(shown()) == 9999
@@ -203,4 +170,4 @@ def test_a_run_that_is_stopped_leaves_nothing(kafka, registry, dsn, prefix, publ
     rows = PostgresRows(dsn, "SELECT n AS id FROM generate_series(1, 100000) n")
     with closing(rows), pytest.raises(StoppedError):
         made.run(rows, lambda: next(asked, True))
-    assert shown() == [({"id": 1}, {"id": 1})]
+    assert shown(settled=False) == [({"id": 1}, {"id": 1})]

@@ -23,6 +23,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.stack.base.places import server_user
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
+from tests.support.outputs import closed_pipe, full_device
 from tests.support.services import own_broker
 from tests.support.sink_task import running_task
 from tests.support.small_disk import small_disk
@@ -233,16 +234,6 @@ def test_twin_with_places_ahead_of_their_rows_loses_what_the_disk_did_not_take(
     disk.resize(8192)
     assert load(topic)[0] == 0
     assert ask(BOTH) == [(ROWS - BATCH, ROWS - BATCH)]
-
-
-def closed_pipe():
-    reading, writing = os.pipe()
-    os.close(reading)
-    return writing
-
-
-def full_device():
-    return os.open("/dev/full", os.O_WRONLY)
 
 
 @pytest.mark.parametrize(

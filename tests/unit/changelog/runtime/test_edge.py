@@ -30,6 +30,7 @@ from changelog.runtime.edge import (
 )
 from changelog.runtime.options import JsonOption
 from changelog.runtime.terminal import console
+from tests.support.outputs import closed_pipe
 
 
 @pytest.fixture(autouse=True)
@@ -218,14 +219,8 @@ def test_bars_are_left_out_of_json_lines():
     assert bar_console() is console
 
 
-def _closed_pipe() -> int:
-    reading, writing = os.pipe()
-    os.close(reading)
-    return writing
-
-
 def test_a_result_that_nobody_reads_is_let_go(monkeypatch):
-    with os.fdopen(_closed_pipe(), "w", encoding="utf-8") as output:
+    with os.fdopen(closed_pipe(), "w", encoding="utf-8") as output:
         monkeypatch.setattr(sys, "stdout", output)
         print_json({"rows": 1})
         print_json({"rows": 2})
