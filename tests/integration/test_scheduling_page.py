@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -95,3 +96,26 @@ def test_a_night_is_told_to_all_that_the_page_names(stack, tmp_path):
         assert "nightly" in next_ones
         assert "morning" in next_ones
         shell.follow("rebuild-view schedule", lambda said: said.count(": next at ") == 2)
+
+
+def test_a_declared_schedule_rebuilds_at_its_time(stack, tmp_path):
+    """The schedules of the page, the night each minute."""
+    with captured_database(stack, tmp_path / "shop", ORDERS) as (project, name):
+        shell = reader_of(project.root, stack.endpoints(), project.dsn, name)
+        project.view("copied.sql", COPY)
+        schedules = block_of(PAGE, "toml", "[schedule.nightly]").text
+        night = 'cron = "0 3 * * *"'
+        assert night in schedules
+        settings = project.root / "changelog.toml"
+        settings.write_text(
+            settings.read_text("utf-8") + schedules.replace(night, 'cron = "* * * * *"'),
+            encoding="utf-8",
+        )
+        ended = "schedule nightly: ended with code"
+        told = shell.follow("rebuild-view schedule", lambda said: ended in said)
+        assert f"{ended} 0" in told
+        assert project.history("copied")[-1][1] == "published"
+        assert project.delta("copied") == [
+            {"id": 1, "amount": Decimal("2.50")},
+            {"id": 2, "amount": Decimal("3.00")},
+        ]

@@ -10,6 +10,7 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CRONTAB = EXAMPLES / "cron" / "changelog"
 UNITS = tuple(sorted((EXAMPLES / "systemd").glob("*.service")))
+TIMERS = tuple(sorted((EXAMPLES / "systemd").glob("*.timer")))
 MANIFESTS = EXAMPLES / "kubernetes" / "rebuild.yaml"
 CONTAINER = EXAMPLES / "container" / "Containerfile"
 DAG = EXAMPLES / "airflow" / "changelog_rebuild.py"

@@ -15,7 +15,16 @@ import typer
 import yaml
 
 from changelog.runtime.cron import Schedule
-from tests.support.example_files import CONTAINER, DAG, MANIFESTS, UNITS, crontab, started_by, unit
+from tests.support.example_files import (
+    CONTAINER,
+    DAG,
+    MANIFESTS,
+    TIMERS,
+    UNITS,
+    crontab,
+    started_by,
+    unit,
+)
 
 KUBERNETES = "1.33"
 
@@ -67,7 +76,7 @@ def test_units_start_commands_that_exist(path: Path) -> None:
 def test_systemd_has_nothing_to_say_against_the_units(tmp_path: Path) -> None:
     """Commands of a place that is not there are put where there are some."""
     placed = []
-    for path in [*UNITS, *UNITS[0].parent.glob("*.timer")]:
+    for path in [*UNITS, *TIMERS]:
         text = path.read_text("utf-8").replace(
             "/opt/changelog/bin/", f"{Path(sys.executable).parent}/"
         )
