@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 
 log = logging.getLogger("changelog.progress")
 
 LINE_EVERY_S = 5.0
+_WIDE = 100
+"""Columns of a terminal that has room for a long bar."""
+_TIME_LEFT = 7
+
+
+def _columns(console: Console | None, counted: str, most: int) -> tuple[ProgressColumn, ...]:
+    """Return what a bar shows: what is done, how much of it, the time left; all in one line.
+
+    The name of what is done gives way where a terminal is narrow.
+
+    Args:
+        console: the terminal.
+        counted: how much is done, by rich's format.
+        most: columns that this takes.
+    """
+    width = 0 if console is None else console.width
+    bar = 40 if width >= _WIDE else 12
+    left = max(width - bar - most - _TIME_LEFT - 3, 8)
+    name = Column(no_wrap=True, overflow="ellipsis", max_width=left)
+    return (
+        TextColumn("{task.description}", markup=False, table_column=name),
+        BarColumn(bar),
+        TextColumn(counted, table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(compact=True),
+    )
 
 
 class RowBar:
@@ -44,10 +78,7 @@ class RowBar:
         self._started = self._said = time.monotonic()
         self._task: TaskID | None = None
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f} rows, {task.fields[rate]:,.0f}/s"),
-            TimeRemainingColumn(),
+            *_columns(console, "{task.completed:,.0f} rows, {task.fields[rate]:,.0f}/s", 26),
             console=console,
             disable=not console.is_terminal,
             transient=not says_sum,
@@ -102,3 +133,67 @@ class RowBar:
         if error is None and self._says_sum:
             rate = self._rows / max(seconds, 0.001)
             log.info("%s: %d rows in %.1f s, %d/s", self._what, self._rows, seconds, rate)
+
+
+class StepBar:
+    """Counts things that are looked at or done one by one: on a terminal alone, gone at the end.
+
+    Elsewhere nothing is said: whoever counts tells of each thing, or has it in a table at the end.
+    """
+
+    def __init__(self, console: Console | None, what: str, steps: int = 0) -> None:
+        """Prepare; nothing is shown yet.
+
+        Args:
+            console: where the bar goes, if that is a terminal; None for nowhere.
+            what: is done, in a word.
+            steps: how many there are, as far as one knows by now.
+        """
+        self._what = what
+        self._progress = Progress(
+            *_columns(
+                console, "{task.completed:.0f} of {task.total:.0f}, {task.fields[rate]:.1f}/s", 18
+            ),
+            console=console,
+            disable=console is None or not console.is_terminal,
+            transient=True,
+            # Results may go to another place than the bar: to a file, or to a program.
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._task = self._progress.add_task(what, total=max(steps, 1), rate=0)
+        self._started = time.monotonic()
+        self._done = 0
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        self._started = time.monotonic()
+        self._progress.start()
+        return self
+
+    def expect(self, steps: int) -> None:
+        """Note that there are so many steps, those that are done counted."""
+        self._progress.update(self._task, total=max(steps, 1))
+
+    def begin(self, step: str) -> None:
+        """Show what is at work now."""
+        self._progress.update(self._task, description=f"{self._what}: {step}")
+
+    def done(self, steps: int = 1) -> None:
+        """Note that so many more steps are done."""
+        self._done += steps
+        rate = self._done / max(time.monotonic() - self._started, 0.001)
+        self._progress.update(self._task, completed=self._done, rate=rate)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the bar away."""
+        self._progress.stop()
+
+
+def no_steps(steps: int = 0) -> StepBar:
+    """Return a bar that nobody sees."""
+    return StepBar(None, "", steps)

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from changelog.runtime.setting import WrittenFloat
+from tests.support.narrow import misfits, shown
 from views.cases import run
 from views.cases.file import parse_cases, read_cases
 from views.cases.report import tell_result
@@ -221,4 +222,16 @@ def test_the_command_ends_with_1_and_says_which_case_fails(tmp_path: Path) -> No
     (difference,) = told["cases"][0]["engines"]["duckdb"]["differences"]
     assert (difference["column"], difference["expected"], difference["found"]) == ("orders", 3, 2)
     assert "1 of 2 cases passed" in ran.stderr
+    assert "testing" not in ran.stderr, "no bar without a terminal"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("spark-")] == []
+
+
+@pytest.mark.matrix
+def test_a_narrow_terminal_shows_how_many_cases_are_done(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    command = str(Path(sys.executable).with_name("changelog"))
+    text, code = shown([command, "test", "--project", str(tmp_path)])
+    assert code == 0, text
+    assert misfits(text) == []
+    assert "testing: Spark" in text
+    assert "2 of 2, " in text

@@ -12,7 +12,7 @@ from rich.console import Console
 from changelog.config import BROKERS, REGISTRY, Project, load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import print_json, tell
+from changelog.runtime.edge import bar_console, print_json, tell
 from changelog.runtime.examples import with_examples
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
 from changelog.runtime.setting import Given
@@ -114,16 +114,24 @@ def _run(
     files: list[tuple[ViewSpec, CaseFile]], settings: Project, *, prove: bool, as_json: bool
 ) -> list[Result]:
     # Here, since they bring Spark, and `changelog --help` loads this module.
+    from changelog.runtime.progress_bar import StepBar
     from replay.spark.connect import release
     from replay.spark.session import session
     from views.cases.report import tell_result
     from views.cases.run import run_cases
 
     out = Console(stderr=as_json)
-    with tempfile.TemporaryDirectory() as folder:
+    # Results and bar on one terminal have one console, which draws the bar below them.
+    shown = bar_console(as_json=as_json)
+    shown = out if out.is_terminal and shown.is_terminal else shown
+    cases = sum(len(file.cases) for _, file in files)
+    with tempfile.TemporaryDirectory() as folder, StepBar(shown, "testing", cases) as steps:
+        steps.begin("Spark starts")
         spark = session(case_session(settings, folder))
         try:
-            return run_cases(spark, files, prove=prove, say=lambda each: tell_result(out, each))
+            return run_cases(
+                spark, files, prove=prove, say=lambda each: tell_result(out, each), steps=steps
+            )
         finally:
             release()
 

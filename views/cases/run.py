@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from changelog.contract.base.errors import ChangelogError, ViewError
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.progress_bar import StepBar, no_steps
 from views.base.failure import explained
 from views.cases.differences import Difference, Row, differences
 from views.cases.file import Case, CaseFile
@@ -274,6 +275,7 @@ def run_cases(
     *,
     prove: bool = True,
     say: Callable[[Result], None] = lambda _: None,
+    steps: StepBar | None = None,
 ) -> list[Result]:
     """Run all cases of some views, one after the other.
 
@@ -282,14 +284,18 @@ def run_cases(
         files: the cases of each view.
         prove: whether the verifier computes SQL views too.
         say: is told of each result.
+        steps: shows how far it is.
     """
+    steps = steps or no_steps()
     results = []
     for spec, file in files:
         for case in file.cases:
+            steps.begin(f"{spec.name}, {case.name}")
             try:
                 result = run_case(spark, spec, file, case, prove=prove)
             except ViewError as error:
                 result = Result(spec.name, case.name, (Told("case", str(error)),))
+            steps.done()
             say(result)
             results.append(result)
     return results

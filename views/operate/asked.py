@@ -10,13 +10,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.findings import Findings, Level
+from changelog.runtime.progress_bar import StepBar
 
 _ANSWER_S = 120.0
 
@@ -44,15 +45,18 @@ class Answer:
         return error
 
 
-def ask(project: Path, commands: Mapping[str, Sequence[str]]) -> dict[str, Answer]:
+def ask(project: Path, commands: Mapping[str, Sequence[str]], steps: StepBar) -> dict[str, Answer]:
     """Return what each command answers.
 
     Args:
         project: the folder of the project.
         commands: words of `changelog` by a name.
+        steps: counts the answers.
     """
     with ThreadPoolExecutor(len(commands), "asked") as pool:
         going = {name: pool.submit(ask_one, project, words) for name, words in commands.items()}
+        for _ in as_completed(going.values()):
+            steps.done()
         return {name: each.result() for name, each in going.items()}
 
 

@@ -35,11 +35,13 @@ def doctor(
     slot and how far the log is behind, each topic's verdict, each view and its sinks. It makes
     nothing. Ends with the code of the first problem.
     """
-    from changelog.runtime.edge import print_json
+    from changelog.runtime.edge import bar_console, print_json
+    from changelog.runtime.progress_bar import StepBar
     from changelog.runtime.terminal import console
     from views.operate.doctor import examine
 
-    found = examine(project)
+    with StepBar(bar_console(as_json=as_json), "looking at") as steps:
+        found = examine(project, steps=steps)
     if as_json:
         print_json(found.to_json())
     else:
@@ -80,17 +82,24 @@ def teardown(
     and what is left; the next run removes that.
     """
     from changelog.config import BROKERS, SOURCE, load_project
-    from changelog.runtime.edge import print_json
+    from changelog.runtime.edge import bar_console, print_json
+    from changelog.runtime.progress_bar import StepBar
     from changelog.runtime.terminal import console
     from views.operate.teardown import check_kinds, look
 
     kept = frozenset(keep or ())
     check_kinds(kept)
-    found = look(load_project(project, overrides=given, needs=[SOURCE, BROKERS]))
+    settings = load_project(project, overrides=given, needs=[SOURCE, BROKERS])
+    shown = bar_console(as_json=as_json)
+    with StepBar(shown, "looking for") as steps:
+        found = look(settings, steps)
     if plan:
         found.plan(kept)
     else:
-        found.carry_out(lambda part: part.kind not in kept and (yes or _agreed(part)))
+        found.carry_out(
+            lambda part: part.kind not in kept and (yes or _agreed(part)),
+            lambda parts: StepBar(shown, "removing", parts),
+        )
     if as_json:
         print_json(found.findings.to_json())
     else:

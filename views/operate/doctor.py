@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from changelog.config import BROKERS, SOURCE, Project, load_project
-from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.findings import Findings, Level
+from changelog.runtime.progress_bar import StepBar, no_steps
 from replay.base.sections import warehouse_of
 from views.operate.asked import Answer, ask, note_capture, note_check, note_topics
 from views.operate.locks import look_at_locks
 from views.operate.machine import look_at_machine
 from views.operate.served import look_at_views
+from views.project.catalog import catalog_of
 
+Asking = Callable[[Path, Mapping[str, Sequence[str]], StepBar], Mapping[str, Answer]]
 COMMANDS: Mapping[str, Sequence[str]] = {
     "check": ("capture", "--check"),
     "status": ("status",),
@@ -21,17 +25,15 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 }
 
 
-def examine(
-    folder: Path,
-    *,
-    asking: Callable[[Path, Mapping[str, Sequence[str]]], Mapping[str, Answer]] = ask,
-) -> Findings:
+def examine(folder: Path, *, asking: Asking = ask, steps: StepBar | None = None) -> Findings:
     """Look at the machine, the settings, the source, the log and the views; makes nothing.
 
     Args:
         folder: of the project.
         asking: asks other commands.
+        steps: shows how far it is.
     """
+    steps = steps or no_steps()
     findings = Findings()
     project = findings.ask("settings", lambda: load_project(folder, needs=[]))
     folders = [folder.resolve()]
@@ -40,7 +42,10 @@ def examine(
         findings.add("settings", Level.OK, f"{folder.resolve()}, warehouse {warehouse}")
         if "://" not in warehouse:
             folders.append(Path(warehouse))
+    steps.expect(_looks(project))
+    steps.begin("this machine")
     look_at_machine(findings, folders)
+    steps.done()
     if project is None:
         return findings
     if not _has_line(project):
@@ -48,14 +53,27 @@ def examine(
         error = ConfigurationError(said, hint="changelog init, and changelog stack up")
         findings.refused("settings", error)
         return findings
-    answers = asking(folder, COMMANDS)
+    steps.begin("source and log")
+    answers = asking(folder, COMMANDS, steps)
     note_check(findings, answers["check"], answers["status"])
     note_capture(findings, answers["status"])
     note_topics(findings, answers["topics"])
     if "topics" in answers["topics"].said:  # else the brokers do not answer, which is told
+        steps.begin("locks")
         look_at_locks(findings, project)
-    look_at_views(findings, project)
+    steps.done()
+    look_at_views(findings, project, steps=steps)
     return findings
+
+
+def _looks(project: Project | None) -> int:
+    """Return how many things are looked at: of the machine, of each command, locks, each view."""
+    if project is None:
+        return 1
+    views = 0
+    with suppress(ChangelogError):  # which is told when it is their turn
+        views = len(catalog_of(project).paths)
+    return 1 + len(COMMANDS) + 1 + views
 
 
 def _has_line(project: Project) -> bool:

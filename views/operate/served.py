@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.findings import Findings, Level
+from changelog.runtime.progress_bar import StepBar, no_steps
 from replay.base.sections import warehouse_of
 from views.generations.history import DROPPED, FAILED, PUBLISHED, REFUTED, History, HistoryRow
 from views.generations.served import MakeServed, served_of
@@ -16,7 +17,11 @@ from views.project.spec import ViewSpec
 
 
 def look_at_views(
-    findings: Findings, project: Project, *, make_served: MakeServed = served_of
+    findings: Findings,
+    project: Project,
+    *,
+    make_served: MakeServed = served_of,
+    steps: StepBar | None = None,
 ) -> None:
     """Note how each view stands.
 
@@ -24,14 +29,18 @@ def look_at_views(
         findings: gets a line for each view.
         project: whose views.
         make_served: gives the sinks of a view.
+        steps: shows how far it is.
     """
+    steps = steps or no_steps()
     rows = findings.ask("history", History(warehouse_of(project)).rows) or []
     names = findings.ask("views", lambda: sorted(catalog_of(project).paths)) or []
     for name in names:
         what = f"view {name}"
+        steps.begin(what)
         spec = findings.ask(what, lambda name=name: catalog_of(project).load(name))  # type: ignore[misc]
         if spec is not None:
             findings.ask(what, lambda spec=spec: _look(findings, spec, project, rows, make_served))  # type: ignore[misc]
+        steps.done()
 
 
 def _look(

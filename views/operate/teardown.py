@@ -17,6 +17,7 @@ from changelog.capture.inspect.parts import Found, NotOurs, Part
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
 from changelog.runtime.findings import Findings, Level
+from changelog.runtime.progress_bar import StepBar, no_steps
 from views.operate.left_by_views import check_no_run, kept_by_rebuilds, left_by_views
 
 KINDS = (
@@ -74,21 +75,28 @@ class Teardown:
             self.findings.add(part.kind, Level.MAKES, f"remove {part.said}")
         self._note_strange()
 
-    def carry_out(self, agreed: Callable[[Part], bool]) -> None:
+    def carry_out(
+        self, agreed: Callable[[Part], bool], show: Callable[[int], StepBar] = no_steps
+    ) -> None:
         """Remove part by part what is agreed to; one that cannot be removed stops no other.
 
         But the slot: a capture that began meanwhile reads it, and would make the rest again.
 
         Args:
             agreed: tells whether a part goes; all are asked for before the first one goes.
+            show: gives what shows how many of so many are gone.
         """
         is_busy = False
-        for part in self._agreed(agreed):
-            if is_busy or self._stays_with_others(part):
-                self._note_kept(part)
-            elif not self.findings.passes(part.kind, part.remove, f"removed {part.said}"):
-                self.staying.add(part.kind)
-                is_busy = part.kind == "slot"
+        going = self._agreed(agreed)
+        with show(len(going)) as steps:
+            for part in going:
+                steps.begin(part.said)
+                if is_busy or self._stays_with_others(part):
+                    self._note_kept(part)
+                elif not self.findings.passes(part.kind, part.remove, f"removed {part.said}"):
+                    self.staying.add(part.kind)
+                    is_busy = part.kind == "slot"
+                steps.done()
         self._note_strange()
 
     def _agreed(self, agreed: Callable[[Part], bool]) -> list[Part]:
@@ -114,24 +122,31 @@ class Teardown:
             self.findings.add("everything", Level.OK, "nothing of this project is left")
 
 
-def look(project: Project) -> Teardown:
+def look(project: Project, steps: StepBar | None = None) -> Teardown:
     """Find out what a project has made outside; removes nothing.
 
     Args:
         project: whose settings say where.
+        steps: shows how far it is.
 
     Raises:
         SlotBusyError: a capture runs.
         LockedError: a rebuild or a follower works on a view.
     """
+    steps = steps or no_steps()
+    steps.expect(1 + len(_PLACES))
+    steps.begin("what still runs")
     _check_at_rest(project)
+    steps.done()
     found = Teardown()
     for place, left in _PLACES.items():
+        steps.begin(f"what is left of {place}")
         there = found.findings.ask(place, lambda left=left: left(project))  # type: ignore[misc]
         if there is None:
             found.staying.add(place)
         found.parts += [each for each in there or () if isinstance(each, Part)]
         found.strange += [each for each in there or () if isinstance(each, NotOurs)]
+        steps.done()
     found.parts.sort(key=lambda part: KINDS.index(part.kind))
     return found
 

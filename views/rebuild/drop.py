@@ -93,9 +93,12 @@ def drop(
         place, [each.view for each in views], Patience.of(settings.runs.wait_seconds, stop)
     ):
         served = [make_served(each.spec, project, None) for each in views]
+        number, of = 0, sum(len(found.sinks) for found in served)
         for each, found in zip(views, served, strict=True):
             for name, sink in found.sinks.items():
-                with stages.stage("drop", f"{each.view}: remove it from {name}", each.view):
+                number += 1
+                said = f"{each.view}: remove it from {name}, {number} of {of}"
+                with stages.stage("drop", said, each.view):
                     place.confirm()
                     sink.drop()
             history.append(

@@ -14,12 +14,13 @@ from changelog.config import Project, load_project
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import print_json, tell
+from changelog.runtime.edge import bar_console, print_json, tell
 from changelog.runtime.examples import with_examples
 from changelog.runtime.options import (
     JsonOption,
     ProjectOption,
 )
+from changelog.runtime.progress_bar import StepBar
 from changelog.runtime.setting import Given
 from changelog.runtime.terminal import console
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
@@ -56,7 +57,10 @@ def verify(
     if settings.capture.source:
         tell(f'comparing source "{settings.capture.source}" with its log')
     request = _request(settings, tuple(_table_name(text) for text in tables or ()), timeout)
-    reports = verify_source(request, say=lambda text: console.print(text, style="dim"))
+    with StepBar(bar_console(as_json=as_json), "comparing") as steps:
+        reports = verify_source(
+            request, say=lambda text: console.print(text, style="dim"), steps=steps
+        )
     if as_json:
         print_json(_as_json(reports))
     else:

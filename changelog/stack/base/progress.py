@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 if TYPE_CHECKING:
     from changelog.stack.download.fetch import FetchProgress
@@ -24,10 +31,11 @@ def download_display(console: Console | None = None) -> Iterator[Callable[[Fetch
         yield _Lines(console)
         return
     columns = (
-        TextColumn("downloading {task.fields[count]} files"),
-        BarColumn(),
+        TextColumn("{task.fields[count]} files"),
+        BarColumn(10),  # all of it fits on 60 columns
         DownloadColumn(),
         TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("download", total=None, count="")

@@ -24,6 +24,7 @@ from changelog.contract.log.scope import Scope
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
+from changelog.runtime.progress_bar import StepBar, no_steps
 from views.verify.compare.compare import Comparison, DifferingRow
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.log.decode import Decoder, survivors_of
@@ -92,17 +93,21 @@ class SourceRequest:
 Said = Callable[[str], None]
 
 
-def verify_source(request: SourceRequest, say: Said = lambda _: None) -> tuple[VerifyReport, ...]:
+def verify_source(
+    request: SourceRequest, say: Said = lambda _: None, steps: StepBar | None = None
+) -> tuple[VerifyReport, ...]:
     """Compare the captured tables with the source at one LSN; one report a table.
 
     Args:
         request: what to compare.
         say: is told what goes on.
+        steps: shows how many tables are compared.
 
     Raises:
         ChangelogError: source, log or registry cannot be read, or the frontier does not get to
             the snapshot in time.
     """
+    steps = steps or no_steps()
     latest = _latest(request)
     tables = request.tables or tuple(sorted({*latest.tables.values(), *latest.excluded}))
     for table in tables:
@@ -111,6 +116,7 @@ def verify_source(request: SourceRequest, say: Said = lambda _: None) -> tuple[V
                 f'slot "{request.slot}": table "{table}" {latest.why_absent(table)}',
                 hint=f"on the log: {', '.join(map(str, sorted(latest.tables.values())))}",
             )
+    steps.expect(len(tables))
     with (
         open_snapshot(request.postgres) as snapshot,
         scratch(request.work_directory, request.memory_limit) as database,
@@ -131,10 +137,13 @@ def verify_source(request: SourceRequest, say: Said = lambda _: None) -> tuple[V
             frontier,
             work_directory=request.work_directory,
         )
-        return tuple(
-            _verify_table(_Cut(request, database, log, snapshot, frontier), table)
-            for table in tables
-        )
+        reports = []
+        for table in tables:
+            steps.begin(str(table))
+            cut = _Cut(request, database, log, snapshot, frontier)
+            reports.append(_verify_table(cut, table))
+            steps.done()
+        return tuple(reports)
 
 
 def _latest(request: SourceRequest) -> Frontier:

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from changelog.runtime import progress_bar
-from changelog.runtime.progress_bar import RowBar
+from changelog.runtime.progress_bar import RowBar, StepBar, no_steps
+from tests.support.narrow import COLUMNS, misfits
 
 
 @pytest.fixture
@@ -22,7 +23,12 @@ def lines(caplog, monkeypatch):
 
 
 def _console(*, terminal: bool) -> Console:
-    return Console(file=io.StringIO(), force_terminal=terminal, width=60)
+    return Console(file=io.StringIO(), force_terminal=terminal, width=COLUMNS, no_color=True)
+
+
+def _shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 def test_lines_tell_rate_and_time_left(lines):
@@ -48,7 +54,48 @@ def test_a_terminal_has_a_bar_and_no_lines(lines):
     console = _console(terminal=True)
     with RowBar(console, "orders", 100, says_sum=False) as bar:
         bar.add(40)
-    assert isinstance(console.file, io.StringIO)
-    assert "orders" in console.file.getvalue()
-    assert "40 rows" in console.file.getvalue()
+    assert "orders" in _shown(console)
+    assert "40 rows" in _shown(console)
+    assert lines() == []
+
+
+def test_a_narrow_terminal_has_all_numbers_of_a_bar_in_one_line():
+    console = _console(terminal=True)
+    with RowBar(console, "a snapshot of many tables", 90_000_000, says_sum=False) as bar:
+        bar.add(1_000_000)
+    said = _shown(console)
+    assert misfits(said) == []
+    assert [line for line in said.splitlines() if "1,000,000 rows, " in line and "/s" in line]
+
+
+def test_steps_tell_what_is_at_work_how_many_are_done_and_the_time_left():
+    console = _console(terminal=True)
+    with StepBar(console, "removing", 3) as bar:
+        bar.begin("topic [a] of a name that is longer than a narrow terminal is wide")
+        bar.done()
+        bar.done()
+    said = _shown(console)
+    assert misfits(said) == []
+    (line, *_) = [each for each in said.splitlines() if "2 of 3, " in each]
+    assert "removing: topic [a]" in line
+    assert "/s" in line
+    assert ":" in line.rpartition("/s")[2], "the time left"
+
+
+def test_more_steps_become_known_on_the_way():
+    console = _console(terminal=True)
+    with StepBar(console, "looking at") as bar:
+        bar.expect(7)
+        bar.done(2)
+    assert "2 of 7" in _shown(console)
+
+
+def test_steps_say_nothing_without_a_terminal(lines):
+    console = _console(terminal=False)
+    with StepBar(console, "removing", 3) as bar, no_steps() as nobody:
+        bar.begin("a topic")
+        bar.done()
+        nobody.begin("a topic")
+        nobody.done()
+    assert _shown(console) == ""
     assert lines() == []

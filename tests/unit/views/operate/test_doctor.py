@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+from rich.console import Console
+
 from changelog.runtime.findings import Level
+from changelog.runtime.progress_bar import StepBar
 from views.generations.history import REFUTED, History, HistoryRow
 from views.operate.asked import Answer
 from views.operate.doctor import COMMANDS, examine
@@ -14,8 +18,9 @@ STATUS = Answer(0, {"problems": [], "slot": "s"}, "")
 TOPICS = Answer(0, {"topics": []}, "")
 
 
-def answers(_folder, commands):
+def answers(_folder, commands, steps):
     assert commands is COMMANDS
+    steps.done(len(commands))
     return {"check": CHECKED, "status": STATUS, "topics": TOPICS}
 
 
@@ -55,7 +60,11 @@ def test_views_that_cannot_be_read_were_refuted_or_never_built_are_told(tmp_path
     History(str(warehouse)).append(
         [HistoryRow(view="wrong", generation=4, state=REFUTED, note="a row differs")]
     )
-    found = {each.what: each for each in examine(tmp_path, asking=answers).all}
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=60)
+    with StepBar(console, "looking at") as steps:
+        found = {each.what: each for each in examine(tmp_path, asking=answers, steps=steps).all}
+    assert "8 of 8" in file.getvalue(), "the machine, three commands, locks, three views"
     assert found["view broken"].state is Level.PROBLEM
     assert (found["view fresh"].state, found["view fresh"].said) == (
         Level.NOTE, "was never built: rebuild-view fresh",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from functools import partial
 
 import pytest
+from rich.console import Console
 
 from changelog.capture.inspect.parts import Part
 from changelog.contract.base.errors import ConfigurationError, LogError
 from changelog.runtime.findings import Level
+from changelog.runtime.progress_bar import StepBar
 from views.operate.teardown import KINDS, Teardown, check_kinds
 
 
@@ -87,3 +90,15 @@ def test_a_kind_that_there_is_not_is_refused():
     check_kinds(["topics"])
     with pytest.raises(ConfigurationError, match="there is no topic to keep"):
         check_kinds(["topic"])
+
+
+def test_what_goes_is_counted_once_it_is_agreed_to():
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=60)
+
+    def show(going):
+        return StepBar(console, "removing", going)
+
+    teardown = Teardown(parts([]))
+    teardown.carry_out(lambda part: part.kind not in {"topics", "views"}, show)
+    assert "5 of 5" in file.getvalue(), "topics and views stay, and three kinds with them"
