@@ -1,4 +1,4 @@
-"""docs/install.md: completion in the shell that asks for it."""
+"""docs/install.md: a wheel built and installed, and completion in the shell that asks for it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.page import script_of
 from tests.support.page_lines import block_of
+from tests.support.wheels import as_here, cloned
 
 pytestmark = pytest.mark.matrix
 PAGE = Path(__file__).parents[2] / "docs" / "install.md"
@@ -27,3 +28,31 @@ def test_completion_is_installed_for_the_shell_that_asks(tmp_path):
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = ". ./.bashrc && complete -p changelog rebuild-view"
     subprocess.run(["bash", "-c", told], cwd=tmp_path, env=environment, check=True, timeout=60)
+
+
+def test_a_wheel_is_built_and_installed_in_an_environment_of_its_own(tmp_path):
+    venv = tmp_path / "venv"
+    block = block_of(PAGE, "sh", "make wheel")
+    assert block.text.count("/opt/changelog") == 4
+    script = f"set -e\n{as_here(block.text, venv)}"
+    environment = {name: text for name, text in os.environ.items() if name != "VIRTUAL_ENV"}
+
+    def bash(text, folder):
+        ran = subprocess.run(
+            ["bash"], input=text, capture_output=True, text=True, check=False,
+            cwd=folder, env=environment, timeout=1_800,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    bash(script, cloned(tmp_path / "repository"))
+    away = tmp_path / "away"
+    away.mkdir()
+    programs = venv / "bin"
+    said = bash(f"{programs}/changelog --version && {programs}/rebuild-view --version", away)
+    assert said.count("0.1.0") >= 2
+    where = (
+        "import changelog, changelog.native.choice as n; print(changelog.__file__, n.WHY_PYTHON)"
+    )
+    assert bash(f'{programs}/python -c "{where}"', away).startswith(str(venv))
+    bash(f"{programs}/changelog init shop && {programs}/changelog test --project shop", away)
