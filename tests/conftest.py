@@ -147,6 +147,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks[item.path])
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how long each notebook took, which no test asks for: machines differ."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "notebook":
+                terminalreporter.write_line(f"notebook {text}")
+
+
 def _rank(item: pytest.Item) -> int:
     found = (rank for rank, mark in enumerate(_LONG_FIRST) if item.get_closest_marker(mark))
     return min(found, default=len(_LONG_FIRST))

@@ -2,6 +2,7 @@
 
 import ast
 import json
+from datetime import datetime
 from pathlib import Path
 
 import nbformat
@@ -67,12 +68,28 @@ def kernel(downloads, tmp_path_factory):
     play.close()
 
 
+def told(notebook: nbformat.NotebookNode) -> str:
+    """Say how long a notebook took and which of its cells most, by their first lines."""
+    taken = []
+    for cell in notebook.cells:
+        times = cell.metadata.get("execution", {})
+        if {"iopub.execute_input", "shell.execute_reply"} <= times.keys():
+            begun, ended = times["iopub.execute_input"], times["shell.execute_reply"]
+            seconds = (
+                datetime.fromisoformat(ended) - datetime.fromisoformat(begun)
+            ).total_seconds()
+            taken.append((seconds, cell.source.partition("\n")[0]))
+    longest = sorted(taken, reverse=True)[:3]
+    most = ", ".join(f"{seconds:.1f} s of {line!r}" for seconds, line in longest)
+    return f"{sum(seconds for seconds, _ in taken):.1f} s, {most}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 # Jupyter's client leaves sockets to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_notebook_runs(path, kernel):
+def test_a_notebook_runs(path, kernel, record_property):
     before = {*path.parent.iterdir()}
     notebook = nbformat.read(path, as_version=4)
     # As in a kernel of its own it finds no names but its own.
@@ -80,6 +97,7 @@ def test_a_notebook_runs(path, kernel):
     resources = {"metadata": {"path": str(path.parent)}}
     client = NotebookClient(notebook, km=kernel, timeout=CELL_S, resources=resources)
     client.execute()
+    record_property("notebook", f"{path.stem}: {told(notebook)}")
     assert client.kc is not None
     client.kc.stop_channels()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
