@@ -1,12 +1,16 @@
 """`changelog serve`, perhaps with a seeded defect, or less patient than it is.
 
-`DEFECT`: rows and their places in two transactions. Of streams of changes: `FORGETS` begins each at
+`DEFECT`: rows without their places; `AHEAD`: places in a transaction before that of their rows, and
+the first worker that is between the two dies there (`DIES_ONCE` in the environment names a file
+that says it has happened). Of streams of changes: `FORGETS` begins each at
 the newest frontier, wherever its client goes on from; `TRUSTS` takes every mark for one from which
 nothing was forgotten; `READS_AHEAD` reads on, whether the client takes what it is sent or not.
 `HURRIES` is no defect: a client that takes nothing is let go after two seconds.
 """
 
+import os
 import queue
+import signal
 import sys
 import threading
 from typing import Any
@@ -15,6 +19,8 @@ from changelog.cli import main
 from changelog.connect.postgres.target import Target
 
 DEFECT = "--places-are-never-moved"
+AHEAD = "--places-move-ahead-of-a-kill"
+DIES_ONCE = "CHANGELOG_TEST_DIES_ONCE"
 FORGETS = "--streams-forget-where-they-were"
 TRUSTS = "--streams-trust-every-mark"
 READS_AHEAD = "--streams-read-ahead"
@@ -29,6 +35,28 @@ def seed() -> None:
         whole(self, asked, {}, refuse=refuse)
 
     Target.write = rows_alone  # type: ignore[method-assign]
+
+
+def move_ahead() -> None:
+    """Move places before their rows are written, and die between the two, once."""
+    whole = Target.write
+
+    def ahead(self, asked, moves, *, refuse):
+        whole(self, [], moves, refuse=refuse)
+        if asked and _is_first(os.environ[DIES_ONCE]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        whole(self, asked, {}, refuse=refuse)
+
+    Target.write = ahead  # type: ignore[method-assign]
+
+
+def _is_first(path: str) -> bool:
+    """Tell whether no process has asked before."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
 
 
 def forget() -> None:
@@ -82,6 +110,7 @@ def hurry() -> None:
 if __name__ == "__main__":
     for defect, seeded in (
         (DEFECT, seed),
+        (AHEAD, move_ahead),
         (FORGETS, forget),
         (TRUSTS, trust),
         (READS_AHEAD, read_ahead),
