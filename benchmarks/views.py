@@ -12,6 +12,7 @@ quickest way that the server's own client has for rows that need no work:
 | upsert | the same into a table with the view's key; the view's table is new and stays |
 | replace | the same; all rows of a table that stays are replaced |
 | topic | a producer of confluent-kafka, of keys and values in Avro, to a topic of one partition |
+| delta | Spark's own writer of a Delta table |
 
 One run of each goes before and does not count. Of what is published the switch is timed too, and
 its median is told in milliseconds. The last line is one JSON object of medians.
@@ -197,6 +198,15 @@ def postgres_limit(dsn: str, rows: pa.Table, *, key: str = "") -> Callable[[Entr
     return write
 
 
+def delta_limit(place: str, frame: DataFrame) -> Callable[[Entries], None]:
+    """Return Spark's own way to a Delta table."""
+
+    def write(_entries: Entries) -> None:
+        frame.write.format("delta").save(f"{place}/{time.monotonic_ns()}")
+
+    return write
+
+
 def topic_limit(kafka: KafkaConnection, frame: DataFrame) -> Callable[[Entries], None]:
     """Return the quickest way of confluent-kafka for keys and values that stand ready."""
     form = Form(frame.schema, KEY, (1, 2))
@@ -221,7 +231,7 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows of the view.")] = 1_000_000,
     sinks: Annotated[
         str, typer.Option(help="Which sinks, with commas between.")
-    ] = "search,cache,postgres,upsert,replace,topic",
+    ] = "search,cache,postgres,upsert,replace,topic,delta",
     out: Annotated[Path | None, typer.Option(help="JSON file to bring up to date.")] = None,
 ) -> None:
     """Measure each sink beside the limit of its server."""
@@ -259,6 +269,7 @@ def main(
             UPSERT: postgres_limit(at.postgres, frame.toArrow(), key="PRIMARY KEY"),
             REPLACE: postgres_limit(at.postgres, frame.toArrow(), key="PRIMARY KEY"),
             "topic": topic_limit(kafka, frame),
+            "delta": delta_limit(f"{folder}/{_BULK_LINE}", frame),
         }
         for kind in kinds:
             sink = make_sink(

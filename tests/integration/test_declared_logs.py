@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,12 +17,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
 
 import replay
 from changelog.contract.base.errors import (
     ConfigurationError,
     CorruptRecordError,
-    LockedError,
     VerdictError,
 )
 from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, declared_columns
@@ -43,6 +44,9 @@ from tests.support.matrix import first
 from tests.support.rounds import quiet, rounds
 from tests.support.wait import wait_until
 from views.base.config import Source
+from views.base.progress import Stages
+from views.generations.lock import Moving
+from views.generations.place import Place
 from views.rebuild.rebuild import Rebuild
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
@@ -443,9 +447,48 @@ def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path)
         log.put({"id": 1}, None)
         assert made()
         assert rows() == [(2, "c")]
-        beside = Rebuild(replace(settings, source=Source.START), quiet())
-        with pytest.raises(LockedError, match="is followed"):
-            beside.run(specs)
+        assert Rebuild(replace(settings, source=Source.START), quiet()).run(specs).error is None
+        log.put({"id": 3}, row(3, "d"))
+        assert made()
+        assert rows() == [(2, "c"), (3, "d")]
+
+
+def overtaken(made, log, project, specs, settings):
+    """Let a follower's round begin while a rebuild is on its way; give the rows when both are done.
+
+    The round sees a record that came after the rebuild's beginning.
+    """
+    moving = Moving(Place(project.root), [spec.name for spec in specs], lambda: False)
+    follower = threading.Thread(target=made)
+
+    def before(stage):
+        if stage == "verify" and not follower.ident:
+            log.put({"id": 9}, row(9, "new"))
+            follower.start()
+            wait_until(lambda: not follower.is_alive() or moving.is_wanted(), 240, "a round")
+
+    stages = Stages(Console(quiet=True), before)
+    outcome = Rebuild(replace(settings, source=Source.START), stages).run(specs)
+    follower.join()
+    assert outcome.error is None, outcome.error
+    return [each["id"] for each in project.delta("named")]
+
+
+@pytest.mark.parametrize("waits", [True, pytest.param(False, id="twin that does not wait")])
+@pytest.mark.matrix
+def test_a_rebuild_beside_its_follower_takes_no_reader_back(
+    make, spark, endpoints, prefix, tmp_path, monkeypatch, waits
+):
+    log = make(partitions=2)
+    log.put({"id": 1}, row(1, "a"))
+    project = project_of(log, tmp_path, endpoints, prefix, form="flat-json")
+    project.view("named.sql", "-- key: id\nSELECT id, name FROM things")
+    if not waits:
+        monkeypatch.setattr(Moving, "holding", lambda *_: nullcontext())
+    with rounds(project.root, "named") as (made, specs, settings):
+        assert made()
+        found = overtaken(made, log, project, specs, settings)
+    assert (9 in found) is waits
 
 
 def test_a_log_that_has_lost_its_beginning_is_read_where_that_is_accepted(

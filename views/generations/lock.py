@@ -9,7 +9,8 @@ in the order of their names, so two runs cannot wait for each other.
     NAME.lock          whoever builds a generation of the view, while it does
     NAME.follow.lock   whoever follows the view, as long as it does
     NAME.round.lock    whoever moves its readers, or clears up: a follower in each round, a rebuild
-                       when it begins and when it publishes
+                       when it begins and when it publishes; from its planning to its end one that
+                       cannot catch up with a follower
 
 These locks lie in the project's folder and hold on one machine. Behind each stands a lease of the
 same meaning that holds across machines (`views.leases`), unless the settings go without. A local
@@ -23,7 +24,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,6 +160,7 @@ class Moving:
         self._keeps = keeps
         self._depth = 0
         self._held = ExitStack()
+        self._meanwhile: frozenset[str] = frozenset()
 
     @property
     def place(self) -> Place:
@@ -173,12 +175,8 @@ class Moving:
             ChangelogError: the project's folder cannot be written, or the brokers do not answer.
         """
         if self._depth == 0:
-            folder = folder_of(self._place.root)
             with ExitStack() as held:
-                for view in self._views:
-                    with self._waited(folder / f"{view}.next.lock", view):
-                        held.enter_context(self._waited(folder / f"{view}.round.lock", view))
-                self._take_leases(held)
+                self._take(held, [view for view in self._views if view not in self._meanwhile])
                 self._held = held.pop_all()
         self._depth += 1
         return self
@@ -189,20 +187,50 @@ class Moving:
         if self._depth == 0:
             self._held.close()
 
-    def _take_leases(self, held: ExitStack) -> None:
-        leases = self._place.leases
-        if leases is None:
+    @contextmanager
+    def holding(self, views: Iterable[str]) -> Iterator[None]:
+        """Keep some of the views between the times in which all are moved.
+
+        Raises:
+            LockedError: somebody asked to end meanwhile.
+            ChangelogError: the project's folder cannot be written, or the brokers do not answer.
+        """
+        assert self._depth == 0  # noqa: S101 - else they are held already
+        with ExitStack() as held:
+            kept = sorted(set(views) & set(self._views))
+            self._take(held, kept)
+            self._meanwhile = frozenset(kept)
+            try:
+                yield
+            finally:
+                self._meanwhile = frozenset()
+
+    def _take(self, held: ExitStack, views: Sequence[str]) -> None:
+        """Wait until nobody else moves some views; none is held while another is waited for.
+
+        Else who keeps some of them could wait for one who waits for these.
+        """
+        wanted = list(views)
+        while True:
+            with ExitStack() as taken:
+                busy = self._busy(taken, wanted)
+                if busy is None:
+                    held.enter_context(taken.pop_all())
+                    break
+            wanted.sort(key=lambda view: view != busy)
+        leases, names = self._place.leases, self._leases(views)
+        if leases is None or not names:
             return
         held.enter_context(leases.open())
         if self._keeps:
-            leases.hold_on(self._leases(), self._stop)
+            leases.hold_on(names, self._stop)
         else:
-            leases.claim(self._leases(), self._stop)
-        held.callback(self._give_back)
+            leases.claim(names, self._stop)
+        held.callback(self._give_back, names)
         leases.check()
 
-    def _give_back(self) -> None:
-        leases, names = self._place.leases, self._leases()
+    def _give_back(self, names: Mapping[str, str]) -> None:
+        leases = self._place.leases
         if leases is None:
             return
         if not self._keeps or self._is_wanted_elsewhere(leases):
@@ -210,15 +238,15 @@ class Moving:
 
     def _is_wanted_elsewhere(self, leases: Leases) -> bool:
         try:
-            return leases.is_wanted(self._leases())
+            return leases.is_wanted(self._leases(self._views))
         except UnavailableError as error:
             log.debug("whether somebody waits is not known", exc_info=error)
             return False
 
-    def _leases(self) -> dict[str, str]:
+    def _leases(self, views: Iterable[str]) -> dict[str, str]:
         return {
             self._place.lock(view, ROUND): f'somebody else moves readers of view "{view}"'
-            for view in self._views
+            for view in views
         }
 
     def is_wanted(self) -> bool:
@@ -235,14 +263,29 @@ class Moving:
             lock.release()
         return False
 
+    def _busy(self, taken: ExitStack, views: Sequence[str]) -> str | None:
+        """Take the locks of views, waiting for the first alone; return one that somebody has."""
+        folder = folder_of(self._place.root)
+        for view in views:
+            waits = view == views[0]
+            try:
+                with self._waited(folder / f"{view}.next.lock", view, waits=waits):
+                    own = self._waited(folder / f"{view}.round.lock", view, waits=waits)
+                    taken.enter_context(own)
+            except Timeout:
+                return view
+        return None
+
     @contextmanager
-    def _waited(self, path: Path, view: str) -> Iterator[None]:
+    def _waited(self, path: Path, view: str, *, waits: bool) -> Iterator[None]:
         lock = FileLock(path)
         while True:
             try:
                 lock.acquire(timeout=_LOOK_S)
                 break
             except Timeout:
+                if not waits and not self._stop():
+                    raise
                 if self._stop():
                     raise LockedError(
                         f'somebody else moves readers of view "{view}"',

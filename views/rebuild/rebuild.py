@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,6 @@ from views.generations.lock import (
     Moving,
     Patience,
     building,
-    following,
     locked,
     others_of,
     reserve,
@@ -46,8 +44,8 @@ from views.rebuild.attempts import attempted
 from views.rebuild.one_view.certify import Certifier
 from views.rebuild.one_view.refresh import Prior
 from views.rebuild.one_view.view_build import ViewBuild
-from views.rebuild.plan.plan import Plan, store_of, tables_of
-from views.rebuild.plan.plannable import plannable
+from views.rebuild.plan.plan import Plan, store_of
+from views.rebuild.plan.plannable import Plannable, plannable
 from views.rebuild.resident import Resident
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
@@ -123,9 +121,7 @@ class Rebuild:
         """
         settings, names = self._run.settings, [spec.name for spec in specs]
         goes_back = settings.as_of is not None and not settings.stage
-        # A follower of logs of others cannot be caught up with: they have no positions of ours.
-        has_others = any(log.table in tables_of(specs) for log in settings.logs)
-        self._alone = goes_back or has_others or settings.source is Source.REFRESH
+        self._alone = goes_back or settings.source is Source.REFRESH
         place = self._run.place
         self._run.moving = Moving(place, names, self._run.stop)
         patience = Patience.of(settings.runs.wait_seconds, self._run.stop)
@@ -134,22 +130,32 @@ class Rebuild:
 
     def run_locked(self, specs: Sequence[ViewSpec]) -> Outcome:
         """Rebuild once, for a caller that holds the locks of the views."""
+        found = self._planned(specs)
+        still = self._uncatchable(found)
+        if still and not (self._run.is_follower or self._alone) and self._run.moving is not None:
+            # Planned again, as the follower may have gone on to a later state meanwhile.
+            with self._run.moving.holding(still):
+                return self._run_found(self._planned(specs), specs)
+        return self._run_found(found, specs)
+
+    def _planned(self, specs: Sequence[ViewSpec]) -> Plannable:
         with self._run.stages.stage("plan", "frontier and verdict"):
-            found = plannable(specs, self._run.settings)
+            return plannable(specs, self._run.settings)
+
+    @staticmethod
+    def _uncatchable(found: Plannable) -> list[str]:
+        """Return the views that cannot be brought to where a follower is; it waits for these."""
+        if found.plan is None:
+            return []
+        return [spec.name for spec in found.specs if {*spec.tables} & {*found.plan.stands}]
+
+    def _run_found(self, found: Plannable, specs: Sequence[ViewSpec]) -> Outcome:
         done = {result.view: result for result in found.failed}
         if (plan := found.plan) is not None:
-            with self._unfollowed(plan, found.specs):
-                builds, unsettled, replay = self._run_planned(plan, found.specs)
+            builds, unsettled, replay = self._run_planned(plan, found.specs)
             done |= {build.spec.name: self._run.result(build, plan, replay) for build in builds}
             done |= {result.view: result for result in unsettled}
         return Outcome.of(done[spec.name] for spec in specs)
-
-    def _unfollowed(self, plan: Plan, specs: Sequence[ViewSpec]) -> AbstractContextManager[object]:
-        """Let nobody follow views of tables without a key: a rebuild cannot catch up with them."""
-        names = [spec.name for spec in specs if {*spec.tables} & {*plan.unkeyed}]
-        if not names or self._run.is_follower or self._alone:
-            return nullcontext()
-        return following(self._run.place, names)
 
     def bring(self, specs: Sequence[ViewSpec]) -> tuple[Sequence[ViewBuild], States | None]:
         """Bring the unpublished generations that this was made for to the newest frontier.
@@ -169,8 +175,7 @@ class Rebuild:
     def _run_planned(
         self, plan: Plan, specs: Sequence[ViewSpec]
     ) -> tuple[list[ViewBuild], list[ViewResult], States | None]:
-        foreign = [*(log.table for log in plan.logs), *(log.table for log in plan.others)]
-        self._run.stands = [*foreign, *plan.unkeyed]
+        self._run.stands = plan.stands
         if plan.logs:
             log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
         with self._run.stages.stage("session", "Spark session"):

@@ -67,6 +67,12 @@ class Plan:
     unkeyed: Collection[TableName] = ()
     others: tuple[CapturedLog, ...] = ()
 
+    @property
+    def stands(self) -> list[TableName]:
+        """Return the tables whose states nothing goes on from: whose views are made whole."""
+        foreign = [*(log.table for log in self.logs), *(log.table for log in self.others)]
+        return [*foreign, *self.unkeyed]
+
     def open(self, spark: SparkSession, specs: Sequence[ViewSpec], project: Project) -> Replay:
         """Open the states that the views read from the log's start; reads no record yet.
 

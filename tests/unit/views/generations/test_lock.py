@@ -122,6 +122,25 @@ def test_who_waits_to_move_readers_comes_before_a_follower_without_rest(tmp_path
     assert made
 
 
+def test_who_keeps_some_views_gets_the_others_from_a_follower_of_both(tmp_path: Path) -> None:
+    ended, made = threading.Event(), list[int]()
+    follower = threading.Thread(target=rounds_without_rest, args=(tmp_path, ended, made))
+    follower.start()
+    mine = Moving(Place(tmp_path), ["a", "b"], lambda: False)
+    try:
+        for _ in range(5):
+            with mine.holding(["b"]):
+                before = len(made)
+                with mine, mine:
+                    assert len(made) == before, "nobody else moves them meanwhile"
+                with mine:
+                    assert len(made) == before, "and nobody did between"
+    finally:
+        ended.set()
+        follower.join()
+    assert made
+
+
 def test_who_is_asked_to_end_waits_no_longer(tmp_path: Path) -> None:
     with (
         Moving(Place(tmp_path), ["a"], lambda: False),
