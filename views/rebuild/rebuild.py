@@ -131,8 +131,9 @@ class Rebuild:
     def run_locked(self, specs: Sequence[ViewSpec]) -> Outcome:
         """Rebuild once, for a caller that holds the locks of the views."""
         found = self._planned(specs)
-        still = self._uncatchable(found)
-        if still and not (self._run.is_follower or self._alone) and self._run.moving is not None:
+        moves = not (self._run.is_follower or self._alone or self._run.settings.stage)
+        still = self._uncatchable(found) if moves else []
+        if still and self._run.moving is not None:
             # Planned again, as the follower may have gone on to a later state meanwhile.
             with self._run.moving.holding(still):
                 return self._run_found(self._planned(specs), specs)
