@@ -47,6 +47,7 @@ from views.base.config import Source
 from views.base.progress import Stages
 from views.generations.lock import Moving
 from views.generations.place import Place
+from views.project.catalog import catalog_of
 from views.rebuild.rebuild import Rebuild
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
@@ -594,6 +595,30 @@ def test_a_captured_table_is_joined_with_a_log(make, captured, capsys, monkeypat
     older = rebuild_view(capsys, monkeypatch, project, "joined", "--as-of", "0/1")
     assert older.code == 2
     assert "leave out --as-of" in " ".join(older.err.split())
+
+
+@pytest.mark.matrix
+def test_a_rebuild_of_both_catches_up_with_who_follows_the_captured_table(make, captured):
+    project, log = captured, make(partitions=1)
+    log.put({"id": 1}, row(1, "a"))
+    declare(project, log, form="flat-json")
+    project.view("named.sql", "-- key: id\nSELECT id, name FROM things")
+    project.view("apart.sql", "-- key: id\nSELECT id, amount FROM orders")
+    with rounds(project.root, "apart") as (made, _, settings):
+        assert made()
+
+        def before(stage):
+            if stage == "verify" and not project.query("SELECT 1 FROM orders WHERE id = 5"):
+                project.execute("INSERT INTO orders VALUES (5, 5.50)")
+                project.capture()
+                assert made(), "nobody keeps it waiting"
+
+        stages = Stages(Console(quiet=True), before)
+        specs = catalog_of(settings.project).load_all(["apart", "named"])
+        outcome = Rebuild(replace(settings, source=Source.START), stages).run(specs)
+        assert outcome.error is None, outcome.error
+        assert [each["id"] for each in project.delta("apart")] == [1, 3, 5]
+    assert [each["id"] for each in project.delta("named")] == [1]
 
 
 @pytest.mark.parametrize("defect", [False, True])
