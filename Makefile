@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-start bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz site help clean
+.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz site help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -64,6 +64,9 @@ bench-start: downloads ## Measure how soon a start says something (ARGS='--runs 
 
 bench-connect: downloads ## Measure one task of a sink beside COPY (ARGS='--rows 100000'); last line is JSON
 	@$(BIN)/python -m benchmarks.connect $(ARGS)
+
+bench-serve: downloads ## Measure how soon another worker goes on where one was killed (ARGS='--runs 3'); last line is JSON
+	@$(BIN)/python -m benchmarks.serve $(ARGS)
 
 bench-fresh: downloads ## Measure how soon changes are visible in followed views; last line is JSON
 	@$(BIN)/python -m benchmarks.fresh $(ARGS)
