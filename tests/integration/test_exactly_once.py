@@ -43,9 +43,9 @@ def make(dsn, kafka, registry, prefix, tmp_path):
         capture.kill()
 
 
-def changes_seen(capture):
+def changes_seen(capture, table="notes"):
     """How often a reader of committed records sees each change."""
-    values = [value for _, _, _, value, _ in capture.log().records if value is not None]
+    values = [value for _, _, _, value, _ in capture.log(table).records if value is not None]
     return Counter(value["text"] for value in values if value["text"].startswith("change"))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
+from tests.integration.test_exactly_once import CHANGES, ONCE, changes_seen
 from tests.support.capture_command import CrashingCapture
 from tests.support.frontiers import frontiers_of, inexact
 from tests.support.matrix import first
@@ -110,6 +111,20 @@ def test_a_kill_tears_no_transaction_over_both_groups(capture, point):
     capture.sql(*LATER)
     capture.finish(defect="one_by_one")
     capture.check_both()
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("point", ["transaction produced:40", "frontier written:1"])
+def test_a_kill_leaves_each_change_of_both_groups_once(capture, point):
+    path = capture.folder / "changelog.toml"
+    path.write_text(path.read_text() + "exactly_once = true\n")
+    capture.finish()
+    capture.sql(*(f"{each}; {each.replace('notes', 'tales')}" for each in CHANGES))
+    capture.crash(point, defect="deliver_each")
+    capture.finish()
+    capture.check_both()
+    for table in ("notes", "tales"):
+        assert changes_seen(capture, table) == ONCE
 
 
 @pytest.mark.matrix
@@ -222,7 +237,24 @@ def test_a_slot_of_a_group_that_somebody_moved_is_refused(capture):
         )
     code, said = capture.attempt()
     assert code != 0
+    assert f'slot "{capture.prefix}_side" stands at' in said
     assert "past the last frontier of the log" in said
+
+
+@pytest.mark.matrix
+def test_a_slot_of_a_group_that_others_made_is_named_and_left(capture):
+    side = f"{capture.prefix}_side"
+    capture.sql(f"SELECT pg_create_logical_replication_slot('{side}', 'pgoutput')")
+    code, said = capture.attempt()
+    assert code != 0
+    assert f'there is already the slot "{side}"' in said
+    assert capture.slots() == {side}
+    code, _, said = capture.run_other("slot drop", "--yes")
+    assert (code, capture.slots()) == (0, set()), said
+    code, _, said = capture.run_other("slot drop", "--yes")
+    assert (code, f'no slot "{side}"' in said) == (1, True), said
+    capture.finish()
+    capture.check_both()
 
 
 @pytest.mark.matrix

@@ -500,6 +500,7 @@ def drop_slot_of(settings: Project) -> None:
         slots = settings.capture.slots
         there = [each for each in slots if inspect_slot(connection, each) is not None]
         if not there:
-            raise SlotError(f'there is no slot "{settings.slot}"')
+            names = " and no ".join(f'slot "{each}"' for each in slots)
+            raise SlotError(f"there is no {names}")
         for each in there:
             drop_slot(connection, each)

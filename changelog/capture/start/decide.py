@@ -27,10 +27,14 @@ class SlotFacts:
     Attributes:
         confirmed_flush_lsn: up to where PostgreSQL was told that it may forget.
         lost: why it can be used no more (`wal_status` is `lost`); empty while it can.
+        there: names of those that are there, where slots of groups of tables are read with it.
+        furthest: the name of that one of them whose place this is.
     """
 
     confirmed_flush_lsn: Lsn
     lost: str = ""
+    there: tuple[str, ...] = ()
+    furthest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +238,15 @@ def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fr
     stands = slot.confirmed_flush_lsn
     if wish.start_lsn is None and not wish.makes_slot:
         return Adopt(epoch, stands)
+    if wish.groups:
+        names = ", ".join(f'"{each}"' for each in slot.there)
+        what, whom = ("slots", "them") if len(slot.there) > 1 else ("slot", "it")
+        raise SlotError(
+            f'the log has no frontier of slot "{slot_name}", but there is already the {what} '
+            f"{names}",
+            hint=f"another program may use {whom}: choose another --slot, or drop {whom} with "
+            "`changelog slot drop`",
+        )
     if wish.start_lsn is None:
         raise SlotError(
             f'slot "{slot_name}" exists, but the log has no frontier of it',
@@ -307,7 +320,7 @@ def _began_elsewhere(slot_name: str, began: Lsn, wish: Wish) -> ConfigurationErr
 
 def _moved(slot_name: str, slot: SlotFacts, what: str) -> SlotError:
     return SlotError(
-        f'slot "{slot_name}" stands at {slot.confirmed_flush_lsn}, {what}: changes between the '
-        "two are lost",
+        f'slot "{slot.furthest or slot_name}" stands at {slot.confirmed_flush_lsn}, {what}: '
+        "changes between the two are lost",
         hint="drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
     )

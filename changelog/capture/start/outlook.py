@@ -367,8 +367,11 @@ def _check_writes(environment: Environment, outlook: Outlook) -> None:
 def _facts(status: SlotStatus | None) -> SlotFacts | None:
     if status is None:
         return None
+    stands = status.confirmed_flush_lsn or Lsn(0)
     return SlotFacts(
-        confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
+        confirmed_flush_lsn=stands,
+        there=tuple(status.together),
+        furthest=next((name for name, at in status.together.items() if at == stands), ""),
         lost=_why_lost(status) if status.wal_status == "lost" else "",
     )
 

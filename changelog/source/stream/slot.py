@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -85,6 +85,7 @@ class SlotStatus:
         survives_failover: whether standbys may follow it; None before PostgreSQL 17.
         is_followed: whether the server is a standby that keeps it as its primary's: it can be read
             once the server is promoted.
+        together: of slots that are looked up as one, where each stands that is there.
     """
 
     name: str
@@ -102,6 +103,7 @@ class SlotStatus:
     invalidation: str | None = None
     survives_failover: bool | None = None
     is_followed: bool = False
+    together: Mapping[str, Lsn | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +225,20 @@ def inspect_slots(connection: Connection, slots: Collection[str]) -> SlotStatus 
     there = [each for each in found.values() if each is not None]
     if not there:
         return None
+    together = {each.name: each.confirmed_flush_lsn for each in there}
     if gone := [name for name, each in found.items() if each is None]:
         return replace(
-            there[0], name=gone[0], active=False, wal_status="lost", invalidation=MISSING
+            there[0],
+            name=gone[0],
+            active=False,
+            wal_status="lost",
+            invalidation=MISSING,
+            together=together,
         )
     worst = next((each for each in there if not _is_ready(each)), there[0])
     return replace(
         worst,
+        together=together,
         restart_lsn=_all(min, [each.restart_lsn for each in there]),
         confirmed_flush_lsn=_all(max, [each.confirmed_flush_lsn for each in there]),
         lag_bytes=_all(max, [each.lag_bytes for each in there]),

@@ -267,3 +267,23 @@ def test_a_log_goes_on_with_the_groups_that_it_was_begun_with():
             decided(backfill=backfill, wish=wish)
     fresh = decided(backfill=begun, wish=others, slot=None)
     assert fresh == Fresh(4, 'slot "changelog" is gone', drop_slot=False)
+
+
+@pytest.mark.parametrize("there", [("changelog_a",), ("changelog", "changelog_a")])
+def test_slots_of_groups_without_a_log_are_named_as_they_are(there):
+    slot = SlotFacts(confirmed_flush_lsn=Lsn(1), there=there)
+    with pytest.raises(SlotError) as refused:
+        decided(frontier=None, slot=slot, wish=Wish(groups=("a",)))
+    said = str(refused.value)
+    assert said.endswith("drop it with `changelog slot drop`") == (len(there) == 1)
+    _, _, named = said.partition("there is already")
+    assert named.count('"changelog') == len(there)
+    assert all(f'"{each}"' in named for each in there)
+    assert "--start-lsn" not in said, "which groups do not go with"
+
+
+def test_the_slot_of_a_group_that_was_moved_is_named():
+    begun = BackfillRecord(slot="changelog", epoch=3, system_id="71", timeline=1, groups=("a",))
+    ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001), furthest="changelog_a")
+    with pytest.raises(SlotError, match='slot "changelog_a" stands at'):
+        decided(backfill=begun, slot=ahead, wish=Wish(groups=("a",)))
