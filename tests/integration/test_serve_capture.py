@@ -44,7 +44,7 @@ def config(dsn, prefix, execute):
         "topic.creation.default.partitions": "1",
         "capture.frontier_interval_ms": "100",
     }
-    slot = f"pg_replication_slots WHERE slot_name = '{prefix}'"
+    slot = f"pg_replication_slots WHERE starts_with(slot_name::text, '{prefix}')"
     wait_until(
         lambda: (True,) not in execute(f"SELECT active FROM {slot}"), DEADLINE_S, "nobody reads it"
     )
@@ -55,10 +55,10 @@ def config(dsn, prefix, execute):
 def records(kafka, prefix):
     """Returns the values of the topic of table t, from its start."""
 
-    def records():
+    def records(table="t"):
         config = kafka.client_config(group_id="unused", enable_auto_commit=False)
         with closing(Consumer({**config, "log_level": 0})) as consumer:
-            place = TopicPartition(f"{prefix}.t", 0, 0)
+            place = TopicPartition(f"{prefix}.{table}", 0, 0)
             if place.topic not in consumer.list_topics(timeout=60).topics:
                 return []
             first, end = consumer.get_watermark_offsets(place, timeout=60)
@@ -159,4 +159,43 @@ def test_another_worker_goes_on_when_the_one_with_the_capture_is_killed(
         wait_until(lambda: len(set(ids(records))) == 1000, DEADLINE_S, "the rest")
         ours = [survivor.partition("//")[2]]
         wait_until(lambda: holder(survivor) == ours, DEADLINE_S, "the state names the other one")
+        curl("PUT", f"{survivor}/connectors/{prefix}/stop")
+
+
+@pytest.mark.matrix
+def test_groups_of_tables_go_on_at_another_worker_as_one(stack, config, prefix, execute, records):
+    group = f"g{uuid.uuid4().hex[:8]}"
+    endpoints = stack.endpoints()
+    config["capture.groups"] = json.dumps({"side": ["public.t_side"]})
+    slots = [prefix, f"{prefix}_side"]
+
+    def add(first, last):
+        rows = f"SELECT n FROM generate_series({first}, {last}) n"
+        execute(f"DO $$ BEGIN INSERT INTO t {rows}; INSERT INTO t_side {rows}; END $$")
+
+    def are_there(last):
+        wanted = [*range(1, last + 1)]
+        return all(
+            sorted({each["after"]["id"] for each in records(table)}) == wanted
+            for table in ("t", "t_side")
+        )
+
+    execute("CREATE TABLE t (id int PRIMARY KEY)")
+    execute("CREATE TABLE t_side (id int PRIMARY KEY)")
+    with (
+        running(endpoints, group) as (first, one, _),
+        running(endpoints, group) as (second, two, _),
+    ):
+        curl("POST", f"{first}/connectors", {"name": prefix, "config": config})
+        wait_until(lambda: states(second, prefix) == ["RUNNING"], DEADLINE_S, "it runs")
+        add(1, 50)
+        wait_until(lambda: are_there(50), DEADLINE_S, "the first rows")
+        places = curl("GET", f"{first}/connectors/{prefix}/offsets")[1]["offsets"]
+        assert [each["partition"]["slot"] for each in places] == slots
+        tasks = httpx.get(f"{second}/connectors/{prefix}/status").json()["tasks"]
+        is_first = first.endswith(tasks[0]["worker_id"])
+        doomed, survivor = (one, second) if is_first else (two, first)
+        doomed.kill()
+        add(51, 100)
+        wait_until(lambda: are_there(100), DEADLINE_S, "the rest")
         curl("PUT", f"{survivor}/connectors/{prefix}/stop")

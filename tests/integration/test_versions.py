@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.test_capture_crashes import CHANGES
 from tests.integration.test_every_type import EVERYTHING, ROWS
-from tests.support.capture_command import CrashingCapture
+from tests.integration.test_groups import BOTH, LATER, Capture
 from tests.support.matrix import first
 from tests.support.own_server import capture_of, server_of
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 
 
 server = server_of(first(1, [15, 18]))
-capture = capture_of(CrashingCapture)
+capture = capture_of(Capture)
 
 
 def verified(capture):
@@ -75,6 +75,27 @@ def test_changes_toast_new_columns_and_a_crash_lose_nothing(capture):
             " UNION ALL SELECT count(*) FROM parts"
         )
     )
+
+
+def test_groups_of_tables_are_one_log_over_a_crash_and_a_slot_that_is_gone(capture):
+    capture.make_notes(300)
+    capture.sql(
+        "CREATE TABLE tales (id integer PRIMARY KEY, text text)",
+        "INSERT INTO tales SELECT n, 'row ' || n FROM generate_series(1, 300) n",
+    )
+    capture.name_groups('groups.side = ["public.ta*"]')
+    capture.finish()
+    main, side = capture.prefix, f"{capture.prefix}_side"
+    assert capture.slots() == {main, side}
+    assert capture.publications() == {(main, "notes"), (side, "tales")}
+    capture.sql(*BOTH)
+    capture.crash("record produced:250", defect="deliver_each")
+    capture.sql(*LATER)
+    capture.finish()
+    capture.check_both()
+    capture.sql(f"SELECT pg_drop_replication_slot('{side}')", *LATER)
+    assert f'slot "{main}" is lost: "{side}": it is gone' in capture.finish()
+    capture.check_both()
 
 
 def test_rows_are_filtered_at_the_source(capture):

@@ -52,20 +52,19 @@ def run_capture(
 
 
 def capture_offsets(job: CaptureJob) -> list[dict[str, Any]]:
-    """Return where the slot stands, as `GET /connectors/{name}/offsets` has it; empty without one.
+    """Return where each slot stands that is there, as `GET /connectors/{name}/offsets` has it.
 
     Raises:
         UnavailableSourceError: no server answers.
         ConfigurationError: the server refuses.
     """
     with closing(connect(job.dsn)) as connection:
-        found = inspect_slot(connection, job.slot)
-    if found is None or found.confirmed_flush_lsn is None:
-        return []
-    lsn = found.confirmed_flush_lsn
+        found = [inspect_slot(connection, name) for name in job.slots]
     return [
         {
-            "partition": {"server": job.prefix, "slot": job.slot},
-            "offset": {"lsn": int(lsn), "lsn_text": str(lsn), "active": found.active},
+            "partition": {"server": job.prefix, "slot": each.name},
+            "offset": {"lsn": int(lsn), "lsn_text": str(lsn), "active": each.active},
         }
+        for each in found
+        if each is not None and (lsn := each.confirmed_flush_lsn) is not None
     ]

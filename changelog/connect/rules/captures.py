@@ -16,6 +16,7 @@ from changelog.connect.rules.given import Given
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.setting import variable_of
+from changelog.sections import CaptureSettings
 
 _PATTERN = re.compile(r"(?:[\w$]|\\\.|\.\*|\.)+")
 _DATABASE = {
@@ -42,7 +43,7 @@ class CaptureJob:
 
     Attributes:
         name: the connector's.
-        slot: its replication slot.
+        slots: its replication slot, and those of its groups of tables.
         prefix: of its topics.
         dsn: of its source.
         settings: of capture, by their dotted names, as variables have them.
@@ -50,7 +51,7 @@ class CaptureJob:
     """
 
     name: str
-    slot: str
+    slots: tuple[str, ...]
     prefix: str
     dsn: str = field(repr=False)
     settings: Mapping[str, str] = field(repr=False)
@@ -150,11 +151,17 @@ def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
     given = capture_given(config)
     given.check("PostgresSource")
     parts = {part: given.text(name) for part, name in _DATABASE.items() if given.text(name)}
+    settings = _settings(given)
+    raw = {
+        name.partition(".")[2]: SETTINGS[name].from_variable(settings[name]) for name in settings
+    }
+    capture = validated({"capture": raw})["capture"]
+    assert isinstance(capture, CaptureSettings)  # noqa: S101 - the section's model
     return CaptureJob(
         name=given.text("name"),
-        slot=given.text("capture.slot"),
+        slots=tuple(capture.slots),
         prefix=given.text("capture.topic_prefix"),
         dsn=given.text("postgres.dsn") or make_dsn(**parts),
-        settings=_settings(given),
+        settings=settings,
         registry=given.registry(),
     )

@@ -54,6 +54,16 @@ def test_debeziums_keys_are_our_settings():
     assert found["CHANGELOG_REGISTRY_URL"] == "http://r"
 
 
+def test_groups_of_tables_are_an_object_and_have_slots():
+    given = {**OURS, "capture.groups": '{"sales": ["sales.*"], "large": ["public.lines"]}'}
+    assert parse_capture(given).slots == ("shop", "shop_large", "shop_sales")
+    assert parse_capture(OURS).slots == ("shop",)
+    wrong = {"capture.groups": "large=public.lines", "capture.failover_slot": "true"}
+    for key, value in wrong.items():
+        said = validation("PostgresSource", {**given, key: value})["configs"]
+        assert [each["value"]["name"] for each in said if each["value"]["errors"]] == [key]
+
+
 def test_our_own_class_has_the_defaults_of_the_command():
     found = variables({**OURS, "capture.mask": '{"public.t.a": "redact"}'})
     assert "CHANGELOG_CAPTURE_ENVELOPE" not in found
