@@ -9,7 +9,6 @@ object of medians.
 
 from __future__ import annotations
 
-import json
 import platform
 import tempfile
 import time
@@ -19,9 +18,9 @@ from typing import Annotated
 import psutil
 import typer
 
-from benchmarks.figures import Figures, say
+from benchmarks.figures import Figures, say, tell
 from benchmarks.line import DEADLINE_S, POSTGRES, Line
-from benchmarks.machine import cpu_s
+from benchmarks.machine import Noise, cpu_s
 from benchmarks.orders import execute
 from changelog.stack.stack import Stack
 
@@ -53,9 +52,11 @@ END $$
 def main(
     runs: Annotated[int, typer.Option(help="Runs of each; the medians are told.")] = 3,
     rows: Annotated[int, typer.Option(help="Rows, of both tables together.")] = 300_000,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
     """Measure one slot and two."""
     figures = Figures()
+    noise = Noise([])
     with (
         tempfile.TemporaryDirectory(prefix="bench-groups-") as folder,
         Stack(Path(folder) / "stack", postgres_settings=POSTGRES) as stack,
@@ -64,8 +65,9 @@ def main(
         for number in range(1, runs + 1):
             for slots in (1, 2):
                 _measure(stack, Path(folder), f"g{number}_{slots}", slots, rows, figures)
+        others = round(noise.share(), 4)
     about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
-    print(json.dumps({**figures.medians(), "rows": rows, "runs": runs, **about}))
+    tell({**figures.medians(), "rows": rows, "runs": runs, "noise": others, **about}, out)
 
 
 def _measure(
