@@ -491,6 +491,7 @@ def test_the_death_of_a_worker_loses_and_doubles_nothing(pair, send, query, writ
     assert query(f"SELECT sum(next_offset) FROM {PLACES}") == [(4_000,)]
 
 
+@pytest.mark.matrix
 def test_twin_whose_places_do_not_move_with_the_rows_doubles(pair, send, query, written):
     rows, ids = _killed(pair, send, query, written, DEFECT)
     assert ids == 4_000
