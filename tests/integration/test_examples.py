@@ -7,16 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from changelog.stack.base.places import CACHE_VARIABLE, cache_dir
 from tests.support.captured_project import captured_database
 from tests.support.debian import from_debian
-from tests.support.example_files import CRONTAB, DAG, TIMERS, UNITS, crontab
+from tests.support.example_files import CRONTAB, DAG, crontab, installed
 from tests.support.small_machine import Daemon, small_machine
+from tests.support.systemd import booted, told_by
 from tests.support.wait import wait_until
 
 BIN = Path(sys.executable).parent
@@ -54,16 +53,6 @@ def test_the_crontab_of_the_examples_rebuilds_each_view_once(project, tmp_path) 
     assert len(project.delta("copied")) == 2
 
 
-def installed(project, logs: Path) -> dict[str, Path]:
-    """Return where the examples look for what is here."""
-    logs.mkdir()
-    return {
-        "/opt/changelog": BIN.parent,
-        "/srv/shop": project.root,
-        "/var/log/changelog": logs,
-    }
-
-
 def ended_by_cron(folder: Path, text: str, clock: str, binds: dict[str, Path]) -> int:
     """Let cron run a crontab from a moment on; return the code that its first line ends with."""
     program, session = from_debian("cron", "usr/sbin/cron", "etc/pam.d/cron")
@@ -95,7 +84,7 @@ def test_cron_itself_rebuilds_at_night_and_finds_nothing_left_in_the_morning(pro
         encoding="utf-8",
     )
     text = CRONTAB.read_text("utf-8")
-    binds = installed(project, tmp_path / "logs")
+    binds = installed(BIN.parent, project.root, tmp_path / "logs")
     errors, results = project.root / "errors", tmp_path / "logs" / "rebuild.jsonl"
 
     # Twin: without the line that says where the programs are, the shell does not find them.
@@ -115,79 +104,31 @@ def test_cron_itself_rebuilds_at_night_and_finds_nothing_left_in_the_morning(pro
     assert len(project.delta("copied")) == 2
 
 
-SYSTEMD = Path("/lib/systemd/systemd")
-TARGETS = ("sysinit", "basic", "shutdown", "network-online", "timers", "multi-user")
-"""What a unit needs of a machine that has booted; here they are empty."""
-
-
-def here_for_services() -> str:
-    """Return settings of all our services that are of this machine, not of the example.
-
-    Python and the package may lie in a home or under `/tmp`, which the units hide.
-    """
-    places = {sys.base_prefix, BIN.parent, Path(__file__).parents[2], cache_dir()}
-    lines = [f"BindReadOnlyPaths={each}" for each in sorted(map(str, places))]
-    if CACHE_VARIABLE in os.environ:
-        lines.append(f"Environment={CACHE_VARIABLE}={os.environ[CACHE_VARIABLE]}")
-    return "\n".join(
-        ["[Service]", "ProtectHome=tmpfs", "StandardOutput=append:/srv/shop/said",
-         "StandardError=append:/srv/shop/errors", *lines, ""]
-    )  # fmt: skip
-
-
-@pytest.mark.skipif(not SYSTEMD.exists(), reason="systemd is not installed")
 @pytest.mark.matrix
 def test_systemd_itself_runs_the_units(project, tmp_path) -> None:
     """A night that is made up for, a capture and a follower that end when they are asked to."""
     (project.root / "secrets.env").write_text("UNUSED=1\n", encoding="utf-8")
-    binds = installed(project, tmp_path / "logs")
-    stamps = tmp_path / "stamps"
-    stamps.mkdir()
-    before = stamps / "stamp-changelog-rebuild.timer"
-    before.touch()
-    os.utime(before, (time.time() - 2 * 86_400,) * 2)  # the last night that it ran
-    daemon = Daemon(
-        command=[str(SYSTEMD), "--unit=basic.target", "--log-target=null"],
-        environment={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "container": "changelog-test"},
-        files={
-            **{f"systemd/system/{each.name}": each.read_text("utf-8") for each in UNITS + TIMERS},
-            **{
-                f"systemd/system/{each}.target": "[Unit]\nDefaultDependencies=no\n"
-                for each in TARGETS
-            },
-            "systemd/system/changelog-.service.d/here.conf": here_for_services(),
-            "systemd/system/changelog-rebuild.timer.d/soon.conf": "[Timer]\nRandomizedDelaySec=0\n",
-        },
-        binds={**binds, "/var/lib/systemd/timers": stamps},
-    )
     said, errors = project.root / "said", project.root / "errors"
 
-    def shown(unit: str, name: str) -> str:
-        return machine.run("systemctl", "show", unit, "--property", name, "--value").strip()
-
-    def booted() -> bool:
-        return machine.run("systemctl", "is-active", "basic.target", code=None) == "active\n"
-
     def is_done() -> bool:
-        return said.exists() and shown("changelog-rebuild.service", "ActiveState") == "inactive"
+        state = machine.shown("changelog-rebuild.service", "ActiveState")
+        return said.exists() and state == "inactive"
 
-    with small_machine(tmp_path / "machine", daemon) as machine:
-        wait_until(booted, 60, "it has booted")
+    with booted(tmp_path / "machine", BIN.parent, project.root, days_off=2) as machine:
         machine.run("systemctl", "start", "changelog-rebuild.timer")
-        wait_until(is_done, 400, "the night is made up for")
-        assert shown("changelog-rebuild.service", "Result") == "success"
+        with told_by(errors):
+            wait_until(is_done, 400, "the night is made up for")
+        assert machine.shown("changelog-rebuild.service", "Result") == "success"
         (result,) = [json.loads(each) for each in said.read_text("utf-8").splitlines()]
         assert (result["view"], result["verified"], result["published"]) == ("copied", True, True)
 
         going = ("changelog-capture.service", "changelog-follow.service")
         machine.run("systemctl", "start", *going)
         project.execute("INSERT INTO orders VALUES (3, 4)")
-        wait_until(
-            lambda: len(project.delta("copied")) == 3, 400,
-            f"the new row is served: {errors.read_text('utf-8')}",
-        )  # fmt: skip
+        with told_by(errors):
+            wait_until(lambda: len(project.delta("copied")) == 3, 400, "the new row is served")
         machine.run("systemctl", "stop", *going)
-        assert [shown(each, "Result") for each in going] == ["success", "success"]
+        assert [machine.shown(each, "Result") for each in going] == ["success", "success"]
 
         # Twin: what cannot be mended by another try is not tried again.
         settings = project.root / "changelog.toml"
@@ -195,8 +136,9 @@ def test_systemd_itself_runs_the_units(project, tmp_path) -> None:
         settings.write_text("unknown = 1\n" + whole, encoding="utf-8")
         machine.run("systemctl", "start", "changelog-rebuild.service", code=1)
         settings.write_text(whole, encoding="utf-8")
-        assert shown("changelog-rebuild.service", "ExecMainStatus") == "2"
-        assert shown("changelog-rebuild.service", "ActiveState") == "failed", "no start is awaited"
+        assert machine.shown("changelog-rebuild.service", "ExecMainStatus") == "2"
+        state = machine.shown("changelog-rebuild.service", "ActiveState")
+        assert state == "failed", "no other start is awaited"
 
 
 @pytest.mark.matrix

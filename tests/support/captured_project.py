@@ -76,11 +76,18 @@ class CapturedProject:
 
 @contextmanager
 def captured_database(
-    stack: Stack, root: Path, statements: str, *, capture: str = "", brokers: str = ""
+    stack: Stack,
+    root: Path,
+    statements: str,
+    *,
+    capture: str = "",
+    brokers: str = "",
+    captures: bool = True,
 ) -> Iterator[tuple[CapturedProject, str]]:
     """Return a captured database with a project at `root`, and the prefix of its topics.
 
     `capture` is more text of the section of that name, `brokers` another broker than the stack's.
+    Without `captures` the first capture is the test's.
     """
     endpoints = stack.endpoints()
     if brokers:
@@ -93,7 +100,8 @@ def captured_database(
     project = CapturedProject(root, dsn)
     write_settings(project.root, endpoints, dsn, prefix, capture=capture)
     project.execute(statements)
-    project.capture()
+    if captures:
+        project.capture()
     yield project, prefix
     with closing(psycopg2.connect(endpoints.postgres)) as admin:
         admin.autocommit = True

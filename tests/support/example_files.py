@@ -65,6 +65,18 @@ def started_by(path: Path, environment: dict[str, str]) -> list[str]:
     return shlex.split(line)
 
 
+def installed(venv: Path, project: Path, logs: Path) -> dict[str, Path]:
+    """Return what stands where the examples look for it, by its place there.
+
+    Args:
+        venv: an environment with our programs.
+        project: its folder.
+        logs: a folder that is made.
+    """
+    logs.mkdir(parents=True)
+    return {"/opt/changelog": venv, "/srv/shop": project, "/var/log/changelog": logs}
+
+
 def _set(service: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for key, value in service:
         if key == "Environment":

@@ -48,3 +48,13 @@ def build(repository: Path) -> None:
         ["make", "-o", ".venv/.ready", "wheel"],
         cwd=repository, check=True, timeout=600, capture_output=True,
     )  # fmt: skip
+
+
+def install(repository: Path, venv: Path) -> None:
+    """Install the wheel that was built, on the versions of its lock."""
+    uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "-q", "--no-deps"]
+    (wheel,) = (repository / "dist").glob("*.whl")
+    for words in (["--require-hashes", "-r", str(repository / "requirements.lock")], [str(wheel)]):
+        subprocess.run(
+            [*uv, "--python", str(venv / "bin" / "python"), *words], check=True, timeout=1_800
+        )

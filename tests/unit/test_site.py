@@ -45,6 +45,7 @@ TESTS = {
     "docs/start.md": ("test_start_page",),
     "docs/testing.md": ("test_testing_page",),
     "docs/topics.md": ("test_line_pages",),
+    "docs/upgrade.md": ("test_upgrade_page",),
 }
 """What runs the blocks of a page: modules of tests/integration, or a folder of them."""
 PROGRAMS = ("changelog", "rebuild-view")
