@@ -89,16 +89,16 @@ def test_cron_itself_rebuilds_at_night_and_finds_nothing_left_in_the_morning(pro
 
     # Twin: without the line that says where the programs are, the shell does not find them.
     lost = "".join(line for line in text.splitlines(True) if not line.startswith("PATH="))
-    assert ended_by_cron(tmp_path / "lost", lost, "2026-01-02 02:59:55", binds) == 127
+    assert ended_by_cron(tmp_path / "lost", lost, "2026-01-02 02:59:40", binds) == 127
     assert "rebuild-view" in errors.read_text("utf-8")
     assert results.read_text("utf-8") == ""
 
-    code = ended_by_cron(tmp_path / "night", text, "2026-01-02 02:59:55", binds)
+    code = ended_by_cron(tmp_path / "night", text, "2026-01-02 02:59:40", binds)
     assert code == 0, errors.read_text("utf-8")
     (result,) = [json.loads(each) for each in results.read_text("utf-8").splitlines()]
     assert (result["view"], result["verified"], result["published"]) == ("copied", True, True)
 
-    code = ended_by_cron(tmp_path / "morning", text, "2026-01-02 07:29:55", binds)
+    code = ended_by_cron(tmp_path / "morning", text, "2026-01-02 07:29:40", binds)
     assert code == 0, errors.read_text("utf-8")
     assert len(results.read_text("utf-8").splitlines()) == 1
     assert len(project.delta("copied")) == 2

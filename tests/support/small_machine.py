@@ -93,7 +93,7 @@ class SmallMachine:
         """Run a command in it that ends with a code, or with any; return what it says."""
         ran = subprocess.run(
             ["nsenter", "-t", str(self.first), "-m", "-p", "-C", *words],
-            capture_output=True, text=True, timeout=300, check=False,
+            capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
         assert code in {None, ran.returncode}, ran.stdout + ran.stderr
         return ran.stdout
@@ -126,7 +126,7 @@ def small_machine(folder: Path, daemon: Daemon) -> Iterator[SmallMachine]:
         return next((each for each in _children(folder) if each.name() == name), None)
 
     try:
-        running = wait_until(first, 60, f"{name} is the first process")
+        running = wait_until(first, 120, f"{name} is the first process")
         assert running is not None
         yield SmallMachine(running.pid)
     finally:
