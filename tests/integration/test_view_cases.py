@@ -235,3 +235,25 @@ def test_a_narrow_terminal_shows_how_many_cases_are_done(tmp_path: Path) -> None
     assert misfits(text) == []
     assert "testing: Spark" in text
     assert "2 of 2, " in text
+
+
+@pytest.mark.matrix
+def test_cases_in_python_begin_the_session_that_rebuilds_go_on_with(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    settings = tmp_path / "changelog.toml"
+    text = settings.read_text("utf-8")
+    own = '[spark]\nmaster = "local[1]"\nsettings."spark.of.tests" = "ours"\n'
+    assert text.count("\n[spark]\n") == 1
+    settings.write_text(text.replace("[spark]\n", own), "utf-8")
+    code = """
+from pyspark.sql import SparkSession
+from views import Project
+print(Project.open(".").test().passed)
+spark = SparkSession.getActiveSession()
+print(spark.sparkContext.master, spark.sparkContext.getConf().get("spark.of.tests"))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-2:] == ["True", "local[1] ours"]

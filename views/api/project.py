@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from views.api.runs import From, Verify, chosen, rebuilt
 from views.api.values import CaseOutcome, Cases, Runs
 from views.api.view import View
 from views.base.config import RebuildSettings
-from views.cases.cli import case_files, case_session
+from views.cases.cli import case_files
 from views.cases.run import Result, run_cases
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
@@ -86,7 +85,7 @@ class Project:
         return rebuilt(catalog_of(settings.project).load_all(names), settings)
 
     def test(self, names: Sequence[str] | None = None, *, spark_only: bool = False) -> Cases:
-        """Compute the cases of views, in both engines; needs no server.
+        """Compute the cases of views, in both engines; no server but a Spark that is set is asked.
 
         Args:
             names: which ones; all that have cases when left out.
@@ -98,10 +97,11 @@ class Project:
         """
         from replay.spark.session import session  # noqa: PLC0415 - imports Spark
 
-        project = self._settings.project
-        files = case_files(catalog_of(project), [*names] if names else None)
-        with tempfile.TemporaryDirectory() as folder:
-            found = run_cases(session(case_session(project, folder)), files, prove=not spark_only)
+        files = case_files(catalog_of(self._settings.project), [*names] if names else None)
+        # A process has one session: what the cases begin, a rebuild that follows goes on with.
+        own = self._settings.session()
+        small = replace(own, extra={"spark.sql.shuffle.partitions": "1", **own.extra})
+        found = run_cases(session(small), files, prove=not spark_only)
         return Cases(tuple(map(_case, found)))
 
 
