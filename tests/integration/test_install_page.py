@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.support.page import script_of
 from tests.support.page_lines import block_of
+from tests.support.small_machine import may_mount
 from tests.support.wheels import as_here, cloned
 
 pytestmark = pytest.mark.matrix
@@ -56,3 +58,20 @@ def test_a_wheel_is_built_and_installed_in_an_environment_of_its_own(tmp_path):
     )
     assert bash(f'{programs}/python -c "{where}"', away).startswith(str(venv))
     bash(f"{programs}/changelog init shop && {programs}/changelog test --project shop", away)
+
+
+@pytest.mark.skipif(not may_mount(), reason="no namespaces of mounts here")
+def test_a_cache_that_cannot_be_written_is_told_in_one_line():
+    """As to a service, for which the machine is read-only."""
+    code = "from changelog.stack.download.jre import java_home; java_home()"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # one that others cannot read is not taken for Java
+        (Path(folder) / "java").mkdir(mode=0o755)
+        mounts = f"mount --bind {folder} {folder}; mount -o remount,bind,ro {folder}"
+        ran = subprocess.run(
+            ["unshare", "--mount", "sh", "-ec", f"{mounts}; exec {sys.executable} -c '{code}'"],
+            env={**os.environ, "CHANGELOG_CACHE": folder},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert "StackError: cannot make Java's folder" in ran.stderr
+    assert "changelog stack fetch --spark" in ran.stderr

@@ -99,6 +99,13 @@ class SmallMachine:
         return ran.stdout
 
 
+def may_mount() -> bool:
+    """Tell whether namespaces with mounts of their own can be made: that takes root."""
+    if os.geteuid() or shutil.which("unshare") is None:
+        return False
+    return not subprocess.run(["unshare", "--mount", "true"], check=False, timeout=30).returncode
+
+
 @contextmanager
 def small_machine(folder: Path, daemon: Daemon) -> Iterator[SmallMachine]:
     """Run a daemon; skips the test where this machine allows none.
@@ -107,10 +114,8 @@ def small_machine(folder: Path, daemon: Daemon) -> Iterator[SmallMachine]:
         folder: for what it takes, empty.
         daemon: its first process.
     """
-    if os.geteuid() or shutil.which("unshare") is None:
-        pytest.skip("namespaces take root here")
-    if subprocess.run(["unshare", "--mount", "true"], check=False, timeout=30).returncode:
-        pytest.skip("this machine allows no namespaces")
+    if not may_mount():
+        pytest.skip("no namespaces of mounts here")
     _write(folder, daemon)
     said = folder / "said"
     words = ["unshare", "--mount", "sh", "-eu", str(folder / "outer"), str(folder)]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from changelog.stack.base.places import CACHE_VARIABLE, cache_dir
+from changelog.stack.base.places import CACHE_VARIABLE, ROOT_CACHE, cache_dir
 from tests.support.example_files import TIMERS, UNITS, installed
 from tests.support.small_machine import Daemon, SmallMachine, small_machine
 from tests.support.wait import wait_until
@@ -85,10 +85,10 @@ def _of_this_machine(venv: Path) -> str:
 
     Python and the package may lie in a home or under `/tmp`, which the units hide.
     """
-    places = {Path(sys.base_prefix), venv, Path(__file__).parents[2], cache_dir()}
+    places = {Path(sys.base_prefix), venv, Path(__file__).parents[2]}
     lines = [f"BindReadOnlyPaths={each}" for each in sorted(places)]
-    if CACHE_VARIABLE in os.environ:
-        lines.append(f"Environment={CACHE_VARIABLE}={os.environ[CACHE_VARIABLE]}")
+    if (cache := cache_dir()) != ROOT_CACHE:
+        lines += [f"BindPaths={cache}", f"Environment={CACHE_VARIABLE}={cache}"]
     settings = [
         "[Service]",
         "ProtectHome=tmpfs",

@@ -20,7 +20,13 @@ from pathlib import Path
 from filelock import FileLock
 
 from changelog.contract.base.errors import StackError
-from changelog.stack.base.places import is_open_to_all, is_root, make_directory, shared_cache_dir
+from changelog.stack.base.places import (
+    CACHE_VARIABLE,
+    is_open_to_all,
+    is_root,
+    make_directory,
+    shared_cache_dir,
+)
 from changelog.stack.download.unpack import copy_tree
 
 _SHIM = """\
@@ -59,8 +65,15 @@ def java_home() -> Path:
     shim = home / "bin" / "java"
     if not shim.is_file():
         make_directory(home.parent)
-        with FileLock(home.parent / f".{home.name}.lock"):
-            _make_home(home, runtime)
+        try:
+            with FileLock(home.parent / f".{home.name}.lock"):
+                _make_home(home, runtime)
+        except OSError as error:
+            raise StackError(
+                f"cannot make Java's folder {home}: {error.strerror}",
+                hint="run `changelog stack fetch --spark` as a user who may write there, or choose "
+                f"another cache with {CACHE_VARIABLE}",
+            ) from error
     return home
 
 
