@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.support.captured_project import captured_database
 from tests.support.page_lines import block_of
@@ -51,7 +52,8 @@ def test_an_installation_is_upgraded_while_readers_read(stack, tmp_path):
             (root / name).symlink_to(newer / name)
 
         def serves(rows: int) -> bool:
-            return (root / "warehouse" / "copied").exists() and len(project.delta("copied")) == rows
+            is_there = DeltaTable.is_deltatable(str(project.warehouse / "copied"))
+            return is_there and len(project.delta("copied")) == rows
 
         with booted(tmp_path / "machine", venv, root) as machine, told_by(errors):
             machine.run("systemctl", "start", *SERVICES, "changelog-rebuild.timer")
