@@ -119,7 +119,7 @@ clean: ## Remove caches and build results; keeps .venv and the data of .stack
 	find changelog replay views tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock requirements-bootstrap.lock requirements-compiler.lock pyproject.toml scripts/setup \
-		changelog/native/build.py $(wildcard changelog/native/src/*)
+		changelog/native/build.py $(wildcard changelog/native/src/*.[ch])
 	@scripts/setup
 	@touch $@
 

@@ -36,7 +36,7 @@ master = "local[2]"
 
 [spark.settings]
 "spark.sql.shuffle.partitions" = "2"
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """
 _COPY = """\
 [postgres]
