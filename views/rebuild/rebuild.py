@@ -365,8 +365,10 @@ class Rebuild:
             for build in builds
             if build.number != build.previous and not isinstance(build.error, HalfPublishedError)
         ]
+        # A follower that is ended in a round has not failed: what it was at serves as before.
+        is_ended = self._run.is_follower and self._run.stop()
         with only_warned("recording a failure"):
-            for state in (REFUTED, FAILED):
+            for state in (REFUTED,) if is_ended else (REFUTED, FAILED):
                 own = [build for build in gone if (build.verified is False) is (state == REFUTED)]
                 self._run.record(state, own, plan, replay)
         for build in gone:
