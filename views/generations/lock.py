@@ -284,13 +284,13 @@ class Moving:
                 lock.acquire(timeout=_LOOK_S)
                 break
             except Timeout:
-                if not waits and not self._stop():
-                    raise
                 if self._stop():
                     raise LockedError(
                         f'somebody else moves readers of view "{view}"',
                         hint="it was asked to end, and waits no longer",
                     ) from None
+                if not waits:
+                    raise
             except OSError as error:
                 raise ChangelogError(f"cannot lock {path.stem}: {error.strerror}") from error
         try:

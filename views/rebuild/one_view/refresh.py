@@ -32,7 +32,7 @@ from views.project.lineage import MARK, NO_DELTA, KeyLineage, Untraceable, trace
 from views.project.query import query
 from views.project.spec import SqlSource, TableReference, ViewSpec
 from views.project.sql import rewritten
-from views.sinks.base import Change
+from views.sinks.base import Change, ForwardSink
 from views.sinks.unique import column, of_keys
 
 if TYPE_CHECKING:
@@ -100,6 +100,19 @@ class Whole:
     """
 
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a view goes on from.
+
+    Attributes:
+        prior: the generation that serves, or why none can be built upon.
+        forward: the sinks, where they bring that generation forward themselves.
+    """
+
+    prior: Prior | Whole
+    forward: Mapping[str, ForwardSink]
 
 
 def prior_of(

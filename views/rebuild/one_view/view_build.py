@@ -15,6 +15,7 @@ from views.generations.generation import Generation
 from views.generations.served import Served
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.forward import Delta
+from views.rebuild.one_view.refresh import Standing
 from views.sinks.base import ForwardSink
 from views.verify.compare.report import VerifyReport
 
@@ -46,6 +47,7 @@ class ViewBuild:
         delta: what brings the generation that serves to the frontier; None where a new one is
             built.
         forward: the sinks that take the delta.
+        standing: what it goes on from, once history and sinks were asked; None before.
         recorded_at: when the history was last told of the generation that serves.
         definition: fingerprint of what the rows are made by, besides the log.
         origin: what they are made of.
@@ -72,6 +74,7 @@ class ViewBuild:
     unchanged: bool = False
     delta: Delta | None = None
     forward: Mapping[str, ForwardSink] = field(default_factory=dict)
+    standing: Standing | None = None
     recorded_at: datetime | None = None
     definition: str = ""
     origin: str = Source.START.value

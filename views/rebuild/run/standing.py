@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.project.lineage import KeyLineage
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.forward import position_of
-from views.rebuild.one_view.refresh import DELTA, Prior, Whole, is_by_key, lineage_of, prior_of
+from views.rebuild.one_view.refresh import DELTA, Standing, Whole, is_by_key, lineage_of, prior_of
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.run.forward import Forward
 from views.rebuild.run.run import Run
-from views.sinks.base import ForwardSink
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What a view goes on from.
-
-    Attributes:
-        prior: the generation that serves, or why none can be built upon.
-        forward: the sinks, where they bring that generation forward themselves.
-    """
-
-    prior: Prior | Whole
-    forward: Mapping[str, ForwardSink]
 
 
 def standing(run: Run, forward: Forward, build: ViewBuild) -> Standing:
-    """Return what a view goes on from, and note when that was put on record."""
+    """Return what a view goes on from, and note when that was put on record.
+
+    History and sinks are asked once: nobody else moves the view's readers meanwhile.
+    """
+    if build.standing is None:
+        build.standing = _asked(run, forward, build)
+    return build.standing
+
+
+def _asked(run: Run, forward: Forward, build: ViewBuild) -> Standing:
     rows = run.history.rows([build.spec.name], generation=build.previous)
     build.recorded_at = rows[-1].at if rows else None
     sinks = forward.sinks(build)
