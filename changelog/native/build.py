@@ -136,9 +136,10 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
     def _parse_headers(self, folder: Path) -> None:
         """Spare each start to parse headers, where cffi is here."""
         folder.mkdir(parents=True, exist_ok=True)
+        write_parsed = _headers()["write_parsed"]
         try:
             for header in HEADERS:
-                _headers()["write_parsed"](Path(header), folder)
+                write_parsed(Path(header), folder)
         except ImportError as error:
             self.warn(f"each start will parse the headers: {error}")
 

@@ -20,7 +20,10 @@ HEADER = (_SOURCES / "api.h").read_bytes()
 
 def declared(name: str) -> Any:  # noqa: ANN401 - of cffi's, which has two kinds
     """Return the types and functions of a header."""
-    header = (_SOURCES / f"{name}.h").read_bytes()
+    return _declared(name, (_SOURCES / f"{name}.h").read_bytes())
+
+
+def _declared(name: str, header: bytes) -> Any:  # noqa: ANN401 - the same
     found = _parsed(name, stamp(header))
     if found is not None:
         return found
@@ -44,4 +47,4 @@ def _parsed(name: str, wanted: str) -> Any:  # noqa: ANN401 - the same
     return module.ffi if getattr(module, "STAMP", "") == wanted else None
 
 
-ffi = declared("api")
+ffi = _declared("api", HEADER)

@@ -26,6 +26,28 @@ static inline void put_null(sink *to)
     put_all(to, "\\N", 2);
 }
 
+/* Eight letters at once. What is asked of them is 0 where none of them is such a one; a byte above
+ * one that is may be told as another. */
+static const uint64_t ONES = 0x0101010101010101u, TOPS = 0x8080808080808080u;
+
+static inline uint64_t eight_letters(const uint8_t *at)
+{
+    uint64_t eight;
+    memcpy(&eight, at, 8);
+    return eight;
+}
+
+static inline uint64_t controls_of(uint64_t eight)
+{
+    return (eight - ONES * 0x20) & ~eight & TOPS;
+}
+
+static inline uint64_t same_of(uint64_t eight, uint8_t letter)
+{
+    uint64_t other = eight ^ (ONES * letter);
+    return (other - ONES) & ~other & TOPS;
+}
+
 /* Write a byte, with a backslash before what ends cells and lines. */
 static inline void put_letter(sink *to, uint32_t byte)
 {

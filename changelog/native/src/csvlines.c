@@ -16,12 +16,8 @@ typedef struct {
 /* Whether eight bytes have none of those that COPY escapes: control characters, a backslash. */
 static inline int are_plain(const uint8_t *at)
 {
-    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
-    uint64_t eight;
-    memcpy(&eight, at, 8);
-    uint64_t slash = eight ^ (ones * '\\');
-    uint64_t control = (eight - ones * 0x20) & ~eight, same = (slash - ones) & ~slash;
-    return ((control | same) & tops) == 0;
+    uint64_t eight = eight_letters(at);
+    return (controls_of(eight) | same_of(eight, '\\')) == 0;
 }
 
 /* Write a text; of two quotes the first only, where it has quotes. */

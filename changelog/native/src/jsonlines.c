@@ -47,12 +47,8 @@ static int character(const uint8_t *at, const uint8_t *end)
  * character, and of ASCII. */
 static inline int are_plain(const uint8_t *at)
 {
-    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
-    uint64_t eight;
-    memcpy(&eight, at, 8);
-    uint64_t quote = eight ^ (ones * '"'), slash = eight ^ (ones * '\\');
-    uint64_t found = (eight - ones * 0x20) | (quote - ones) | (slash - ones) | eight;
-    return (found & tops) == 0;
+    uint64_t eight = eight_letters(at), others = eight & TOPS;
+    return (controls_of(eight) | same_of(eight, '"') | same_of(eight, '\\') | others) == 0;
 }
 
 /* Find the end of a text, whose opening quote has been read; NULL: it has none here. */
