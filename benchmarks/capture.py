@@ -10,19 +10,17 @@ line is one JSON object of medians; `peak_mb` is the greatest of all runs.
 from __future__ import annotations
 
 import json
-import platform
 import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 import typer
 
 from benchmarks import latency, orders, peer
 from benchmarks.figures import Figures, say
 from benchmarks.line import POSTGRES, Drained, Line
-from benchmarks.machine import Noise, cpu_s
+from benchmarks.machine import Noise, about, cpu_s
 from changelog.stack.servers.postgres import bin_dir
 from changelog.stack.stack import Stack
 
@@ -100,11 +98,10 @@ def main(
             )
     told = {**figures.medians(), "peak_mb": round(figures.peak_mb, 1)}
     cpu = told["stream_cpu_us_per_row"]
-    about: dict[str, object] = {"exactly_once": exactly_once}
-    about |= {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
     theirs = peer.debezium(debezium, profile) if debezium is not None else {}
     told |= {"cpu_us_per_row": cpu, **theirs, **peer.beside(told, theirs)}
-    print(json.dumps({**told, "rows": rows, "runs": runs, **about}))
+    made = {"rows": rows, "runs": runs, "exactly_once": exactly_once}
+    print(json.dumps({**told, **made, **about()}))
 
 
 def _measure(line: Line, figures: Drains, rows: int, latency_s: int) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import json
-import platform
 import struct
 import tempfile
 import threading
@@ -28,7 +27,6 @@ from typing import Annotated, Any
 
 import fastavro
 import orjson
-import psutil
 import psycopg2
 import typer
 from confluent_kafka import Producer
@@ -37,7 +35,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from benchmarks.figures import Figures, say
 from benchmarks.line import POSTGRES
-from benchmarks.machine import Noise
+from benchmarks.machine import Noise, about
 from changelog.connect.postgres.places import PLACES
 from changelog.connect.postgres.target import Target
 from changelog.connect.rules.settings import parse_settings
@@ -218,8 +216,7 @@ def main(
             Path(folder).chmod(0o755)
             with Stack(Path(folder) / "stack", postgres_settings=POSTGRES) as stack:
                 told = measured(stack.endpoints(), rows=rows, runs=runs)
-    about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
-    print(json.dumps({**told, "rows": rows, "runs": runs, **about}))
+    print(json.dumps({**told, "rows": rows, "runs": runs, **about()}))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -31,7 +30,6 @@ from typing import Annotated
 import httpx
 import numpy as np
 import orjson
-import psutil
 import psycopg2
 import redis
 import typer
@@ -40,7 +38,7 @@ from psycopg2.extensions import make_dsn
 from benchmarks import shop
 from benchmarks.figures import say
 from benchmarks.line import POSTGRES
-from benchmarks.machine import Noise, cpu_s
+from benchmarks.machine import Noise, about, cpu_s
 from benchmarks.orders import execute
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
@@ -275,8 +273,7 @@ def main(
         if verify == "both" and how == "none":
             found = {f"unproved_{name.removeprefix('fresh_')}": v for name, v in found.items()}
         told |= found
-    about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
-    line = json.dumps({**told, "orders": orders, "rate": rate, "verify": verify, **about})
+    line = json.dumps({**told, "orders": orders, "rate": rate, "verify": verify, **about()})
     if out is not None:
         out.write_text(line + "\n", encoding="utf-8")
     print(line)

@@ -9,18 +9,16 @@ object of medians.
 
 from __future__ import annotations
 
-import platform
 import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 import typer
 
 from benchmarks.figures import Figures, say, tell
 from benchmarks.line import DEADLINE_S, POSTGRES, Line
-from benchmarks.machine import Noise, cpu_s
+from benchmarks.machine import Noise, about, cpu_s
 from benchmarks.orders import execute
 from changelog.stack.stack import Stack
 
@@ -66,8 +64,7 @@ def main(
             for slots in (1, 2):
                 _measure(stack, Path(folder), f"g{number}_{slots}", slots, rows, figures)
         others = round(noise.share(), 4)
-    about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
-    tell({**figures.medians(), "rows": rows, "runs": runs, "noise": others, **about}, out)
+    tell({**figures.medians(), "rows": rows, "runs": runs, "noise": others, **about()}, out)
 
 
 def _measure(

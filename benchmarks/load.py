@@ -189,14 +189,7 @@ def main(
                 bench.copy("copy_binary", binary, "(FORMAT binary)", keyed=False, counts=counts)
                 bench.load("load_json", _JSON, counts=counts)
                 bench.load("load_csv", _CSV, "--value-as", "csv", counts=counts)
-                of_texts = (
-                    "--value-as",
-                    "text",
-                    "--key-as",
-                    "text",
-                    "--columns",
-                    "id=key,note=value",
-                )
+                of_texts = ("--value-as=text", "--key-as=text", "--columns=id=key,note=value")
                 bench.load("load_text", _JSON, *of_texts, counts=counts)
                 bench.copy(
                     "copy_pairs", pairs, "", keyed=False, counts=counts, columns="(id, note)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import threading
 import time
@@ -16,6 +17,11 @@ import psutil
 _LOOK_S = 0.05
 LONG_LOOK_S = 0.5
 """For large processes that keep what they have taken."""
+
+
+def about() -> dict[str, str | int | None]:
+    """Return what the figures of a benchmark say of the machine."""
+    return {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
 
 
 def cpu_s(pid: int) -> float:

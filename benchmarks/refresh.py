@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -22,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 import typer
 from rich.console import Console
 
@@ -30,7 +28,7 @@ from benchmarks import orders
 from benchmarks.chart import kept
 from benchmarks.figures import say
 from benchmarks.line import POSTGRES, Line
-from benchmarks.machine import Noise, cpu_s
+from benchmarks.machine import Noise, about, cpu_s
 from benchmarks.order_log import Size
 from changelog.config import load_project
 from changelog.stack.stack import Stack
@@ -190,8 +188,7 @@ def main(
     if out is not None:
         size = Size(records=rows * (updates + 1), live=rows)
         kept(out, {"sizes": {size.label: {"live_keys": rows, "refresh": {**told, "runs": runs}}}})
-    about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
-    print(json.dumps({**told, "rows": rows, "updates": updates, "runs": runs, **about}))
+    print(json.dumps({**told, "rows": rows, "updates": updates, "runs": runs, **about()}))
 
 
 if __name__ == "__main__":

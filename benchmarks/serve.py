@@ -10,7 +10,6 @@ both have tasks again. The last line is one JSON object: the median of all runs,
 from __future__ import annotations
 
 import json
-import platform
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
-import psutil
 import psycopg2
 import typer
 from confluent_kafka import Producer
@@ -30,7 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.figures import Figures, say, tell
 from benchmarks.line import POSTGRES
-from benchmarks.machine import Noise
+from benchmarks.machine import Noise, about
 from changelog.connect.postgres.places import PLACES
 from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.ports import pick
@@ -174,9 +172,8 @@ def main(
                     group.wait_until_shared()
                 say(f"run {run + 1} of {runs}: {figures.medians()}")
             others = round(noise.share(), 4)
-    about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
     shape = {"runs": runs, "workers": WORKERS, "tasks": TASKS, "noise": others}
-    tell({**figures.medians(), **longest, **shape, **about}, out)
+    tell({**figures.medians(), **longest, **shape, **about()}, out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ busy machine leaves alone. The last line is one JSON object of medians.
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import typer
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.figures import Figures, say, tell
+from benchmarks.machine import about
 from changelog.stack.stack import Stack
 
 PREFIX = f"start{os.getpid()}"
@@ -114,8 +114,7 @@ def main(
         else:
             with Stack(Path(folder) / "stack") as running:
                 _measure(running, Path(folder), figures, runs)
-    machine = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
-    tell({**figures.medians(), "runs": runs, **machine}, out)
+    tell({**figures.medians(), "runs": runs, **about()}, out)
 
 
 def _measure(stack: Stack, folder: Path, figures: Figures, runs: int) -> None:

@@ -1,7 +1,6 @@
 """`changelog load`: real topics into a real table, whole or not at all, and what goes wrong."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,12 +15,12 @@ from changelog.cli import app
 from changelog.contract.rows.relation import Column
 from changelog.contract.rows.types import array_type, column_type
 from changelog.sink.topics import describe
+from tests.support.beside import HERE
 from tests.support.builders import BIGINT, INTEGER, INTEGERS, TEXT, TEXTS, make_relation
 from tests.support.log_writer import LogWriter
 from tests.support.wait import wait_until
 
 DEADLINE_S = 120
-HERE = {**os.environ, "PYTHONPATH": "."}
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.sink.topics import describe
 from changelog.stack.base.ports import pick
+from tests.support.beside import HERE, beside
 from tests.support.matrix import first
 from tests.support.outputs import closed_pipe, full_device
 from tests.support.published import committed_records, state_of, unsettled
@@ -24,7 +25,6 @@ from tests.support.services import own_broker
 from tests.support.wait import wait_until
 
 DEADLINE_S = 120
-HERE = {**os.environ, "PYTHONPATH": "."}
 ROWS, WRITTEN, VANISHED = 3_000, 1_500, 500
 CHANGED = ["--key", "id", "--as", "json", "--tombstones", "--changed-only"]
 QUERY = "SELECT id, name FROM public.t"
@@ -193,16 +193,7 @@ def own_kafka(broker):
 def program(dsn, own_kafka, topic):
     """Run the command beside the test, against the broker that may be killed."""
 
-    @contextmanager
-    def program():
-        line = [sys.executable, "-m", "changelog", "publish", *words(dsn, own_kafka, topic, GATED)]
-        with subprocess.Popen(line, env=HERE, stderr=subprocess.PIPE, text=True) as running:
-            try:
-                yield running
-            finally:
-                running.kill()
-
-    return program
+    return lambda: beside("changelog", "publish", *words(dsn, own_kafka, topic, GATED))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import psycopg2
@@ -23,6 +23,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.stack.base.places import server_user
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
+from tests.support.beside import HERE, beside
 from tests.support.outputs import closed_pipe, full_device
 from tests.support.services import own_broker
 from tests.support.sink_task import running_task
@@ -30,7 +31,6 @@ from tests.support.small_disk import small_disk
 from tests.support.wait import wait_until
 
 DEADLINE_S = 120
-HERE = {**os.environ, "PYTHONPATH": "."}
 BATCH, ROWS = 400, 1000
 GATE = 20_251_125  # an advisory lock
 BOTH = "SELECT count(*), count(DISTINCT id) FROM t"
@@ -92,17 +92,11 @@ def topic(make_topic, send):
 def program(words):
     """Run the command beside the test; with a defect where one is named."""
 
-    @contextmanager
     def program(topic, *more, defect=""):
         own = ["changelog", "load"]
         if defect:
             own = ["tests.support.crashing_load", "--defect", defect, "--"]
-        line = [sys.executable, "-m", *own, *words(topic, *more)]
-        with subprocess.Popen(line, env=HERE, stderr=subprocess.PIPE, text=True) as running:
-            try:
-                yield running
-            finally:
-                running.kill()
+        return beside(*own, *words(topic, *more))
 
     return program
 
