@@ -89,7 +89,7 @@ class HandmadeLog:
     def frontier(self, *, epoch: int = 1) -> Frontier:
         """Deliver all and give the cut behind it."""
         assert self._producer.flush(30) == 0
-        assert not self._astray
+        assert self._astray == []
         admin = AdminClient(self.kafka.client_config())
         from confluent_kafka import TopicCollection
 
@@ -123,10 +123,13 @@ class HandmadeLog:
         headers = encode_headers(Position(epoch, Lsn(lsn), 0), op, 1_700_000_000_000_000)
         self._producer.poll(0)
         place = partition_of(raw_key, self.partitions)
+        offset = self._ends[topic][place]
 
         def on_delivery(error, message):
-            if error is not None or message.partition() != place:
-                self._astray.append(f"{topic}:{message.partition()} instead of {place}: {error}")
+            delivered = (message.partition(), message.offset())
+            if error is not None or delivered != (place, offset):
+                wanted = f"instead of {(place, offset)}: {error}"
+                self._astray.append(f"{topic}: {delivered} {wanted}")
 
         self._producer.produce(topic, value, raw_key, headers=headers, on_delivery=on_delivery)
         self._ends[topic][place] += 1

@@ -23,6 +23,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
@@ -38,7 +39,15 @@ _POLLED = 500  # so many stay in the processor's cache until they are looked at
 _REQUEST_SECONDS = 30.0
 STALL_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # the brokers mark a transaction's end in each partition a moment later
-_LAG_SECONDS = 3.0  # an end that is behind what was acknowledged catches up in milliseconds
+_LAG_SECONDS = 10.0  # an end behind what was acknowledged catches up when its broker has a leader
+_WITHOUT_LEADER = {
+    KafkaError._NOENT,  # librdkafka's word for partitions without a leader
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 _POLL_SECONDS = 0.05  # `consume` waits for a whole batch or for this long
 
 
@@ -125,11 +134,11 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
             hint="the topic was made anew: take a new snapshot of its table",
         )
     starts = []
-    deadline = time.monotonic() + _LAG_SECONDS
     consumer = _consumer(kafka, committed=False)
     try:
         for partition, end in enumerate(ends):
             low, high = _watermarks(consumer, topic, partition)
+            deadline = time.monotonic() + _LAG_SECONDS  # from here: brokers may have been slow
             while high < end and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
                 low, high = _watermarks(consumer, topic, partition)
@@ -236,19 +245,32 @@ def _consumer(kafka: KafkaConnection, *, committed: bool = True) -> Consumer:
     return Consumer(consumer_settings(kafka, committed=committed))
 
 
-def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    try:
-        low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=_REQUEST_SECONDS
-        )
-    except KafkaException as error:
-        raise _unavailable(topic, error) from error
+def _code(error: BaseException) -> int | None:
+    cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return cause.code() if isinstance(cause, KafkaError) else None
+
+
+@retry(
+    retry=retry_if_exception(lambda error: _code(error) in _WITHOUT_LEADER),
+    stop=stop_after_delay(_LAG_SECONDS),
+    wait=wait_fixed(_POLL_SECONDS),
+    reraise=True,
+)
+def _asked(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Ask, and again while the partition is between two leaders, as after a broker's long pause."""
+    low, high = consumer.get_watermark_offsets(place, timeout=_REQUEST_SECONDS)
     return low, high
 
 
+def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    try:
+        return _asked(consumer, TopicPartition(topic, partition))
+    except KafkaException as error:
+        raise _unavailable(topic, error) from error
+
+
 def _unavailable(topic: str, error: Exception) -> LogError:
-    code = error.args[0].code() if error.args and isinstance(error.args[0], KafkaError) else None
-    if code in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}:
+    if _code(error) in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}:
         return LogError(
             f'topic "{topic}" or one of its partitions does not exist',
             hint="start `changelog capture`, or correct the topic prefix",

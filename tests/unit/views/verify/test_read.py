@@ -7,15 +7,17 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from changelog.contract.base.errors import CorruptRecordError, LogError
+from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
 from changelog.native.base.records_read import SCHEMA, IntakeNews, Outcome
 from tests.support.native_ways import WAYS, needs_c, on
+from views.verify.records import read as asking
 from views.verify.records import topic as reading
 from views.verify.records.buckets import Buckets
 from views.verify.records.shares import require_whole, shared_out
@@ -217,3 +219,28 @@ def test_buckets_return_what_was_put_in_memory_or_from_files(places, most_bytes)
         buckets.forget(place)
         assert list(buckets.tables(place)) == []
     buckets.close()
+
+
+class Leaderless:
+    """A consumer whose partition has a leader again when it was asked a few times."""
+
+    def __init__(self, code: int, refused: int) -> None:
+        self.code, self.refused = code, refused
+
+    def get_watermark_offsets(self, place, timeout):
+        if self.refused:
+            self.refused -= 1
+            raise KafkaException(KafkaError(self.code))
+        return 0, 4
+
+
+@pytest.mark.parametrize("code", sorted(asking._WITHOUT_LEADER))
+def test_a_partition_between_two_leaders_is_asked_again(code):
+    assert asking._watermarks(cast("Any", Leaderless(code, 2)), "topic", 0) == (0, 4)
+
+
+def test_twin_what_another_leader_would_not_mend_is_told_at_once():
+    consumer = Leaderless(KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
+    with pytest.raises(UnavailableLogError, match="do not answer"):
+        asking._watermarks(cast("Any", consumer), "topic", 0)
+    assert consumer.refused == 0
