@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    field_validator,
+    model_validator,
+)
 
 from changelog.config import FILE_NAME, Project
 from changelog.contract.base.errors import ConfigurationError
@@ -112,6 +121,18 @@ class Log(BaseModel):
             "older are missing then."
         ),
     ] = Beginning.START
+
+    @field_validator("beginning", mode="before")
+    @classmethod
+    def _stays_what_it_is(cls, given: object) -> object:
+        if given == "now":
+            moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            raise ConfigurationError(
+                f'{FILE_NAME}: logs: beginning = "now" would be another moment at each run, and a '
+                "view of it could not be proved",
+                hint=f"write the moment down, without quotes: beginning = {moment}",
+            )
+        return given
 
 
 _OF_CAPTURED = {"topic", "frontier", "slot"}

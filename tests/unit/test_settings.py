@@ -282,6 +282,19 @@ def test_a_log_that_contradicts_itself_is_refused_by_every_command(folder: Path)
         load(folder)
 
 
+def test_now_is_written_down_as_the_moment_that_it_is(folder: Path) -> None:
+    def file(beginning: str) -> None:
+        log = inline(LOG["events"]).removesuffix("}")
+        text = f"logs.events = {log}, beginning = {beginning}}}"
+        (folder / "changelog.toml").write_text(text)
+
+    file('"now"')
+    with pytest.raises(ConfigurationError, match="another moment at each run") as caught:
+        load(folder)
+    file((caught.value.hint or "").rpartition(" = ")[2])
+    load(folder)  # what the hint says is taken
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
