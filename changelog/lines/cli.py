@@ -226,7 +226,7 @@ def _progress(topic: str) -> Iterator[Callable[[int], None]]:
         yield lambda _: None
         return
     from changelog.lines.writing import part_read
-    from changelog.runtime.progress_bar import RowBar
+    from changelog.runtime.progress.bar import RowBar
 
     with ExitStack() as shown:
         bar, taken = None, 0

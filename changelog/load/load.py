@@ -41,7 +41,7 @@ from changelog.load.rules.table import Table
 from changelog.load.rules.wanted import Rules
 from changelog.load.target import LoadTarget, TableWriter
 from changelog.runtime.edge import one_line
-from changelog.runtime.progress_bar import RowBar
+from changelog.runtime.progress.bar import RowBar
 from changelog.sink.client import make_client
 from changelog.sink.topics import TopicDescription
 

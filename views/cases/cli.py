@@ -114,7 +114,7 @@ def _run(
     files: list[tuple[ViewSpec, CaseFile]], settings: Project, *, prove: bool, as_json: bool
 ) -> list[Result]:
     # Here, since they bring Spark, and `changelog --help` loads this module.
-    from changelog.runtime.progress_bar import StepBar
+    from changelog.runtime.progress.bar import StepBar
     from replay.spark.connect import release
     from replay.spark.session import session
     from views.cases.report import tell_result

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from changelog.contract.base.errors import ChangelogError, ViewError
 from changelog.contract.rows.relation import TableName
-from changelog.runtime.progress_bar import StepBar, no_steps
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.base.failure import explained
 from views.cases.differences import Difference, Row, differences
 from views.cases.file import Case, CaseFile
@@ -275,7 +275,7 @@ def run_cases(
     *,
     prove: bool = True,
     say: Callable[[Result], None] = lambda _: None,
-    steps: StepBar | None = None,
+    steps: Steps = UNSEEN,
 ) -> list[Result]:
     """Run all cases of some views, one after the other.
 
@@ -286,7 +286,6 @@ def run_cases(
         say: is told of each result.
         steps: shows how far it is.
     """
-    steps = steps or no_steps()
     results = []
     for spec, file in files:
         for case in file.cases:

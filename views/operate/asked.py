@@ -17,7 +17,7 @@ from typing import Any
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.findings import Findings, Level
-from changelog.runtime.progress_bar import StepBar
+from changelog.runtime.progress.steps import Steps
 
 _ANSWER_S = 120.0
 
@@ -45,7 +45,7 @@ class Answer:
         return error
 
 
-def ask(project: Path, commands: Mapping[str, Sequence[str]], steps: StepBar) -> dict[str, Answer]:
+def ask(project: Path, commands: Mapping[str, Sequence[str]], steps: Steps) -> dict[str, Answer]:
     """Return what each command answers.
 
     Args:

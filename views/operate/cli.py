@@ -36,7 +36,7 @@ def doctor(
     nothing. Ends with the code of the first problem.
     """
     from changelog.runtime.edge import bar_console, print_json
-    from changelog.runtime.progress_bar import StepBar
+    from changelog.runtime.progress.bar import StepBar
     from changelog.runtime.terminal import console
     from views.operate.doctor import examine
 
@@ -83,7 +83,7 @@ def teardown(
     """
     from changelog.config import BROKERS, SOURCE, load_project
     from changelog.runtime.edge import bar_console, print_json
-    from changelog.runtime.progress_bar import StepBar
+    from changelog.runtime.progress.bar import StepBar
     from changelog.runtime.terminal import console
     from views.operate.teardown import check_kinds, look
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from changelog.config import BROKERS, SOURCE, Project, load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.findings import Findings, Level
-from changelog.runtime.progress_bar import StepBar, no_steps
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
 from views.operate.asked import Answer, ask, note_capture, note_check, note_topics
 from views.operate.locks import look_at_locks
@@ -17,7 +17,7 @@ from views.operate.machine import look_at_machine
 from views.operate.served import look_at_views
 from views.project.catalog import catalog_of
 
-Asking = Callable[[Path, Mapping[str, Sequence[str]], StepBar], Mapping[str, Answer]]
+Asking = Callable[[Path, Mapping[str, Sequence[str]], Steps], Mapping[str, Answer]]
 COMMANDS: Mapping[str, Sequence[str]] = {
     "check": ("capture", "--check"),
     "status": ("status",),
@@ -25,7 +25,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 }
 
 
-def examine(folder: Path, *, asking: Asking = ask, steps: StepBar | None = None) -> Findings:
+def examine(folder: Path, *, asking: Asking = ask, steps: Steps = UNSEEN) -> Findings:
     """Look at the machine, the settings, the source, the log and the views; makes nothing.
 
     Args:
@@ -33,7 +33,6 @@ def examine(folder: Path, *, asking: Asking = ask, steps: StepBar | None = None)
         asking: asks other commands.
         steps: shows how far it is.
     """
-    steps = steps or no_steps()
     findings = Findings()
     project = findings.ask("settings", lambda: load_project(folder, needs=[]))
     folders = [folder.resolve()]
@@ -42,7 +41,7 @@ def examine(folder: Path, *, asking: Asking = ask, steps: StepBar | None = None)
         findings.add("settings", Level.OK, f"{folder.resolve()}, warehouse {warehouse}")
         if "://" not in warehouse:
             folders.append(Path(warehouse))
-    steps.expect(_looks(project))
+    steps.more(_looks(project))
     steps.begin("this machine")
     look_at_machine(findings, folders)
     steps.done()

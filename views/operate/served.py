@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.findings import Findings, Level
-from changelog.runtime.progress_bar import StepBar, no_steps
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
 from views.generations.history import DROPPED, FAILED, PUBLISHED, REFUTED, History, HistoryRow
 from views.generations.served import MakeServed, served_of
@@ -21,7 +21,7 @@ def look_at_views(
     project: Project,
     *,
     make_served: MakeServed = served_of,
-    steps: StepBar | None = None,
+    steps: Steps = UNSEEN,
 ) -> None:
     """Note how each view stands.
 
@@ -31,7 +31,6 @@ def look_at_views(
         make_served: gives the sinks of a view.
         steps: shows how far it is.
     """
-    steps = steps or no_steps()
     rows = findings.ask("history", History(warehouse_of(project)).rows) or []
     names = findings.ask("views", lambda: sorted(catalog_of(project).paths)) or []
     for name in names:

@@ -9,6 +9,7 @@ of the views behind the views, the frontier topic behind all other topics.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from changelog.capture.inspect.left_at_source import check_no_capture, left_at_source
@@ -17,8 +18,11 @@ from changelog.capture.inspect.parts import Found, NotOurs, Part
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
 from changelog.runtime.findings import Findings, Level
-from changelog.runtime.progress_bar import StepBar, no_steps
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.operate.left_by_views import check_no_run, kept_by_rebuilds, left_by_views
+
+Show = Callable[[int], AbstractContextManager[Steps]]
+"""Gives what counts so many steps for whoever watches."""
 
 KINDS = (
     "slot",
@@ -76,7 +80,7 @@ class Teardown:
         self._note_strange()
 
     def carry_out(
-        self, agreed: Callable[[Part], bool], show: Callable[[int], StepBar] = no_steps
+        self, agreed: Callable[[Part], bool], show: Show = lambda _: nullcontext(UNSEEN)
     ) -> None:
         """Remove part by part what is agreed to; one that cannot be removed stops no other.
 
@@ -122,7 +126,7 @@ class Teardown:
             self.findings.add("everything", Level.OK, "nothing of this project is left")
 
 
-def look(project: Project, steps: StepBar | None = None) -> Teardown:
+def look(project: Project, steps: Steps = UNSEEN) -> Teardown:
     """Find out what a project has made outside; removes nothing.
 
     Args:
@@ -133,8 +137,7 @@ def look(project: Project, steps: StepBar | None = None) -> Teardown:
         SlotBusyError: a capture runs.
         LockedError: a rebuild or a follower works on a view.
     """
-    steps = steps or no_steps()
-    steps.expect(1 + len(_PLACES))
+    steps.more(1 + len(_PLACES))
     steps.begin("what still runs")
     _check_at_rest(project)
     steps.done()

@@ -20,7 +20,7 @@ from changelog.runtime.options import (
     JsonOption,
     ProjectOption,
 )
-from changelog.runtime.progress_bar import StepBar
+from changelog.runtime.progress.bar import StepBar
 from changelog.runtime.setting import Given
 from changelog.runtime.terminal import console
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry

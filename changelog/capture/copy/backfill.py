@@ -54,7 +54,7 @@ from changelog.contract.log.backfill import BackfillRecord
 from changelog.contract.log.scope import WHOLE
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.failpoints import Failpoint
-from changelog.runtime.progress_bar import RowBar
+from changelog.runtime.progress.bar import RowBar
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
 from changelog.source.connect.system import current_snapshot

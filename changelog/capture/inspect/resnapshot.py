@@ -24,7 +24,7 @@ from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
-from changelog.runtime.progress_bar import RowBar
+from changelog.runtime.progress.bar import RowBar
 from changelog.sink.frontier import FrontierLog
 from changelog.source.connect.connect import Connection, connect
 from changelog.source.connect.standby import Primary

@@ -24,7 +24,7 @@ from changelog.contract.log.scope import Scope
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
-from changelog.runtime.progress_bar import StepBar, no_steps
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.verify.compare.compare import Comparison, DifferingRow
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.log.decode import Decoder, survivors_of
@@ -94,7 +94,7 @@ Said = Callable[[str], None]
 
 
 def verify_source(
-    request: SourceRequest, say: Said = lambda _: None, steps: StepBar | None = None
+    request: SourceRequest, say: Said = lambda _: None, steps: Steps = UNSEEN
 ) -> tuple[VerifyReport, ...]:
     """Compare the captured tables with the source at one LSN; one report a table.
 
@@ -107,7 +107,6 @@ def verify_source(
         ChangelogError: source, log or registry cannot be read, or the frontier does not get to
             the snapshot in time.
     """
-    steps = steps or no_steps()
     latest = _latest(request)
     tables = request.tables or tuple(sorted({*latest.tables.values(), *latest.excluded}))
     for table in tables:
@@ -116,7 +115,7 @@ def verify_source(
                 f'slot "{request.slot}": table "{table}" {latest.why_absent(table)}',
                 hint=f"on the log: {', '.join(map(str, sorted(latest.tables.values())))}",
             )
-    steps.expect(len(tables))
+    steps.more(len(tables))
     with (
         open_snapshot(request.postgres) as snapshot,
         scratch(request.work_directory, request.memory_limit) as database,

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from changelog.runtime.findings import Level
-from changelog.runtime.progress_bar import StepBar
+from changelog.runtime.progress.bar import StepBar
 from views.generations.history import REFUTED, History, HistoryRow
 from views.operate.asked import Answer
 from views.operate.doctor import COMMANDS, examine

@@ -11,7 +11,7 @@ from rich.console import Console
 from changelog.capture.inspect.parts import Part
 from changelog.contract.base.errors import ConfigurationError, LogError
 from changelog.runtime.findings import Level
-from changelog.runtime.progress_bar import StepBar
+from changelog.runtime.progress.bar import StepBar
 from views.operate.teardown import KINDS, Teardown, check_kinds
 
 

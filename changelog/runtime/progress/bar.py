@@ -19,6 +19,8 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from changelog.runtime.progress.steps import Steps
+
 log = logging.getLogger("changelog.progress")
 
 LINE_EVERY_S = 5.0
@@ -27,7 +29,7 @@ _WIDE = 100
 _TIME_LEFT = 7
 
 
-def _columns(console: Console | None, counted: str, most: int) -> tuple[ProgressColumn, ...]:
+def _columns(console: Console, counted: str, most: int) -> tuple[ProgressColumn, ...]:
     """Return what a bar shows: what is done, how much of it, the time left; all in one line.
 
     The name of what is done gives way where a terminal is narrow.
@@ -37,9 +39,8 @@ def _columns(console: Console | None, counted: str, most: int) -> tuple[Progress
         counted: how much is done, by rich's format.
         most: columns that this takes.
     """
-    width = 0 if console is None else console.width
-    bar = 40 if width >= _WIDE else 12
-    left = max(width - bar - most - _TIME_LEFT - 3, 8)
+    bar = 40 if console.width >= _WIDE else 12
+    left = max(console.width - bar - most - _TIME_LEFT - 3, 8)
     name = Column(no_wrap=True, overflow="ellipsis", max_width=left)
     return (
         TextColumn("{task.description}", markup=False, table_column=name),
@@ -135,17 +136,17 @@ class RowBar:
             log.info("%s: %d rows in %.1f s, %d/s", self._what, self._rows, seconds, rate)
 
 
-class StepBar:
+class StepBar(Steps):
     """Counts things that are looked at or done one by one: on a terminal alone, gone at the end.
 
     Elsewhere nothing is said: whoever counts tells of each thing, or has it in a table at the end.
     """
 
-    def __init__(self, console: Console | None, what: str, steps: int = 0) -> None:
+    def __init__(self, console: Console, what: str, steps: int = 0) -> None:
         """Prepare; nothing is shown yet.
 
         Args:
-            console: where the bar goes, if that is a terminal; None for nowhere.
+            console: where the bar goes, if that is a terminal.
             what: is done, in a word.
             steps: how many there are, as far as one knows by now.
         """
@@ -155,13 +156,14 @@ class StepBar:
                 console, "{task.completed:.0f} of {task.total:.0f}, {task.fields[rate]:.1f}/s", 18
             ),
             console=console,
-            disable=console is None or not console.is_terminal,
+            disable=not console.is_terminal,
             transient=True,
             # Results may go to another place than the bar: to a file, or to a program.
             redirect_stdout=sys.stdout.isatty(),
         )
         self._task = self._progress.add_task(what, total=max(steps, 1), rate=0)
         self._started = time.monotonic()
+        self._expected = steps
         self._done = 0
 
     def __enter__(self) -> Self:
@@ -170,9 +172,10 @@ class StepBar:
         self._progress.start()
         return self
 
-    def expect(self, steps: int) -> None:
-        """Note that there are so many steps, those that are done counted."""
-        self._progress.update(self._task, total=max(steps, 1))
+    def more(self, steps: int) -> None:
+        """Note that there are so many more steps than was known."""
+        self._expected += steps
+        self._progress.update(self._task, total=max(self._expected, 1))
 
     def begin(self, step: str) -> None:
         """Show what is at work now."""
@@ -192,8 +195,3 @@ class StepBar:
     ) -> None:
         """Take the bar away."""
         self._progress.stop()
-
-
-def no_steps(steps: int = 0) -> StepBar:
-    """Return a bar that nobody sees."""
-    return StepBar(None, "", steps)
