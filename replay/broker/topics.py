@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.log.backfill import is_frontier_key
 from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.runtime.kafka_clients import QUIET, admin_client
 from replay.broker.topic_state import TopicState
 
 TIMEOUT_S = 30.0
@@ -49,7 +50,6 @@ STABLE_S = 10.0
 """How long an open transaction before a frontier's ends is waited for."""
 _NAP_S = 0.05
 _BATCH = 1_000
-_QUIET = {"log_level": 0}  # the client notes each failed connection on standard error
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -61,9 +61,9 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
         LogError: they refuse.
     """
     wanted = list(topics)
-    admin = AdminClient({**kafka.client_config(), **_QUIET})
     try:
-        return _inspected(admin, wanted)
+        with admin_client(kafka) as admin:
+            return _inspected(admin, wanted)
     except KafkaException as error:
         raise explained(kafka, error) from error
 
@@ -75,9 +75,9 @@ def list_topics(kafka: KafkaConnection) -> list[str]:
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    admin = AdminClient({**kafka.client_config(), **_QUIET})
     try:
-        names = admin.list_topics(timeout=TIMEOUT_S).topics
+        with admin_client(kafka) as admin:
+            names = admin.list_topics(timeout=TIMEOUT_S).topics
     except KafkaException as error:
         raise explained(kafka, error) from error
     return sorted(name for name in names if not name.startswith("__"))
@@ -108,7 +108,8 @@ def cleanable_ends(
         for partition in range(state.partitions)
     }
     try:
-        found = _offsets(_connected(kafka), asked)
+        with _connected(kafka) as admin:
+            found = _offsets(admin, asked)
     except KafkaException as error:
         raise explained(kafka, error) from error
     return {
@@ -132,7 +133,8 @@ def stable_ends(
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {(topic, n): latest for topic, each in states.items() for n in range(each.partitions)}
     try:
-        found = _offsets(_connected(kafka), asked, IsolationLevel.READ_COMMITTED)
+        with _connected(kafka) as admin:
+            found = _offsets(admin, asked, IsolationLevel.READ_COMMITTED)
     except KafkaException as error:
         raise explained(kafka, error) from error
     return {
@@ -182,14 +184,15 @@ def _held_back(
     return None
 
 
-def _connected(kafka: KafkaConnection) -> AdminClient:
-    """Return a client that has met the brokers.
+@contextmanager
+def _connected(kafka: KafkaConnection) -> Iterator[AdminClient]:
+    """Lend a client that has met the brokers.
 
     Where offsets are the first thing that is asked for, it sometimes waits a second or three first.
     """
-    admin = AdminClient({**kafka.client_config(), **_QUIET})
-    _within(admin.describe_cluster(request_timeout=TIMEOUT_S))
-    return admin
+    with admin_client(kafka) as admin:
+        _within(admin.describe_cluster(request_timeout=TIMEOUT_S))
+        yield admin
 
 
 def _is_passing(error: BaseException) -> bool:
@@ -324,7 +327,30 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
         VerdictError: the topic's timestamps are not the broker's, so no deadline follows.
         CorruptRecordError: a record is not a frontier.
     """
-    newest = _newest(kafka, _frontier_topic(kafka, topic), slot)
+    return _frontier_of(kafka, _frontier_topic(kafka, topic), slot)
+
+
+class NewestFrontier:
+    """The newest frontier of a slot, for who asks for it again and again.
+
+    What stands at the topic's end is read once: the brokers are asked whether it is the end still.
+    """
+
+    def __init__(self, kafka: KafkaConnection, topic: str, slot: str) -> None:
+        """Ask nothing yet."""
+        self._kafka, self._topic, self._slot = kafka, topic, slot
+        self._read: tuple[TopicState, FrontierRecord] | None = None
+
+    def read(self) -> FrontierRecord:
+        """Return it; raises as `read_frontier`."""
+        state = _frontier_topic(self._kafka, self._topic)
+        if self._read is None or self._read[0] != state:
+            self._read = state, _frontier_of(self._kafka, state, self._slot)
+        return self._read[1]
+
+
+def _frontier_of(kafka: KafkaConnection, state: TopicState, slot: str | None) -> FrontierRecord:
+    topic, newest = state.topic, _newest(kafka, state, slot)
     if slot is None and len(newest) > 1:
         raise ConfigurationError(
             f'several slots write to "{topic}": {", ".join(sorted(newest))}',
@@ -462,7 +488,7 @@ def consumer_config(
         auto_offset_reset="error",
         **options,
     )
-    return {**config, **_QUIET}
+    return {**config, **QUIET}
 
 
 def _frontier_record(topic: str, message: Message) -> FrontierRecord:

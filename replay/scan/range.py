@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -17,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.native.reader import News, RangeReader
+from changelog.runtime.kafka_clients import lent
 from replay.base.task_faults import Fault, MarkedError
 from replay.broker.topics import TIMEOUT_S, consumer_config, explained
 from replay.scan.last_records import LastRecords
@@ -74,7 +74,7 @@ def read_into(
         return
     try:
         config = consumer_config(kafka, committed=True, **_TUNING)
-        with closing(RangeReader(config)) as reader:
+        with lent(kafka, f"range of {topic}", lambda: RangeReader(config)) as reader:
             reader.assign(topic, wanted.partition, wanted.start, timeout_s=TIMEOUT_S)
 
             def poll() -> News:
@@ -82,6 +82,7 @@ def read_into(
                     return reader.poll(fold, wanted.end, timeout_ms=_POLL_MS)
 
             read_to_end(poll, topic, wanted, stall_s)
+            reader.rest()
     except KafkaException as error:
         raise _marked(explained(kafka, error)) from error
 

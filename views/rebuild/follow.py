@@ -27,7 +27,7 @@ from changelog.contract.base.errors import ChangelogError, UnavailableError, Vie
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
-from replay.broker.topics import read_frontier
+from replay.broker.topics import NewestFrontier
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import History
@@ -250,6 +250,9 @@ class Follower:
         self._done: SeenFrontier | None = None
         self._holds_still = False
         self._sealer = Sealer(specs, settings, self._place)
+        self._frontier = NewestFrontier(
+            resident.kafka, settings.frontier_topic, settings.project.slot
+        )
 
     def __enter__(self) -> Self:
         """Do nothing yet."""
@@ -341,10 +344,9 @@ class Follower:
 
     def _newest(self) -> FrontierRecord:
         """Return the newest frontier; of other logs too where they are read to."""
-        project = self._settings.project
         if logs_of(self._specs, self._settings):
             return planned(self._specs, self._settings).record
-        return read_frontier(project.kafka, self._settings.frontier_topic, project.slot)
+        return self._frontier.read()
 
     def _by_spark(self, *, looks: bool) -> Outcome:
         made = self._make(

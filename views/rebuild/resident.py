@@ -34,6 +34,7 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.kafka_clients import KeptKafka
 from replay.store.increment import Held, Increment, offsets_between, read_increment
 from replay.store.stored import Stored
 from views.base.config import RebuildSettings, VerifyMode
@@ -130,12 +131,16 @@ class Resident:
     Args:
         settings: of the follower.
         confirm: raises where it has lost its locks.
+
+    Attributes:
+        kafka: the brokers, whose clients are kept.
     """
 
     def __init__(
         self, settings: RebuildSettings, confirm: Callable[[], None] = lambda: None
     ) -> None:
         self._settings = settings
+        self.kafka = KeptKafka.of(settings.project.kafka)
         self._local = LocalTables()
         self._run = uuid.uuid4().hex
         self._entered = ExitStack()
@@ -155,6 +160,7 @@ class Resident:
         """Forget all of it."""
         self.forget()
         self._local.__exit__()
+        self.kafka.__exit__(None, None, None)
 
     @property
     def is_ready(self) -> bool:
@@ -310,7 +316,7 @@ class Resident:
             with ThreadPoolExecutor(1, "proofs") as pool:
                 proving = pool.submit(self._prove_to, record)
                 with stages.stage("scan", "what came since"):
-                    increment = read_increment(self._settings.project.kafka, self._held, record)
+                    increment = read_increment(self.kafka, self._held, record)
                 with stages.stage("merge", "what changed"):
                     self._compute(increment)
                 with stages.stage("prove", "what came since, read once more"):

@@ -12,7 +12,7 @@ from changelog.native.compiled.library import ffi, lib
 
 
 class RangeReader:
-    """Reads one range of a partition."""
+    """Reads one range of a partition, and then another one."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
@@ -34,6 +34,10 @@ class RangeReader:
         )
         if code:
             raise client_error(code)
+
+    def rest(self) -> None:
+        """Read nothing more until the next range is assigned: else it fetches what comes behind."""
+        lib.reader_assign(self._raw, ffi.NULL, 0, 0, 0)
 
     def poll(self, into: Fold, end: int, *, timeout_ms: int) -> News:
         """Read until the range is over, the fold is full, something is told, or the time is out.

@@ -20,7 +20,7 @@ _NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED
 
 
 class RangeReader:
-    """Reads one range of a partition."""
+    """Reads one range of a partition, and then another one."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
@@ -46,6 +46,10 @@ class RangeReader:
         self._consumer.list_topics(topic, timeout=timeout_s)
         self._consumer.assign([TopicPartition(topic, partition, offset)])
         self._following = offset
+
+    def rest(self) -> None:
+        """Read nothing more until the next range is assigned: else it fetches what comes behind."""
+        self._consumer.unassign()
 
     def poll(self, into: Fold, end: int, *, timeout_ms: int) -> News:
         """Read until the range is over, the fold is full, something is told, or the time is out.

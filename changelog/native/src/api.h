@@ -112,6 +112,7 @@ typedef struct {
 reader *reader_open(const char *const *names, const char *const *values, size_t count, char *said,
                     size_t said_size);
 void reader_close(reader *r);
+/* Of no topic (NULL): it reads nothing more until it is assigned the next range. */
 int reader_assign(reader *r, const char *topic, int32_t partition, int64_t offset, int timeout_ms);
 /* Read until the range is over, the fold is full, something is told, or the time is out. */
 void reader_poll(reader *r, fold *into, int64_t end, int timeout_ms, reader_news *news);

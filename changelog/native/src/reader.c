@@ -80,6 +80,8 @@ const char *kafka_error_text(int error)
 
 int reader_assign(reader *r, const char *topic, int32_t partition, int64_t offset, int timeout_ms)
 {
+    if (topic == NULL)
+        return kafka.assign(r->client, NULL);
     rd_kafka_topic *about = kafka.topic_new(r->client, topic, NULL);
     const void *metadata = NULL;
     if (about == NULL)

@@ -26,6 +26,7 @@ from changelog.contract.base.errors import VerdictError
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
+from changelog.runtime.kafka_clients import KeptKafka
 from views.verify.kept.judgement import (
     Cleaning,
     Proved,
@@ -73,7 +74,7 @@ class ResidentStates:
         work_directory: Path | None = None,
         memory_limit: str = MEMORY_LIMIT,
     ) -> None:
-        self._kafka, self._registry, self._pins = kafka, registry, pins
+        self._kafka, self._registry, self._pins = KeptKafka.of(kafka), registry, pins
         self._schemas = Schemas(registry)
         self._place, self._memory_limit = work_directory, memory_limit
         self._held = ExitStack()
@@ -85,6 +86,7 @@ class ResidentStates:
     def __enter__(self) -> Self:
         """Open the database."""
         self.database = self._held.enter_context(scratch(self._place, self._memory_limit))
+        self._held.enter_context(self._kafka)
         return self
 
     def __exit__(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -22,7 +23,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from changelog.contract.base.connection import KafkaConnection
@@ -33,6 +34,7 @@ from changelog.contract.base.errors import (
     VerdictError,
 )
 from changelog.contract.log.frontier import Frontier
+from changelog.runtime.kafka_clients import QUIET, admin_client, lent
 
 BATCH_RECORDS = 20_000
 _POLLED = 500  # so many stay in the processor's cache until they are looked at
@@ -66,11 +68,11 @@ def topic_settings(kafka: KafkaConnection, topic: str) -> dict[str, str]:
         LogError: the topic does not exist.
         UnavailableLogError: the brokers do not answer.
     """
-    admin = AdminClient({**kafka.client_config(), "log_level": 0})
     resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
-        asked = admin.describe_configs([resource], request_timeout=_REQUEST_SECONDS)
-        found = asked[resource].result()
+        with admin_client(kafka) as admin:
+            asked = admin.describe_configs([resource], request_timeout=_REQUEST_SECONDS)
+            found = asked[resource].result()
     except KafkaException as error:
         raise _unavailable(topic, error) from error
     return {name: entry.value or "" for name, entry in found.items()}
@@ -102,11 +104,8 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
         LogError: the topic does not exist.
         UnavailableLogError: the brokers do not answer.
     """
-    consumer = _consumer(kafka)
-    try:
+    with _asking(kafka) as consumer:
         low, high = _watermarks(consumer, topic, 0)
-    finally:
-        consumer.close()
     found: dict[str, list[str]] = {}
     for message in messages(kafka, topic, {0: low}, {0: high}):
         subject = (message.key() or b"").decode().rpartition("#")[0]
@@ -134,8 +133,7 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
             hint="the topic was made anew: take a new snapshot of its table",
         )
     starts = []
-    consumer = _consumer(kafka, committed=False)
-    try:
+    with _asking(kafka, committed=False) as consumer:
         for partition, end in enumerate(ends):
             low, high = _watermarks(consumer, topic, partition)
             deadline = time.monotonic() + _LAG_SECONDS  # from here: brokers may have been slow
@@ -149,8 +147,6 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
                     hint="the log lost records: take a new snapshot of its table",
                 )
             starts.append(low)
-    finally:
-        consumer.close()
     lost = frontier.missing_of(topic, starts)
     if lost:
         raise VerdictError(
@@ -167,8 +163,7 @@ def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> N
         UnavailableLogError: one stays open, or the brokers do not answer.
     """
     deadline = time.monotonic() + _STABLE_SECONDS
-    consumer = _consumer(kafka)
-    try:
+    with _asking(kafka) as consumer:
         for partition, end in enumerate(ends):
             while (stable := _watermarks(consumer, topic, partition)[1]) < end:
                 if time.monotonic() > deadline:
@@ -179,8 +174,6 @@ def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> N
                         "hangs is ended by `kafka-transactions.sh abort`",
                     )
                 time.sleep(_POLL_SECONDS)
-    finally:
-        consumer.close()
 
 
 def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Frontier]:
@@ -195,11 +188,8 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
             f'topic "{topic}" does not exist',
             hint="start `changelog capture`, or correct the topic prefix",
         )
-    consumer = _consumer(kafka)
-    try:
+    with _asking(kafka) as consumer:
         low, high = _watermarks(consumer, topic, 0)
-    finally:
-        consumer.close()
     for message in messages(kafka, topic, {0: low}, {0: high}):
         if message.key() == slot.encode() and message.value() is not None:
             yield Frontier.from_json(message.value() or b"")
@@ -238,11 +228,14 @@ def consumer_settings(kafka: KafkaConnection, *, committed: bool = True) -> dict
         fetch_queue_backoff_ms=2,  # with enough in hand the client would pause for a second
         queued_max_messages_kbytes=8_192,
     )
-    return {**settings, "log_level": 0}  # the one name that has a real underscore
+    return {**settings, **QUIET}
 
 
-def _consumer(kafka: KafkaConnection, *, committed: bool = True) -> Consumer:
-    return Consumer(consumer_settings(kafka, committed=committed))
+def _asking(kafka: KafkaConnection, *, committed: bool = True) -> AbstractContextManager[Consumer]:
+    """Lend a consumer that tells where partitions begin and end."""
+    what = "committed" if committed else "appended"
+    settings = consumer_settings(kafka, committed=committed)
+    return lent(kafka, what, lambda: Consumer(settings))
 
 
 def _code(error: BaseException) -> int | None:
@@ -282,9 +275,9 @@ def _unavailable(topic: str, error: Exception) -> LogError:
 
 
 def _exists(kafka: KafkaConnection, topic: str) -> bool:
-    admin = AdminClient({**kafka.client_config(), "log_level": 0})
     try:
-        metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+        with admin_client(kafka) as admin:
+            metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
     except KafkaException as error:
         raise _unavailable(topic, error) from error
     return topic in metadata.topics
@@ -293,10 +286,11 @@ def _exists(kafka: KafkaConnection, topic: str) -> bool:
 def _topic_id(kafka: KafkaConnection, topic: str) -> str:
     from confluent_kafka import TopicCollection  # noqa: PLC0415
 
-    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    wanted = TopicCollection([topic])
     try:
-        asked = admin.describe_topics(TopicCollection([topic]), request_timeout=_REQUEST_SECONDS)
-        return str(asked[topic].result().topic_id)
+        with admin_client(kafka) as admin:
+            asked = admin.describe_topics(wanted, request_timeout=_REQUEST_SECONDS)
+            return str(asked[topic].result().topic_id)
     except KafkaException as error:
         raise _unavailable(topic, error) from error
 
@@ -314,8 +308,7 @@ def _polled(
     open_ = {part for part, end in ends.items() if end > starts[part]}
     if not open_:
         return
-    consumer = _consumer(kafka)
-    try:
+    with closing(Consumer(consumer_settings(kafka))) as consumer:
         consumer.assign([TopicPartition(topic, part, starts[part]) for part in sorted(open_)])
         deadline = time.monotonic() + STALL_SECONDS
         while open_:
@@ -330,8 +323,6 @@ def _polled(
                 consumer.pause(
                     [TopicPartition(topic, part) for part in starts if part not in open_]
                 )
-    finally:
-        consumer.close()
 
 
 def _wanted(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
     LogMovedError,
     UnavailableError,
@@ -127,10 +128,10 @@ def followed(monkeypatch, tmp_path):
             end = next(offsets)
             return replace(RECORD, frontier=replace(RECORD.frontier, ends={"things": (end,)}))
 
-        monkeypatch.setattr(following, "read_frontier", read)
+        monkeypatch.setattr(following.NewestFrontier, "read", read)
         monkeypatch.setattr(following, "rest", lambda *_: None)
 
-        project = SimpleNamespace(root=tmp_path, kafka=None, slot="s")
+        project = SimpleNamespace(root=tmp_path, kafka=KafkaConnection(brokers=""), slot="s")
         call: Any = follow  # what it is given here stands for a project and its views
         return call(
             [view_of("v", THINGS), *more],
