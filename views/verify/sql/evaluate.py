@@ -94,12 +94,20 @@ class Keys:
     columns: tuple[str, ...]
 
     def condition(
-        self, database: duckdb.DuckDBPyConnection, columns: Sequence[tuple[str, Type]]
+        self,
+        database: duckdb.DuckDBPyConnection,
+        columns: Sequence[tuple[str, Type]],
+        computed: Sequence[str],
     ) -> str:
         """Return the condition that a row `(c0, c1, …)` has one of the keys.
 
         That each column has one of some constants says less, and DuckDB takes it down to the
         tables that the column comes from: so it computes little more than the rows of these keys.
+
+        Args:
+            database: holds the keys.
+            columns: names and types of the view's columns.
+            computed: the types in which the query gives them.
         """
         parts, same = [], []
         for place, (name, kind) in enumerate(columns):
@@ -113,10 +121,24 @@ class Keys:
                 f"LIMIT {_MOST_CONSTANTS + 1}"
             ).fetchall()
             if len(found) <= _MOST_CONSTANTS:
-                texts = (f"CAST({literal(text)} AS {duckdb_type(kind)})" for (text,) in found)
+                texts = (_constant(text, kind, computed[place]) for (text,) in found)
                 parts.append(f"c{place} IN ({', '.join(texts) or 'NULL'})")
         parts.append(f"EXISTS (FROM {quoted(self.table)} k WHERE {' AND '.join(same)})")
         return " AND ".join(parts)
+
+
+def _constant(text: str, kind: Type, computed: str) -> str:
+    """Return the SQL of a key's value.
+
+    To bind a thousand casts takes DuckDB longer than to compute the rows, so where the query gives
+    the very type that a constant has by itself, there is none.
+    """
+    if computed == duckdb_type(kind):
+        if kind.name in INTEGERS:
+            return text
+        if kind.name == "string":
+            return literal(text)
+    return f"CAST({literal(text)} AS {duckdb_type(kind)})"
 
 
 @contextmanager
@@ -153,12 +175,13 @@ def _compute(
     """Make a relation of a query, each of its columns in the type that the view has."""
     places = [f"c{place}" for place in range(len(columns))]
     query = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
-    if only is not None:
-        query += f" WHERE {only.condition(database, columns)}"
     described = database.execute(f"DESCRIBE {query}").fetchall()
+    computed = [str(kind) for _, kind, *_ in described]
+    if only is not None:
+        query += f" WHERE {only.condition(database, columns, computed)}"
     casts = []
-    for place, (name, kind), row in zip(places, columns, described, strict=True):
-        _check_exact(name, kind, str(row[1]))
+    for place, (name, kind), found in zip(places, columns, computed, strict=True):
+        _check_exact(name, kind, found)
         value = f"CAST({place} AS {duckdb_type(kind)})"
         casts.append(f"{ordered(value, name, kind, translation.bags)} AS {quoted(name)}")
     made = "VIEW" if translation.by_row and only is None else "TABLE"

@@ -11,7 +11,7 @@ import pytest
 
 from changelog.contract.rows.relation import TableName
 from views.verify.compare.compare import Equality
-from views.verify.sql.evaluate import evaluate
+from views.verify.sql.evaluate import Keys, evaluate
 from views.verify.sql.translate import UnverifiableError
 from views.verify.values.names import reading_name
 from views.verify.values.types import Type, duckdb_type, parse_type, quoted
@@ -206,3 +206,36 @@ def test_lists_in_lists_are_each_put_in_order(database) -> None:
     assert found[0] == found[1] == found[2]
     (((first, *_),),) = found[0]
     assert first == {"n": 0, "own": [0, 4, 8]}
+
+
+KEYED = {"n": "bigint", "s": "string", "dt": "date", "i": "smallint"}
+ROWS = [
+    (-(2**63), "it's", "0044-03-15 (BC)", -1),
+    (2**63 - 1, "", "2013-01-06", 7),
+    (0, "12", "12013-01-06", 0),
+    (12, "2013-01-06", "2013-01-07", 12),
+]
+
+
+@pytest.mark.parametrize(
+    "key", [("n",), ("s",), ("dt",), ("i",), ("n", "s"), ("s", "dt", "i"), ("wider",), ("text",)]
+)
+@pytest.mark.parametrize("wanted", [[], [0], [0, 2], [1, 3], [0, 1, 2, 3]])
+def test_of_some_keys_the_rows_of_these_and_no_other_are_computed(key, wanted):
+    """Whether a key's column comes as it is, or cast, as `wider` and `text` do."""
+    keyed = TableName("public", "keyed")
+    types = {name: parse_type(kind) for name, kind in KEYED.items()}
+    columns = {**types, "wider": parse_type("bigint"), "text": parse_type("string")}
+    sql = "SELECT n, s, dt, i, i AS wider, cast(dt AS string) AS text FROM keyed"
+    with duckdb.connect() as database:
+        named = ", ".join(f"{name} {duckdb_type(kind)}" for name, kind in types.items())
+        database.execute(f"CREATE TABLE {reading_name(keyed)} ({named})")
+        database.executemany(f"INSERT INTO {reading_name(keyed)} VALUES (?, ?, ?, ?)", ROWS)
+        evaluate(database, "whole", sql, {keyed: types}, [*columns.items()])
+        listed = ", ".join(key)
+        picked = f"FROM whole WHERE i IN ({', '.join(str(ROWS[n][3]) for n in wanted) or 'NULL'})"
+        database.execute(f"CREATE TABLE sent AS SELECT {listed} {picked}")
+        evaluate(database, "found", sql, {keyed: types}, [*columns.items()], only=Keys("sent", key))
+        found = database.execute("FROM found ORDER BY i").fetchall()
+        assert found == database.execute(f"{picked} ORDER BY i").fetchall()
+        assert len(found) == len(wanted)
