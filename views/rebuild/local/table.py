@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -19,9 +20,8 @@ from views.rebuild.local.join_values import JoinValues, Value
 _AT_ONCE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record of a row.
+class Record(NamedTuple):
+    """A record of a row; thousands of them are made in each round.
 
     Attributes:
         key: its bytes.
@@ -143,12 +143,12 @@ class LocalTable:
     def _found(self, condition: str) -> Iterator[Record]:
         cursor = self._database.execute(f"SELECT * FROM records WHERE {condition}")
         while rows := cursor.fetchmany(_AT_ONCE):
-            for key, value, partition, offset, *values in rows:
-                yield Record(key, value, partition, offset, tuple(values))
+            for row in rows:
+                yield Record._make((*row[:4], row[4:]))
 
     def _put(self, records: Iterable[Record]) -> None:
         marks = ", ".join("?" * (4 + len(self.columns)))
         self._database.executemany(
             f"INSERT OR REPLACE INTO records VALUES ({marks})",
-            ((r.key, r.value, r.partition, r.offset, *r.values) for r in records),
+            ((*record[:4], *record.values) for record in records),
         )

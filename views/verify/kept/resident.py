@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -242,7 +243,7 @@ class ResidentStates:
             reading=Reading(
                 pin=pin,
                 schema=sha256(text.encode()).hexdigest(),
-                program=version("changelog-store"),
+                program=_program(),
             ),
         )
 
@@ -250,6 +251,12 @@ class ResidentStates:
 def _require_keyed(state: TableState) -> None:
     if not state.is_keyed or OWN_COLUMNS & {each.column.lower() for each in state.columns}:
         raise VerdictError(f"rows of {state.table} are not read by column, so none can be replaced")
+
+
+@cache
+def _program() -> str:
+    """Return this program's version: what is installed is looked up once."""
+    return version("changelog-store")
 
 
 def _now_ms() -> int:
