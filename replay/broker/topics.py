@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,8 +62,7 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
     """
     wanted = list(topics)
     try:
-        with admin_client(kafka) as admin:
-            return _inspected(admin, wanted)
+        return _inspected(kafka, wanted)
     except KafkaException as error:
         raise explained(kafka, error) from error
 
@@ -108,8 +107,7 @@ def cleanable_ends(
         for partition in range(state.partitions)
     }
     try:
-        with _connected(kafka) as admin:
-            found = _offsets(admin, asked)
+        found = _resolved(kafka, asked)
     except KafkaException as error:
         raise explained(kafka, error) from error
     return {
@@ -133,8 +131,7 @@ def stable_ends(
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {(topic, n): latest for topic, each in states.items() for n in range(each.partitions)}
     try:
-        with _connected(kafka) as admin:
-            found = _offsets(admin, asked, IsolationLevel.READ_COMMITTED)
+        found = _resolved(kafka, asked, IsolationLevel.READ_COMMITTED)
     except KafkaException as error:
         raise explained(kafka, error) from error
     return {
@@ -184,17 +181,6 @@ def _held_back(
     return None
 
 
-@contextmanager
-def _connected(kafka: KafkaConnection) -> Iterator[AdminClient]:
-    """Lend a client that has met the brokers.
-
-    Where offsets are the first thing that is asked for, it sometimes waits a second or three first.
-    """
-    with admin_client(kafka) as admin:
-        _within(admin.describe_cluster(request_timeout=TIMEOUT_S))
-        yield admin
-
-
 def _is_passing(error: BaseException) -> bool:
     cause = error.args[0] if isinstance(error, KafkaException) else None
     return isinstance(cause, KafkaError) and cause.code() in {
@@ -207,33 +193,52 @@ def _is_passing(error: BaseException) -> bool:
     }
 
 
-@retry(
+_until_led = retry(
     retry=retry_if_exception(_is_passing),
     stop=stop_after_delay(10),
     wait=wait_exponential(multiplier=0.05, max=1),
     reraise=True,
 )
-def _inspected(admin: AdminClient, topics: list[str]) -> dict[str, TopicState]:
+
+
+@_until_led
+def _inspected(kafka: KafkaConnection, topics: list[str]) -> dict[str, TopicState]:
     """Ask, and again while a partition is between two leaders, as that of a new topic is."""
-    cluster_id = str(_within(admin.describe_cluster(request_timeout=TIMEOUT_S)).cluster_id)
-    described = _describe(admin, topics)
-    settings = _settings(admin, described)
-    places = [(name, n) for name, each in described.items() for n in range(each.partitions)]
-    earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    starts = _offsets(admin, dict.fromkeys(places, earliest))
-    ends = _offsets(admin, dict.fromkeys(places, latest))
-    return {
-        name: TopicState(
-            topic=name,
-            topic_id=each.topic_id,
-            cluster_id=cluster_id,
-            settings=settings[name],
-            log_starts=tuple(starts[name, n][0] for n in range(each.partitions)),
-            ends=tuple(ends[name, n][0] for n in range(each.partitions)),
-            leader_epochs=tuple(ends[name, n][1] for n in range(each.partitions)),
-        )
-        for name, each in described.items()
-    }
+    with admin_client(kafka) as admin:
+        cluster_id = str(_within(admin.describe_cluster(request_timeout=TIMEOUT_S)).cluster_id)
+        described = _describe(admin, topics)
+        settings = _settings(admin, described)
+        places = [(name, n) for name, each in described.items() for n in range(each.partitions)]
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        starts = _offsets(admin, dict.fromkeys(places, earliest))
+        ends = _offsets(admin, dict.fromkeys(places, latest))
+        return {
+            name: TopicState(
+                topic=name,
+                topic_id=each.topic_id,
+                cluster_id=cluster_id,
+                settings=settings[name],
+                log_starts=tuple(starts[name, n][0] for n in range(each.partitions)),
+                ends=tuple(ends[name, n][0] for n in range(each.partitions)),
+                leader_epochs=tuple(ends[name, n][1] for n in range(each.partitions)),
+            )
+            for name, each in described.items()
+        }
+
+
+@_until_led
+def _resolved(
+    kafka: KafkaConnection,
+    wanted: Mapping[tuple[str, int], OffsetSpec],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Ask for offsets alone, by a client that has met the brokers.
+
+    Where they are the first thing that is asked for, it sometimes waits a second or three first.
+    """
+    with admin_client(kafka) as admin:
+        _within(admin.describe_cluster(request_timeout=TIMEOUT_S))
+        return _offsets(admin, wanted, isolation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -104,8 +104,7 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
         LogError: the topic does not exist.
         UnavailableLogError: the brokers do not answer.
     """
-    with _asking(kafka) as consumer:
-        low, high = _watermarks(consumer, topic, 0)
+    ((low, high),) = _places(kafka, topic, 1)
     found: dict[str, list[str]] = {}
     for message in messages(kafka, topic, {0: low}, {0: high}):
         subject = (message.key() or b"").decode().rpartition("#")[0]
@@ -132,21 +131,19 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
             f'topic "{topic}" has id {topic_id}, but the frontier was taken of {known}',
             hint="the topic was made anew: take a new snapshot of its table",
         )
-    starts = []
-    with _asking(kafka, committed=False) as consumer:
-        for partition, end in enumerate(ends):
-            low, high = _watermarks(consumer, topic, partition)
-            deadline = time.monotonic() + _LAG_SECONDS  # from here: brokers may have been slow
-            while high < end and time.monotonic() < deadline:
-                time.sleep(_POLL_SECONDS)
-                low, high = _watermarks(consumer, topic, partition)
-            if high < end:
-                raise LogError(
-                    f'topic "{topic}", partition {partition} ends at {high}, '
-                    f"before the frontier's {end}",
-                    hint="the log lost records: take a new snapshot of its table",
-                )
-            starts.append(low)
+    deadline = None
+    while behind := _behind(places := _places(kafka, topic, len(ends), committed=False), ends):
+        now = time.monotonic()
+        deadline = deadline or now + _LAG_SECONDS
+        if now > deadline:
+            partition, high = behind
+            raise LogError(
+                f'topic "{topic}", partition {partition} ends at {high}, '
+                f"before the frontier's {ends[partition]}",
+                hint="the log lost records: take a new snapshot of its table",
+            )
+        time.sleep(_POLL_SECONDS)
+    starts = [low for low, _ in places]
     lost = frontier.missing_of(topic, starts)
     if lost:
         raise VerdictError(
@@ -163,17 +160,16 @@ def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> N
         UnavailableLogError: one stays open, or the brokers do not answer.
     """
     deadline = time.monotonic() + _STABLE_SECONDS
-    with _asking(kafka) as consumer:
-        for partition, end in enumerate(ends):
-            while (stable := _watermarks(consumer, topic, partition)[1]) < end:
-                if time.monotonic() > deadline:
-                    raise UnavailableLogError(
-                        f'topic "{topic}", partition {partition}: a transaction is open since '
-                        f"offset {stable}, before the frontier's end {end}",
-                        hint="a capture that died leaves one open for a minute at most; one that "
-                        "hangs is ended by `kafka-transactions.sh abort`",
-                    )
-                time.sleep(_POLL_SECONDS)
+    while behind := _behind(_places(kafka, topic, len(ends)), ends):
+        if time.monotonic() > deadline:
+            partition, stable = behind
+            raise UnavailableLogError(
+                f'topic "{topic}", partition {partition}: a transaction is open since '
+                f"offset {stable}, before the frontier's end {ends[partition]}",
+                hint="a capture that died leaves one open for a minute at most; one that "
+                "hangs is ended by `kafka-transactions.sh abort`",
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Frontier]:
@@ -188,8 +184,7 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
             f'topic "{topic}" does not exist',
             hint="start `changelog capture`, or correct the topic prefix",
         )
-    with _asking(kafka) as consumer:
-        low, high = _watermarks(consumer, topic, 0)
+    ((low, high),) = _places(kafka, topic, 1)
     for message in messages(kafka, topic, {0: low}, {0: high}):
         if message.key() == slot.encode() and message.value() is not None:
             yield Frontier.from_json(message.value() or b"")
@@ -231,13 +226,6 @@ def consumer_settings(kafka: KafkaConnection, *, committed: bool = True) -> dict
     return {**settings, **QUIET}
 
 
-def _asking(kafka: KafkaConnection, *, committed: bool = True) -> AbstractContextManager[Consumer]:
-    """Lend a consumer that tells where partitions begin and end."""
-    what = "committed" if committed else "appended"
-    settings = consumer_settings(kafka, committed=committed)
-    return lent(kafka, what, lambda: Consumer(settings))
-
-
 def _code(error: BaseException) -> int | None:
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return cause.code() if isinstance(cause, KafkaError) else None
@@ -249,17 +237,35 @@ def _code(error: BaseException) -> int | None:
     wait=wait_fixed(_POLL_SECONDS),
     reraise=True,
 )
-def _asked(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
-    """Ask, and again while the partition is between two leaders, as after a broker's long pause."""
-    low, high = consumer.get_watermark_offsets(place, timeout=_REQUEST_SECONDS)
-    return low, high
+def _asked(
+    kafka: KafkaConnection, topic: str, count: int, *, committed: bool
+) -> list[tuple[int, int]]:
+    """Ask, and again while a partition is between two leaders, as after a broker's long pause."""
+    settings = consumer_settings(kafka, committed=committed)
+    what = "committed" if committed else "appended"
+    with lent(kafka, what, lambda: Consumer(settings)) as consumer:
+        return [
+            consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=_REQUEST_SECONDS)
+            for each in range(count)
+        ]
 
 
-def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+def _places(
+    kafka: KafkaConnection, topic: str, count: int, *, committed: bool = True
+) -> list[tuple[int, int]]:
+    """Return where the first partitions begin, and where what is committed or appended ends."""
     try:
-        return _asked(consumer, TopicPartition(topic, partition))
+        return _asked(kafka, topic, count, committed=committed)
     except KafkaException as error:
         raise _unavailable(topic, error) from error
+
+
+def _behind(places: Sequence[tuple[int, int]], ends: Sequence[int]) -> tuple[int, int] | None:
+    """Return the first partition that ends before one of the ends, and where."""
+    for partition, ((_, high), end) in enumerate(zip(places, ends, strict=True)):
+        if high < end:
+            return partition, high
+    return None
 
 
 def _unavailable(topic: str, error: Exception) -> LogError:

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -233,14 +234,20 @@ class Leaderless:
             raise KafkaException(KafkaError(self.code))
         return 0, 4
 
+    def close(self) -> None:
+        pass
+
 
 @pytest.mark.parametrize("code", sorted(asking._WITHOUT_LEADER))
-def test_a_partition_between_two_leaders_is_asked_again(code):
-    assert asking._watermarks(cast("Any", Leaderless(code, 2)), "topic", 0) == (0, 4)
+def test_a_partition_between_two_leaders_is_asked_again(code, monkeypatch):
+    consumer = Leaderless(code, 2)
+    monkeypatch.setattr(asking, "Consumer", lambda _: consumer)
+    assert asking._places(KafkaConnection(brokers=""), "topic", 2) == [(0, 4), (0, 4)]
 
 
-def test_twin_what_another_leader_would_not_mend_is_told_at_once():
+def test_twin_what_another_leader_would_not_mend_is_told_at_once(monkeypatch):
     consumer = Leaderless(KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
+    monkeypatch.setattr(asking, "Consumer", lambda _: consumer)
     with pytest.raises(UnavailableLogError, match="do not answer"):
-        asking._watermarks(cast("Any", consumer), "topic", 0)
+        asking._places(KafkaConnection(brokers=""), "topic", 2)
     assert consumer.refused == 0
