@@ -19,6 +19,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.forms.declared import DeclaredLog, ValueShape
 from changelog.contract.rows.relation import TableName
+from replay.broker.topics import NewestFrontier
 from replay.cut.asof import AsOf
 from tests.unit.replay.states import RECORD
 from views.base.sections import LockOn
@@ -128,7 +129,7 @@ def followed(monkeypatch, tmp_path):
             end = next(offsets)
             return replace(RECORD, frontier=replace(RECORD.frontier, ends={"things": (end,)}))
 
-        monkeypatch.setattr(following.NewestFrontier, "read", read)
+        monkeypatch.setattr(NewestFrontier, "read", read)
         monkeypatch.setattr(following, "rest", lambda *_: None)
 
         project = SimpleNamespace(root=tmp_path, kafka=KafkaConnection(brokers=""), slot="s")
