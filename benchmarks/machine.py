@@ -24,17 +24,22 @@ def about() -> dict[str, str | int | None]:
     return {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
 
 
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process, of its children, and of those that it has reaped."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        total = 0.0
-        for each in [process, *process.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):
-                times = each.cpu_times()
-                total += times.user + times.system + times.children_user + times.children_system
-        return total
-    return 0.0
+def cpu_s(*pids: int) -> float:
+    """Return the CPU seconds of processes, of their children, and of those that they have reaped.
+
+    One that is a child of another one counts once.
+    """
+    found: dict[int, psutil.Process] = {}
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            found |= {each.pid: each for each in [process, *process.children(recursive=True)]}
+    total = 0.0
+    for each in found.values():
+        with suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 class Memory:
@@ -92,7 +97,7 @@ class Noise:
     def _now(self) -> tuple[float, float, float]:
         times = psutil.cpu_times()
         busy = times.user + times.nice + times.system + times.irq + times.softirq + times.steal
-        return time.monotonic(), busy, sum(map(cpu_s, self._ours))
+        return time.monotonic(), busy, cpu_s(*self._ours)
 
 
 @dataclass
