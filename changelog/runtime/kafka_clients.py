@@ -61,8 +61,9 @@ class KeptKafka(KafkaConnection):
             self._forget(next(iter(self._kept)))
 
     def _forget(self, what: str) -> None:
-        client = self._kept.pop(what)
-        if not isinstance(client, AdminClient):  # that one leaves when nobody has it any more
+        client = self._kept.pop(what, None)
+        # An admin client leaves by itself when nobody has it any more.
+        if client is not None and not isinstance(client, AdminClient):
             client.close()
 
 
