@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,7 +21,16 @@ from rich.table import Table
 
 from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, VerdictError
-from changelog.runtime.edge import one_line, print_json, say_error, stop_on_signals, tell
+from changelog.runtime.edge import (
+    bar_console,
+    one_line,
+    print_json,
+    say_error,
+    stop_on_signals,
+    tell,
+)
+from changelog.runtime.progress.bar import StepBar
+from changelog.runtime.progress.steps import Steps
 from changelog.runtime.setting import Given, variables_of
 from changelog.runtime.terminal import console
 from replay.base.sections import warehouse_of
@@ -50,7 +59,7 @@ from views.rebuild.plan.analysis import Analysis
 from views.rebuild.plan.asked import Asked
 from views.rebuild.plan.listing import catalog_table
 from views.rebuild.plan.plan import Plan, groups_of, plan_view
-from views.rebuild.plan.plannable import plannable
+from views.rebuild.plan.plannable import Plannable, plannable
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import (
@@ -132,7 +141,7 @@ def _later(asked: Asked, given: Given) -> None:
     if asked.all_views:
         history = History(settings.warehouse)
         specs = [spec for spec in specs if newest_staged(spec.name, history) is not None] or specs
-    stages = Stages(console)
+    stages = _stages(as_json=asked.as_json)
     if asked.diff:
         _diff(asked, specs, settings, stages)
         return
@@ -151,6 +160,11 @@ def _later(asked: Asked, given: Given) -> None:
             print_json({"view": view, "generation": number, "aborted": True})
         else:
             tell(f"{view}: generation {number} was staged and is removed")
+
+
+def _stages(*, as_json: bool) -> Stages:
+    """Return stages that move on a terminal, unless a program reads what comes of them."""
+    return Stages(bar_console(as_json=as_json))
 
 
 def _diff(
@@ -175,7 +189,7 @@ def _drop(asked: Asked, settings: RebuildSettings) -> None:
             )
         if not typer.confirm(f"Remove all generations of {named}?", err=True):
             raise ConfigurationError("not dropped", hint="--yes does not ask")
-    stages = Stages(console)
+    stages = _stages(as_json=asked.as_json)
     stop = stop_on_signals()
     with stages.shown():
         drop(found, settings, stages, stop=stop)
@@ -246,7 +260,7 @@ def _rebuild(
     as_json: bool,
     debug: bool,
 ) -> None:
-    stages = Stages(console)
+    stages = _stages(as_json=as_json)
     limit = TimeLimit(settings.runs.timeout_seconds, stop_on_signals())
 
     def work() -> Outcome:
@@ -265,7 +279,7 @@ def _rebuild(
 def _roll_back(
     specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool, debug: bool
 ) -> None:
-    stages = Stages(console)
+    stages = _stages(as_json=as_json)
     stop = stop_on_signals()  # a swap that has begun is ended, whatever asks us to stop
     with stages.shown():
         outcome = _in_thread(
@@ -283,7 +297,7 @@ def _follow(
         return follow(
             specs,
             settings,
-            stages=lambda: Stages(console),
+            stages=lambda: _stages(as_json=asked.as_json),
             stop=stop,
             show=lambda outcome: _print_results(outcome.results, as_json=asked.as_json),
             make=Rebuild,
@@ -365,11 +379,12 @@ def _plan(
 ) -> None:
     failed = list(unusable)
     for group in groups_of(specs, settings):
-        found = plannable(group, settings, sample=True, required=False)
-        failed += found.failed
-        if found.plan is None:
-            continue
-        _show_plan(found.specs, found.plan, found.analyses, settings, as_json=as_json)
+        with StepBar(bar_console(as_json=as_json), "planning") as steps:
+            found = plannable(group, settings, sample=True, required=False, steps=steps)
+            failed += found.failed
+            if found.plan is None:
+                continue
+            _show_plan(found, found.plan, settings, steps, as_json=as_json)
         try:
             found.plan.cut.verdict.require()
         except VerdictError as error:
@@ -387,21 +402,17 @@ def _plan(
 
 
 def _show_plan(
-    specs: Sequence[ViewSpec],
-    plan: Plan,
-    analyses: Mapping[str, Analysis],
-    settings: RebuildSettings,
-    *,
-    as_json: bool,
+    found: Plannable, plan: Plan, settings: RebuildSettings, steps: Steps, *, as_json: bool
 ) -> None:
     history = History(settings.warehouse)
-    for spec in specs:
+    for spec in found.specs:
         served = served_of(spec, settings.project, None)
-        found = plan_view(spec, plan, served, history, analyses.get(spec.name))
+        analysis = found.analyses.get(spec.name)
+        each = plan_view(spec, plan, served, history, analysis=analysis, steps=steps)
         if as_json:
-            print_json(found.to_json())
+            print_json(each.to_json())
         else:
-            for line in found.lines():
+            for line in each.lines():
                 tell(line)
     if not as_json:
         if not plan.logs or plan.parts is not None:

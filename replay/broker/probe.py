@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.contract.log.frontier import Frontier
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.broker.density import POINTS, Density, Stratum, strata_of
 from replay.broker.splits import doubtful
 from replay.broker.topic_state import PastEnds, TopicState
@@ -76,7 +77,7 @@ class _Probe:
         """Leave the brokers."""
         self._consumer.close()
 
-    def read(self, places: Sequence[_Place], count: int) -> list[_Answer]:
+    def read(self, places: Sequence[_Place], count: int, steps: Steps = UNSEEN) -> list[_Answer]:
         """Read at most `count` records from each place on, at most one place a partition."""
         answers = {(place.topic, place.partition): _Answer() for place in places}
         left = {(place.topic, place.partition): place for place in places}
@@ -90,6 +91,7 @@ class _Probe:
                 if at in left and self._is_done(message, left[at], answers[at], count):
                     del left[at]
                     self._consumer.pause([TopicPartition(*at)])
+                    steps.done()
             # A partition stays paused over assignments.
             self._consumer.resume([place.to_client() for place in places])
         except KafkaException as error:
@@ -186,6 +188,7 @@ def sample_density(
     ranges: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
     *,
     points: int = POINTS,
+    steps: Steps = UNSEEN,
 ) -> dict[str, Density]:
     """Sample how many records there are for each offset.
 
@@ -193,6 +196,7 @@ def sample_density(
         kafka: the brokers.
         ranges: per topic the start and the end offset of each partition.
         points: how many places of each partition are looked at, evenly spread.
+        steps: counts these places.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
@@ -203,8 +207,10 @@ def sample_density(
         for topic, (starts, ends) in ranges.items()
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
     }
+    steps.more(sum(map(len, planned.values())))
+    steps.begin("records here and there")
     with closing(_Probe(kafka)) as probe:
-        measured = _measured(probe, planned)
+        measured = _measured(probe, planned, steps)
     return {
         topic: Density(tuple(tuple(measured[topic, n]) for n in range(len(starts))))
         for topic, (starts, _) in ranges.items()
@@ -246,7 +252,9 @@ def _is_cut(stratum: Stratum, bounds: Collection[int]) -> bool:
 
 
 def _measured(
-    probe: _Probe, planned: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+    probe: _Probe,
+    planned: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
+    steps: Steps = UNSEEN,
 ) -> dict[tuple[str, int], list[Stratum]]:
     """Estimate the records of ranges from the first ones of each."""
     measured: dict[tuple[str, int], list[Stratum]] = {at: [] for at in planned}
@@ -256,7 +264,7 @@ def _measured(
             for at, each in planned.items()
             if number < len(each)
         ]
-        for place, answer in zip(places, probe.read(places, _RECORDS), strict=True):
+        for place, answer in zip(places, probe.read(places, _RECORDS, steps), strict=True):
             offsets = [record.offset() or 0 for record in answer.records]
             end = place.stop or place.start
             made = Stratum.measured(place.start, end, offsets, is_whole=len(offsets) < _RECORDS)

@@ -15,6 +15,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogMovedError
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.density import Density
@@ -112,6 +113,7 @@ def freeze(
     clock: Clock = clock_ms,
     resumed: FrontierRecord | None = None,
     sample: bool = False,
+    steps: Steps = UNSEEN,
 ) -> Cut:
     """Ask the broker how the topics of `tables` stand and judge; needs no Spark.
 
@@ -124,6 +126,7 @@ def freeze(
         resumed: the frontier of a state that the read goes on from: judges whether what came
             after it brings that state to this frontier.
         sample: whether to read some records, for a better estimate of how many there are.
+        steps: counts the topics that are asked for, and the places where records are read.
 
     Raises:
         ConfigurationError: a table is not part of the frontier.
@@ -131,10 +134,15 @@ def freeze(
     """
     settings = settings or ReplaySettings()
     topics = {table: topic_of(record.frontier, table) for table in tables}
+    steps.more(len(topics))
+    steps.begin("how topics stand")
     answer = ask(kafka, record.frontier, topics.values(), clock)
     states = answer.states
     require_stable(kafka, record.frontier, states)
-    densities, estimate_ms = estimated(kafka, record.frontier, states, settings, sample=sample)
+    steps.done(len(topics))
+    densities, estimate_ms = estimated(
+        kafka, record.frontier, states, settings, sample=sample, steps=steps
+    )
     verdict = judge(
         record,
         states,
@@ -267,8 +275,11 @@ def estimated(
     settings: ReplaySettings,
     *,
     sample: bool,
+    steps: Steps = UNSEEN,
 ) -> tuple[dict[str, Density], int]:
     """Return the densities of the topics, where they are sampled, and how long a read may take, ms.
+
+    `steps` counts the places where records are read.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
@@ -276,7 +287,7 @@ def estimated(
     """
     if not sample:
         return {}, settings.estimate_ms(_records_at_most(frontier, states))
-    densities = sample_density(kafka, _ranges(frontier, states))
+    densities = sample_density(kafka, _ranges(frontier, states), steps=steps)
     records = sum(density.records for density in densities.values())
     return densities, settings.estimate_ms(records)
 

@@ -16,6 +16,7 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.log.joined import CapturedLog
 from changelog.contract.log.topic import topic_name
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.topics import read_frontier
@@ -31,10 +32,12 @@ def freeze_others(
     settings: ReplaySettings | None = None,
     clock: Clock = clock_ms,
     sample: bool = False,
+    steps: Steps = UNSEEN,
 ) -> tuple[Cut, ...]:
     """Cut the logs of other captures at the newest frontier of each; one cut for each capture.
 
-    The frontier of a cut calls the tables as their source does, its `topics` as views do.
+    The frontier of a cut calls the tables as their source does, its `topics` as views do. `steps`
+    counts as that of `freeze` does.
 
     Raises:
         LogError: a capture has no frontier there.
@@ -46,7 +49,9 @@ def freeze_others(
     for own in _by_capture(logs):
         record = _newest(kafka, own[0])
         tables = [_table(record.frontier, log) for log in own]
-        cut = freeze(kafka, record, tables, settings=settings, clock=clock, sample=sample)
+        cut = freeze(
+            kafka, record, tables, settings=settings, clock=clock, sample=sample, steps=steps
+        )
         found.append(replace(cut, topics={log.table: log.topic for log in own}))
     return tuple(found)
 

@@ -31,6 +31,7 @@ from changelog.contract.forms.declared import (
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import LoggedColumn, SchemaPin
 from changelog.contract.rows.types import ColumnType, Kind
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
 from replay.base.failures import fail
@@ -84,12 +85,14 @@ def freeze_declared(
     settings: ReplaySettings | None = None,
     clock: Clock = clock_ms,
     sample: bool = False,
+    steps: Steps = UNSEEN,
 ) -> Cut:
     """Take the offsets at which the logs end now, and judge.
 
     A log ends where a transaction is open: of its records nobody knows if they are to count.
 
-    With `sample` a few records are read, for a better estimate of how many there are.
+    With `sample` a few records are read, for a better estimate of how many there are. `steps`
+    counts as that of `freeze` does.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
@@ -98,6 +101,8 @@ def freeze_declared(
     settings = settings or ReplaySettings()
     started_ms = clock()
     topics = {log.table: log.topic for log in logs}
+    steps.more(len(topics))
+    steps.begin("how topics stand")
     answer = BrokerFacts(states=inspect(kafka, topics.values()), past={}, asked_ms=started_ms)
     states = answer.states
     frontier = Frontier(
@@ -111,7 +116,10 @@ def freeze_declared(
         ends=stable_ends(kafka, states),
         alive_from=_alive_from(kafka, logs, states),
     )
-    densities, estimate_ms = estimated(kafka, frontier, states, settings, sample=sample)
+    steps.done(len(topics))
+    densities, estimate_ms = estimated(
+        kafka, frontier, states, settings, sample=sample, steps=steps
+    )
     times = answer.times(clock(), settings, estimate_ms=estimate_ms)
     return Cut(
         record=FrontierRecord(frontier, NO_FRONTIER, started_ms),

@@ -32,6 +32,7 @@ from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.harmless_schema import check_tame
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.broker.topics import read_schema_topic
 
 _T = TypeVar("_T")
@@ -87,6 +88,7 @@ def schemas_of(
     kafka: KafkaConnection,
     frontier: Frontier,
     topics: Mapping[TableName, str],
+    steps: Steps = UNSEEN,
 ) -> dict[TableName, TopicSchemas]:
     """Return the schemas of some tables' topics, as they are now.
 
@@ -95,19 +97,22 @@ def schemas_of(
         kafka: has those of documents.
         frontier: says of which form the records are.
         topics: of each table, which may have another name than the frontier's.
+        steps: counts the tables.
 
     Raises:
         SchemaConflictError: a topic's key has several schemas.
         LogError: a schema is not there, or has columns that Spark cannot tell apart.
         UnavailableLogError: the registry or the brokers do not answer.
     """
+    steps.more(len(topics))
+    found = {}
     with closing(SchemaReader(registry, kafka)) as reader:
-        return {
-            table: reader.of_table(
-                topic, frontier.tables.get(topic, table), frontier.scope_of(topic)
-            )
-            for table, topic in topics.items()
-        }
+        for table, topic in topics.items():
+            steps.begin(f"schemas of {topic}")
+            own = frontier.tables.get(topic, table)
+            found[table] = reader.of_table(topic, own, frontier.scope_of(topic))
+            steps.done()
+    return found
 
 
 class SchemaReader:

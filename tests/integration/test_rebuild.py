@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import uuid
 from collections import Counter
 from contextlib import ExitStack, closing
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import httpx
@@ -24,6 +26,7 @@ from confluent_kafka.admin import (
 )
 from deltalake import DeltaTable
 from pyspark.sql.functions import col, when
+from rich.console import Console
 
 from changelog.contract.base.headers import decode_headers
 from changelog.runtime.tls_trust import authorities
@@ -454,6 +457,14 @@ def test_a_plan_tells_and_touches_nothing(project, view, run, monkeypatch) -> No
     text = run(view, "--plan")
     assert "writes generation 1 to delta, search, cache; nothing serves yet" in text.err
     assert "verdict:" in text.err
+    assert "planning" not in text.err, "no bar without a terminal"
+    for words in ((), ("--json",)):
+        file = StringIO()
+        terminal = Console(file=file, force_terminal=True, width=60)
+        monkeypatch.setattr("changelog.runtime.terminal.console", terminal)
+        assert run(view, "--plan", *words).code == 0
+        said = file.getvalue()
+        assert bool(re.search(r"planning: .*(?<!\d)(\d+) of \1, ", said)) == (not words), said
     assert sorted(project.root.rglob("*")) == before
 
 

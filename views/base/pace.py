@@ -57,14 +57,16 @@ class Pace:
         left = max(0, self._total - self._done) / rate
         return (
             f"{self._what} {self._done:,} of at most {self._total:,} {self._unit}, "
-            f"{_rate(rate)}/s, {_duration(left)} left"
+            f"{rate_text(rate)}/s, {duration_text(left)} left"
         )
 
 
-def _rate(rate: float) -> str:
+def rate_text(rate: float) -> str:
+    """Return a rate for people; of a slow one two digits."""
     return f"{rate:,.0f}" if rate >= _TEN else f"{rate:.2g}"
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
+    """Return a time for people, in minutes and seconds."""
     minutes, rest = divmod(round(seconds), _MINUTE_S)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"

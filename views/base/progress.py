@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from changelog.runtime.progress.steps import Steps
+from views.base.pace import Tell, duration_text, rate_text
+
 log = logging.getLogger("changelog.views")
 _LOGGED_S = 10.0
 SHARED = ""
@@ -19,6 +22,49 @@ SHARED = ""
 
 def _nothing(_stage: str) -> None:
     """Do nothing between stages."""
+
+
+class StageSteps(Steps):
+    """Tells how many steps of a stage are done, the time left and the rate, and what is at work.
+
+    The numbers come first: a narrow terminal cuts off the end of a line.
+    """
+
+    def __init__(
+        self, tell: Tell, expected: int = 0, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin now.
+
+        Args:
+            tell: is told.
+            expected: how many there are, as far as one knows by now.
+            clock: tells seconds.
+        """
+        self._tell, self._expected = tell, expected
+        self._clock, self._begun = clock, clock()
+        self._step, self._done = "", 0
+
+    def more(self, steps: int) -> None:
+        """Note that there are so many more steps than was known."""
+        self._expected += steps
+
+    def begin(self, step: str) -> None:
+        """Tell what is at work now."""
+        self._step = step
+        self._tell(self._text())
+
+    def done(self, steps: int = 1) -> None:
+        """Tell that so many more steps are done."""
+        self._done += steps
+        self._tell(self._text())
+
+    def _text(self) -> str:
+        numbers = f"{self._done} of {self._expected}"
+        if self._done:
+            rate = self._done / max(self._clock() - self._begun, 0.001)
+            left = max(0, self._expected - self._done) / rate
+            numbers += f", {duration_text(left)} left, {rate_text(rate)}/s"
+        return f"{numbers}: {self._step}"
 
 
 class Stages:
@@ -64,6 +110,26 @@ class Stages:
                 self._shown.update(task, description=text, completed=1)
         if self._shown is None:
             log.info("%s: %.1f s", text, taken)
+
+    @contextmanager
+    def looking(self, text: str) -> Iterator[None]:
+        """Show what is looked at before a stage, while that lasts; a log has no line of its end."""
+        task = self._shown.add_task(text, total=1) if self._shown is not None else None
+        outer, self._running, self._logged = self._running, (text, task), time.monotonic()
+        try:
+            yield
+        finally:
+            self._running = outer
+            if self._shown is not None and task is not None:
+                self._shown.remove_task(task)
+
+    def steps(self, expected: int = 0) -> StageSteps:
+        """Return what counts the steps of the stage that runs, and of those that follow.
+
+        Args:
+            expected: how many there are, as far as one knows by now.
+        """
+        return StageSteps(self.tell, expected)
 
     def tell(self, how_far: str) -> None:
         """Show how far the stage is that runs now; a log has a line of it every ten seconds."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from changelog.config import Project
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
 from views.base.sections import Rebuild, Sinks
 from views.generations.succession import Held
@@ -25,16 +26,22 @@ class Served:
     view: str
     sinks: Mapping[str, Sink]
 
-    def held(self) -> dict[str, Held]:
-        """Ask each sink what it holds now."""
+    def held(self, steps: Steps = UNSEEN) -> dict[str, Held]:
+        """Ask each sink what it holds now, which is a step of those that are expected."""
         return {
             name: Held(sink.published(), frozenset(sink.generations()))
-            for name, sink in self.sinks.items()
+            for name, sink in self._each(steps)
         }
 
-    def held_without_listing(self) -> dict[str, Held]:
-        """Ask each sink only what it serves, which no sink needs Spark for."""
-        return {name: Held(sink.published(), frozenset()) for name, sink in self.sinks.items()}
+    def held_without_listing(self, steps: Steps = UNSEEN) -> dict[str, Held]:
+        """Ask each sink only what it serves, which no sink needs Spark for; likewise a step."""
+        return {name: Held(sink.published(), frozenset()) for name, sink in self._each(steps)}
+
+    def _each(self, steps: Steps) -> Iterator[tuple[str, Sink]]:
+        for name, sink in self.sinks.items():
+            steps.begin(f"{self.view} in {name}")
+            yield name, sink
+            steps.done()
 
 
 MakeServed = Callable[[ViewSpec, Project, "SparkSession | None"], Served]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from changelog.contract.base.errors import ChangelogError
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.generations.history import ABORTED, History
 from views.generations.served import Served
 from views.generations.succession import staged
@@ -25,14 +26,24 @@ def newest_staged(view: str, history: History) -> int | None:
     return found[-1] if found else None
 
 
-def take_away(served: Served, history: History, generations: Sequence[int], *, note: str) -> None:
+def take_away(
+    served: Served,
+    history: History,
+    generations: Sequence[int],
+    *,
+    note: str,
+    steps: Steps = UNSEEN,
+) -> None:
     """Remove staged generations from every sink of a view.
 
     The history says so first: from then on the next run ends what is cut off here.
     """
+    steps.more(len(generations) * len(served.sinks))
     for number in generations:
         known = history.rows([served.view], generation=number)
         history.append([row.again(state=ABORTED, note=note) for row in known[-1:]])
     for number in generations:
-        for sink in served.sinks.values():
+        for name, sink in served.sinks.items():
+            steps.begin(f"{served.view} {number} in {name}")
             sink.discard(number)
+            steps.done()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from changelog.contract.base.errors import ChangelogError
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.base.failure import explained
 from views.generations.history import PUBLISHED, RETIRED, History, HistoryRow, states_of
 from views.generations.reservation import NOBODY, Others
@@ -52,7 +53,10 @@ class LostInSwapError(HalfPublishedError):
 
 
 def swap(
-    targets: Sequence[tuple[Served, int]], *, confirm: Callable[[], None] = lambda: None
+    targets: Sequence[tuple[Served, int]],
+    *,
+    confirm: Callable[[], None] = lambda: None,
+    steps: Steps = UNSEEN,
 ) -> float:
     """Publish a generation of each view in all its sinks; move all back if one fails.
 
@@ -60,6 +64,7 @@ def swap(
         targets: the sinks of each view, and the generation.
         confirm: makes sure that this process still has its locks; asked before each step, and
             behind the last. Without them nothing is moved back: another run is at work.
+        steps: counts the sinks that are asked what they serve, and those that are moved.
 
     Returns:
         The seconds from the moment the first sink had moved until the last one had: in between
@@ -72,14 +77,16 @@ def swap(
         UnavailableError: whether it is lost is not known, and no sink has moved.
         LostInSwapError: either came after some sink had moved.
     """
+    steps.more(2 * sum(len(served.sinks) for served, _ in targets))
     to_move = [
-        (served.view, name, sink, generation, sink.published())
+        (served.view, name, served.sinks[name], generation, held.published)
         for served, generation in targets
-        for name, sink in served.sinks.items()
+        for name, held in served.held_without_listing(steps).items()
     ]
     ends: list[float] = []
     for place, (view, name, sink, generation, _) in enumerate(to_move):
         _confirmed(confirm, to_move[:place])
+        steps.begin(f"{view} {generation} in {name}")
         try:
             sink.publish(generation)
         except Exception as error:
@@ -87,6 +94,7 @@ def swap(
             stuck = _move_back(to_move[: place + 1])
             raise HalfPublishedError(reason, stuck) if stuck else reason from error
         ends.append(time.monotonic())
+        steps.done()
     _confirmed(confirm, to_move)
     return round(ends[-1] - ends[0], 6) if ends else 0.0
 
@@ -123,7 +131,9 @@ def _move_back(moved: Sequence[tuple[str, str, Sink, int, int | None]]) -> list[
     return stuck
 
 
-def settle(served: Served, history: History, others: Others = NOBODY) -> int | None:
+def settle(
+    served: Served, history: History, others: Others = NOBODY, steps: Steps = UNSEEN
+) -> int | None:
     """Finish what a killed run of a view was publishing, and remove what others left.
 
     A staged generation stays, but for one that a newer one was to replace. Only for the holder of
@@ -133,17 +143,21 @@ def settle(served: Served, history: History, others: Others = NOBODY) -> int | N
         served: the sinks of the view.
         history: what is known of its generations.
         others: what others build of it, or have left.
+        steps: counts the sinks that are asked, which are expected, and what is found to do.
 
     Returns:
         The generation whose publication was finished, or None.
     """
     states = history.states(served.view)
-    held = served.held()
+    held = served.held(steps)
     generation = unfinished_swap(list(held.values()), states)
     if generation is not None:
-        for name, sink in served.sinks.items():
-            if held[name].published != generation:
-                sink.publish(generation)
+        behind = [name for name in served.sinks if held[name].published != generation]
+        steps.more(len(behind))
+        for name in behind:
+            steps.begin(f"{served.view} {generation} in {name}")
+            served.sinks[name].publish(generation)
+            steps.done()
         *_, sealed = history.rows([served.view], generation=generation)
         note = "recorded by a later run: its own was killed"
         history.append([sealed.again(state=PUBLISHED, note=note)])
@@ -154,11 +168,15 @@ def settle(served: Served, history: History, others: Others = NOBODY) -> int | N
         held = served.held()
     for name, sink in served.sinks.items():
         unknown = (others.dead & held[name].generations) - {*states, held[name].published}
-        for left in sorted({*leftovers(held[name], states), *unknown} - others.spared):
+        going = sorted({*leftovers(held[name], states), *unknown} - others.spared)
+        steps.more(len(going))
+        for left in going:
             log.info('view "%s" in %s: removing unfinished generation %d', served.view, name, left)
+            steps.begin(f"{served.view} {left} in {name}")
             sink.discard(left)
+            steps.done()
     others.cleared()
-    take_away(served, history, staged(states)[:-1], note="replaced by a newer one")
+    take_away(served, history, staged(states)[:-1], note="replaced by a newer one", steps=steps)
     return generation
 
 
@@ -169,16 +187,26 @@ def retire(
     previous: int | None,
     keep: int,
     spared: Collection[int] = frozenset(),
+    steps: Steps = UNSEEN,
 ) -> None:
-    """Remove the generations of a view that no rollback needs any more, but for the spared."""
-    steps = history.steps(served.view)
-    states, late = states_of(steps), published_late(steps)
+    """Remove the generations of a view that no rollback needs any more, but for the spared.
+
+    `steps` counts the sinks that are asked, which are expected, and what is removed.
+    """
+    known = history.steps(served.view)
+    states, late = states_of(known), published_late(known)
+    old = {
+        name: {*to_retire(held, previous=previous, keep=keep, states=states, late=late)} - {*spared}
+        for name, held in served.held(steps).items()
+    }
+    steps.more(sum(map(len, old.values())))
     gone: set[int] = set()
-    for name, held in served.held().items():
-        old = to_retire(held, previous=previous, keep=keep, states=states, late=late)
-        for generation in set(old) - {*spared}:
+    for name, generations in old.items():
+        for generation in generations:
+            steps.begin(f"{served.view} {generation} in {name}")
             served.sinks[name].discard(generation)
             gone.add(generation)
+            steps.done()
     history.append(
         HistoryRow(view=served.view, generation=number, state=RETIRED) for number in sorted(gone)
     )

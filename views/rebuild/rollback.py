@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from changelog.contract.base.errors import ChangelogError
+from changelog.runtime.progress.steps import Steps
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow, states_of
 from views.generations.lock import Patience, locked, others_of
-from views.generations.place import place_for
-from views.generations.served import MakeServed, served_of
+from views.generations.place import Place, place_for
+from views.generations.served import MakeServed, Served, served_of
 from views.generations.succession import published_late, rollback_target
 from views.generations.swap import settle, swap
 from views.project.spec import ViewSpec
@@ -19,6 +21,16 @@ from views.rebuild.result.report import ViewResult
 
 class NothingToRollBackError(ChangelogError):
     """No sink-wide older generation of a view is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a view goes back to; of `known` rows in its history, `before` serves until now."""
+
+    served: Served
+    generation: int
+    known: Sequence[HistoryRow]
+    before: int
 
 
 def roll_back(
@@ -40,38 +52,47 @@ def roll_back(
     with locked(
         place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
     ):
-        targets, befores = [], []
-        for spec in specs:
-            served = make_served(spec, settings.project, None)
-            settle(served, history, others_of(place, spec.name, builds=True))
-            held = list(served.held().values())
-            known = history.rows([spec.name])
-            steps = [(row.generation, row.state) for row in known]
-            target = rollback_target(held, states_of(steps), published_late(steps))
-            if target is None:
-                raise NothingToRollBackError(
-                    f'view "{spec.name}" has no older generation to go back to',
-                    hint="`rebuild-view --history` shows what there was; --keep says how many stay",
-                )
-            targets.append((served, target))
-            befores.append((known, max(one.published or 0 for one in held)))
+        servings = [make_served(spec, settings.project, None) for spec in specs]
+        with stages.looking("what serves now"):
+            steps = stages.steps(2 * sum(len(served.sinks) for served in servings))
+            found = [_target(served, history, place, steps) for served in servings]
+        targets = [(each.served, each.generation) for each in found]
         with stages.stage("publish", "publish the previous generations"):
-            seconds = swap(targets, confirm=place.confirm)
+            seconds = swap(targets, confirm=place.confirm, steps=stages.steps())
         history.append(
-            _row(known, spec, target, before).again(switch_seconds=seconds)
-            for spec, (_, target), (known, before) in zip(specs, targets, befores, strict=True)
+            _row(each.known, spec, each.generation, each.before).again(switch_seconds=seconds)
+            for spec, each in zip(specs, found, strict=True)
         )
     return [
         ViewResult(
             view=spec.name,
-            generation=target,
+            generation=each.generation,
             published=True,
             switch_seconds=seconds,
             sinks=spec.sinks,
             mode="none",
         )
-        for spec, (_, target) in zip(specs, targets, strict=True)
+        for spec, each in zip(specs, found, strict=True)
     ]
+
+
+def _target(served: Served, history: History, place: Place, steps: Steps) -> _Target:
+    """Return what a view goes back to.
+
+    Raises:
+        NothingToRollBackError: it has no older generation in all of its sinks.
+    """
+    settle(served, history, others_of(place, served.view, builds=True), steps)
+    held = list(served.held(steps).values())
+    known = history.rows([served.view])
+    states = [(row.generation, row.state) for row in known]
+    target = rollback_target(held, states_of(states), published_late(states))
+    if target is None:
+        raise NothingToRollBackError(
+            f'view "{served.view}" has no older generation to go back to',
+            hint="`rebuild-view --history` shows what there was; --keep says how many stay",
+        )
+    return _Target(served, target, known, max(one.published or 0 for one in held))
 
 
 def _row(known: Sequence[HistoryRow], spec: ViewSpec, generation: int, before: int) -> HistoryRow:

@@ -9,10 +9,11 @@ sink that serves a staged generation shows that its publication had begun.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from changelog.contract.base.errors import ChangelogError
+from changelog.runtime.progress.steps import Steps
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import explained
 from views.base.progress import Stages
@@ -75,23 +76,24 @@ def publish_staged(
         place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
     ):
         with stages.stage("settle", "what is staged"):
+            found = [(spec, make_served(spec, settings.project, None)) for spec in specs]
+            steps = stages.steps(2 * _sinks(served for _, served in found))
             targets = [
-                _target(spec, make_served(spec, settings.project, None), history, generation, place)
-                for spec in specs
+                _target(spec, served, history, generation, place, steps=steps)
+                for spec, served in found
             ]
             if settings.verify is not VerifyMode.NONE:
                 _require_verified(targets)
             to_move = [target for target in targets if not target.is_done]
-            for target in to_move:
-                for sink in target.served.sinks.values():
-                    sink.rows(target.row.generation)  # refuses one that is not whole there
+            _require_whole(to_move, steps)
         with stages.stage("publish", "publish every sink at once"):
             targets_to_move = [(target.served, target.row.generation) for target in to_move]
-            seconds = swap(targets_to_move, confirm=place.confirm)
+            seconds = swap(targets_to_move, confirm=place.confirm, steps=stages.steps())
         with stages.stage("record", "write the history"):
             _record(to_move, history, seconds)
         with stages.stage("retire", "remove old generations"):
-            _retire(to_move, history, settings.rebuild.keep)
+            steps = stages.steps(_sinks(target.served for target in to_move))
+            _retire(to_move, history, settings.rebuild.keep, steps)
     return [_result(target, None if target.is_done else seconds) for target in targets]
 
 
@@ -115,15 +117,17 @@ def abort_staged(
     with locked(
         place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
     ):
-        for spec in specs:
-            served = make_served(spec, settings.project, None)
-            settle(served, history, others_of(place, spec.name, builds=True))
-            found = staged(history.states(spec.name))
+        servings = [make_served(spec, settings.project, None) for spec in specs]
+        steps = stages.steps(_sinks(servings))
+        for served in servings:
+            with stages.looking("what is staged"):
+                settle(served, history, others_of(place, served.view, builds=True), steps)
+            found = staged(history.states(served.view))
             if not found:
-                raise nothing_staged(spec.name)
-            with stages.stage("abort", f"{spec.name}: remove generation {found[-1]}"):
-                take_away(served, history, found, note="aborted")
-            gone[spec.name] = found[-1]
+                raise nothing_staged(served.view)
+            with stages.stage("abort", f"{served.view}: remove generation {found[-1]}"):
+                take_away(served, history, found, note="aborted", steps=steps)
+            gone[served.view] = found[-1]
     return gone
 
 
@@ -140,9 +144,11 @@ def _target(
     history: History,
     generation: int | None,
     place: Place,
+    *,
+    steps: Steps,
 ) -> _Target:
     waiting = staged(history.states(spec.name))
-    finished = settle(served, history, others_of(place, spec.name, builds=True))
+    finished = settle(served, history, others_of(place, spec.name, builds=True), steps)
     is_done = finished is not None and finished in waiting
     number = finished if is_done else next(reversed(staged(history.states(spec.name))), None)
     if number is None:
@@ -153,8 +159,22 @@ def _target(
             hint="--rollback goes back to one that was published before",
         )
     *_, row = history.rows([spec.name], generation=number)
-    serving = [held.published for held in served.held_without_listing().values()]
+    serving = [held.published for held in served.held_without_listing(steps).values()]
     return _Target(spec, served, row, max((n for n in serving if n), default=None), is_done)
+
+
+def _sinks(servings: Iterable[Served]) -> int:
+    return sum(len(served.sinks) for served in servings)
+
+
+def _require_whole(targets: Sequence[_Target], steps: Steps) -> None:
+    """Ask every sink for its whole staged generation; one that lacks it refuses."""
+    steps.more(_sinks(target.served for target in targets))
+    for target in targets:
+        for name, sink in target.served.sinks.items():
+            steps.begin(f"{target.spec.name} {target.row.generation} in {name}")
+            sink.rows(target.row.generation)
+            steps.done()
 
 
 def _require_verified(targets: Sequence[_Target]) -> None:
@@ -187,10 +207,10 @@ def _record(targets: Sequence[_Target], history: History, seconds: float) -> Non
         log.warning("published, but not recorded: %s", error)  # the next run adds it
 
 
-def _retire(targets: Sequence[_Target], history: History, keep: int) -> None:
+def _retire(targets: Sequence[_Target], history: History, keep: int, steps: Steps) -> None:
     for target in targets:
         try:
-            retire(target.served, history, previous=target.before, keep=keep)
+            retire(target.served, history, previous=target.before, keep=keep, steps=steps)
         except Exception as error:  # noqa: BLE001 - it only makes room; the next run does it
             log.warning('view "%s": %s', target.spec.name, explained(error, "removing"))
 

@@ -14,6 +14,7 @@ from changelog.contract.log.joined import CapturedLog, beside
 from changelog.contract.rows.inheritance import unread
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.config import OnBadRecord
 from replay.base.sections import warehouse_of
 from replay.broker.topics import read_frontier
@@ -223,8 +224,16 @@ class ViewPlan:
         return f"{topic}: {about}{self.cut.verdict.topics[topic]}"
 
 
-def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: bool = False) -> Plan:
+def planned(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    *,
+    sample: bool = False,
+    steps: Steps = UNSEEN,
+) -> Plan:
     """Choose the frontier and judge it; with `sample` a few records are read, to count the rest.
+
+    `steps` counts what the brokers are asked for, and the places where records are read.
 
     Raises:
         NoFrontierError: nothing is captured yet.
@@ -236,8 +245,8 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
     if logs := logs_of(specs, settings):
         if settings.as_of is not None:
             raise no_frontier(specs, "no older state of them can be given", "leave out --as-of")
-        return _side_by_side(specs, logs, settings, sample=sample)
-    record = _newest(specs, (), settings)
+        return _side_by_side(specs, logs, settings, sample=sample, steps=steps)
+    record = _newest(specs, (), settings, steps)
     if settings.reads_checkpoints and settings.on_bad_record is OnBadRecord.QUARANTINE:
         raise ConfigurationError(
             "checkpoints do not keep records that cannot be read, so none can be quarantined",
@@ -245,16 +254,19 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
             "--follow and --from checkpoint",
         )
     tables = tables_of(specs)
-    cut = _cut(record, tables, settings, sample=sample)
+    cut = _cut(record, tables, settings, sample=sample, steps=steps)
     if unkeyed := unkeyed_of({table: cut.topics[table] for table in tables}, record.frontier):
         _check_bags(specs, unkeyed, settings)
         return Plan(cut.record, cut, unkeyed=unkeyed)
     is_past = settings.as_of is not None and not cut.verdict.allows_read
     if not (settings.reads_checkpoints or is_past):
         return Plan(cut.record, cut)
+    steps.more(1)
+    steps.begin("checkpoints")
     advance = plan_advance(
         project.kafka, store_of(project), cut.record, tables, settings=settings.replay()
     )
+    steps.done()
     if settings.verify is not VerifyMode.NONE:
         advance = replace(advance, proof=cut)
         if advance.verdict.allows_read:
@@ -292,10 +304,14 @@ def _newest(
     specs: Sequence[ViewSpec],
     logs: Sequence[DeclaredLog | CapturedLog],
     settings: RebuildSettings,
+    steps: Steps,
 ) -> FrontierRecord:
     """Return the newest frontier of the project's own capture, which has the tables of views."""
     project = settings.project
+    steps.more(1)
+    steps.begin("the frontier")
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
+    steps.done()
     known = {*record.frontier.tables.values(), *(log.table for log in logs)}
     for spec in specs:
         check_captured(spec, known, record.frontier.excluded)
@@ -308,6 +324,7 @@ def _side_by_side(
     settings: RebuildSettings,
     *,
     sample: bool,
+    steps: Steps,
 ) -> Plan:
     """Plan views that read other logs than the project's own: all are read from their start."""
     kafka, replayed = settings.project.kafka, settings.replay()
@@ -315,13 +332,13 @@ def _side_by_side(
     others = tuple(log for log in logs if isinstance(log, CapturedLog))
     tables, own = captured_of(specs, logs), None
     if tables:
-        record = _newest(specs, logs, settings)
-        own = freeze(kafka, record, tables, settings=replayed, sample=sample)
+        record = _newest(specs, logs, settings, steps)
+        own = freeze(kafka, record, tables, settings=replayed, sample=sample, steps=steps)
     parts = CutParts(
         own=own,
-        others=freeze_others(kafka, others, settings=replayed, sample=sample),
+        others=freeze_others(kafka, others, settings=replayed, sample=sample, steps=steps),
         # Last: what it sees of a table is never older than what a frontier has.
-        declared=freeze_declared(kafka, declared, settings=replayed, sample=sample)
+        declared=freeze_declared(kafka, declared, settings=replayed, sample=sample, steps=steps)
         if declared
         else None,
     )
@@ -334,8 +351,12 @@ def _side_by_side(
     return Plan(cut.record, cut, declared, parts=parts, unkeyed=unkeyed, others=others)
 
 
-def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicSchemas]:
+def schemas_now(
+    plan: Plan, settings: RebuildSettings, steps: Steps = UNSEEN
+) -> dict[TableName, TopicSchemas]:
     """Return the schemas by which a rebuild would read the captured tables now.
+
+    `steps` counts the tables.
 
     Raises:
         LogError: a schema is not there, or has columns that Spark cannot tell apart.
@@ -345,7 +366,7 @@ def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicS
         return {}
     project, found = settings.project, dict[TableName, TopicSchemas]()
     for cut in [plan.cut] if plan.parts is None else plan.parts.captured:
-        found |= schemas_of(project.registry, project.kafka, cut.record.frontier, cut.topics)
+        found |= schemas_of(project.registry, project.kafka, cut.record.frontier, cut.topics, steps)
     return found
 
 
@@ -364,16 +385,21 @@ def _cut(
     settings: RebuildSettings,
     *,
     sample: bool,
+    steps: Steps,
 ) -> Cut:
     """Judge how the log stands to the newest frontier, or to the older one that is asked for."""
     project = settings.project
     if settings.as_of is None:
         sample = sample and not settings.reads_checkpoints
-        return freeze(project.kafka, newest, tables, settings=settings.replay(), sample=sample)
+        return freeze(
+            project.kafka, newest, tables, settings=settings.replay(), sample=sample, steps=steps
+        )
     may_be_stored = (
         settings.source is not Source.START and settings.on_bad_record is not OnBadRecord.QUARANTINE
     )
-    return find_past(
+    steps.more(1)
+    steps.begin("the older state")
+    found = find_past(
         project.kafka,
         settings.frontier_topic,
         project.slot,
@@ -381,7 +407,9 @@ def _cut(
         tables,
         stored=_stored(store_of(project), newest, tables) if may_be_stored else (),
         settings=settings.replay(),
-    ).cut
+    )
+    steps.done()
+    return found.cut
 
 
 def store_of(project: Project) -> CheckpointStore:
@@ -423,10 +451,13 @@ def plan_view(
     plan: Plan,
     served: Served,
     history: History,
+    *,
     analysis: Analysis | None = None,
+    steps: Steps = UNSEEN,
 ) -> ViewPlan:
-    """Say what a rebuild of one view would do."""
-    held = list(served.held_without_listing().values())
+    """Say what a rebuild of one view would do; `steps` counts the sinks that are asked."""
+    steps.more(len(served.sinks))
+    held = list(served.held_without_listing(steps).values())
     number = serving(held)
     return ViewPlan(
         spec=spec,

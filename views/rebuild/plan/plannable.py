@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from changelog.contract.base.errors import ChangelogError, NoFrontierError, UnavailableError
 from changelog.contract.log.order import with_places
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.decode.schemas import TopicSchemas
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import RebuildError, of_view
@@ -47,6 +48,7 @@ def plannable(
     *,
     sample: bool = False,
     required: bool = True,
+    steps: Steps = UNSEEN,
 ) -> Plannable:
     """Plan the views that can be planned at one frontier.
 
@@ -55,19 +57,21 @@ def plannable(
         settings: of the run.
         sample: whether a few records are read, to count the rest.
         required: whether the log has to be able to give them, too.
+        steps: counts what is asked for, of brokers and registry, and the views that are looked at.
 
     Raises:
         ChangelogError: no view can be planned, or one cannot and all stand together.
     """
 
     def plan_of(some: Sequence[ViewSpec], *, sample: bool = False) -> Plannable:
-        plan = planned(some, settings, sample=sample)
+        plan = planned(some, settings, sample=sample, steps=steps)
         if required:
             plan.cut.verdict.require()
         # What Spark cannot read is said before it starts.
-        plan = replace(plan, schemas=schemas_now(plan, settings))
+        plan = replace(plan, schemas=schemas_now(plan, settings, steps))
         is_looked_at = not required or settings.verify is not VerifyMode.NONE
-        found = analyses(some, plan.schemas, settings) if is_looked_at and not plan.logs else {}
+        is_looked_at = is_looked_at and not plan.logs
+        found = analyses(some, plan.schemas, settings, steps) if is_looked_at else {}
         others = {log.table for log in plan.others}
         for name in (spec.name for spec in some if others & {*spec.tables} and spec.name in found):
             found[name] = replace(found[name], whole=SIDE_BY_SIDE)
@@ -98,15 +102,21 @@ def analyses(
     specs: Sequence[ViewSpec],
     schemas: Mapping[TableName, TopicSchemas],
     settings: RebuildSettings,
+    steps: Steps = UNSEEN,
 ) -> dict[str, Analysis]:
-    """Look at views of captured tables before Spark starts.
+    """Look at views of captured tables before Spark starts; `steps` counts them.
 
     Raises:
         ViewError: a view reads a column, or has a key, that is not there.
         RebuildError: a view is to be verified and cannot be.
     """
     tables = {table: with_places(each.logged(each.reader_id)) for table, each in schemas.items()}
-    found = {spec.name: analyse(spec, tables) for spec in specs}
+    found = {}
+    steps.more(len(specs))
+    for spec in specs:
+        steps.begin(f"view {spec.name}")
+        found[spec.name] = analyse(spec, tables)
+        steps.done()
     if settings.verify is not VerifyMode.NONE:
         for spec in specs:
             why = found[spec.name].unprovable

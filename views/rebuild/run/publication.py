@@ -131,6 +131,7 @@ class Publication:
         seconds = swap(
             [(build.served, build.generation.number) for build in builds],
             confirm=self._run.place.confirm,
+            steps=self._run.stages.steps(),
         )
         for build, generation in zip(builds, published, strict=True):
             build.generation, build.published = generation, True
@@ -140,6 +141,7 @@ class Publication:
         """Remove generations that are not kept any more, and what else grows old."""
         place, keep = self._run.place, self._run.settings.rebuild.keep
         with self._run.stages.stage("retire", "remove old generations"), self._run.held_still():
+            steps = self._run.stages.steps(sum(len(build.served.sinks) for build in builds))
             for build in builds:
                 name = build.spec.name
                 others = others_of(place, name, builds=not self._run.is_follower)
@@ -150,6 +152,7 @@ class Publication:
                         previous=build.previous,
                         keep=keep,
                         spared=others.spared,
+                        steps=steps,
                     )
             with only_warned("putting the history together"):
                 self._run.history.tidy()

@@ -8,7 +8,7 @@ import logging
 from rich.console import Console
 
 from views.base.pace import Pace
-from views.base.progress import Stages
+from views.base.progress import Stages, StageSteps
 
 
 class Clock:
@@ -64,3 +64,36 @@ def test_a_terminal_shows_how_far_the_stage_is():
         stages._shown.refresh()
         assert "proof: 3 of 4 partitions" in out.getvalue()
     assert out.getvalue().rstrip().splitlines()[-1].count("3 of 4") == 0
+
+
+def test_steps_of_a_stage_tell_how_many_are_done_the_time_left_and_the_rate():
+    told, clock = list[str](), Clock()
+    steps = StageSteps(told.append, 3, clock=clock)
+    steps.begin("v in delta")
+    clock.now += 2
+    steps.done()
+    steps.more(1)
+    steps.begin("v in search")
+    assert told == [
+        "0 of 3: v in delta",
+        "1 of 3, 4 s left, 0.5/s: v in delta",
+        "1 of 4, 6 s left, 0.5/s: v in search",
+    ]
+
+
+def test_what_is_looked_at_before_a_stage_is_shown_while_it_lasts(caplog):
+    caplog.set_level(logging.INFO, "changelog.views")
+    out = io.StringIO()
+    stages = Stages(Console(file=out, force_terminal=True, width=60))
+    with stages.shown():
+        with stages.looking("what serves"):
+            stages.steps(2).begin("v in delta")
+            assert stages._shown is not None
+            stages._shown.refresh()
+            assert "what serves: 0 of 2: v in delta" in out.getvalue()
+        assert stages._shown.tasks == []
+    elsewhere = io.StringIO()
+    stages = Stages(Console(file=elsewhere))
+    with stages.shown(), stages.looking("what serves"):
+        stages.steps(2).begin("v in delta")
+    assert (elsewhere.getvalue(), caplog.messages) == ("", [])

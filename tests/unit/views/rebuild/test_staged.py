@@ -1,16 +1,21 @@
 """What was staged is published, compared or aborted, and views are dropped, without servers."""
 
 import json
+import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError, LockedError, SinkError, ViewError
 from changelog.runtime.terminal import console
 from tests.unit.views.fakes import FakeSink
+from views import command
 from views.base.address import Address
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
@@ -204,6 +209,104 @@ def test_an_abort_removes_it_everywhere(bench) -> None:
     assert bench.history.states(VIEW) == {1: PUBLISHED, 2: ABORTED}
     with pytest.raises(NothingStagedError):
         abort_staged(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
+
+
+class Looked(FakeSink):
+    """A sink that has somebody look at the terminal whenever it is asked for anything."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        super().__init__(None, [])
+        self.look = look
+
+    def rows(self, generation: int) -> int:
+        self.look()
+        return super().rows(generation)
+
+    def publish(self, generation: int) -> None:
+        self.look()
+        super().publish(generation)
+
+    def discard(self, generation: int) -> None:
+        self.look()
+        super().discard(generation)
+
+    def published(self) -> int | None:
+        self.look()
+        return super().published()
+
+
+def watched(bench, *, as_json: bool, monkeypatch) -> StringIO:
+    """Let stages be shown as on a terminal of 60 columns; returns what is seen there."""
+    file = StringIO()
+    terminal = Console(file=file, force_terminal=True, width=60)
+    monkeypatch.setattr("changelog.runtime.terminal.console", terminal)
+    bench.stages = command._stages(as_json=as_json)
+
+    def look() -> None:
+        if bench.stages._shown is not None:
+            bench.stages._shown.refresh()
+
+    for view in bench.all:
+        bench.sinks[view] = {name: Looked(look) for name in "ab"}
+        bench.has((1, PUBLISHED), (2, PUBLISHED), (3, STAGED), view=view, verified=True)
+    return file
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["people", "json"])
+def test_a_terminal_shows_how_many_sinks_are_asked_and_moved(bench, monkeypatch, as_json) -> None:
+    file = watched(bench, as_json=as_json, monkeypatch=monkeypatch)
+    with bench.stages.shown():
+        bench.publish(*bench.all)
+    assert [bench.current(view) for view in bench.all] == [[3, 3], [3, 3]]
+    seen = [
+        "what is staged: 0 of 8: orders_per_customer in a",
+        "what is staged: 11 of 12, ",
+        "publish every sink at once: 0 of 8: ",
+        "publish every sink at once: 7 of 8, ",
+        "remove old generations: 0 of 4: ",
+        "remove old generations: 7 of 8, ",
+    ]
+    found = [text for text in seen if text in file.getvalue()]
+    assert found == ([] if as_json else seen)
+    assert (file.getvalue() == "") == as_json
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["people", "json"])
+def test_so_it_does_where_generations_are_removed_or_gone_back_to(
+    bench, monkeypatch, as_json
+) -> None:
+    file = watched(bench, as_json=as_json, monkeypatch=monkeypatch)
+    specs = bench.specs(*bench.all)
+    with bench.stages.shown():
+        abort_staged(specs, bench.settings, bench.stages, make_served=bench.served)
+    assert all(sink.there == {1, 2} for sink in bench.sinks[OTHER].values())
+    removed = file.getvalue()
+    with bench.stages.shown():
+        roll_back(specs, bench.settings, bench.stages, make_served=bench.served)
+    assert [bench.current(view) for view in bench.all] == [[1, 1], [1, 1]]
+    back = file.getvalue().removeprefix(removed)
+    first = ["what is staged: 0 of 4: ", "other: remove generation 3: 7 of 8, "]
+    then = ["what serves now: 0 of 8: ", "what serves now: 7 of 8, "]
+    then += ["publish the previous generations: 0 of 8: ", "generations: 7 of 8, "]
+    found = [[text for text in first if text in removed], [text for text in then if text in back]]
+    assert found == ([[], []] if as_json else [first, then])
+    assert (file.getvalue() == "") == as_json
+
+
+def test_a_log_has_no_more_of_it_than_the_stages(bench, caplog) -> None:
+    caplog.set_level(logging.INFO, "changelog.views")
+    bench.stages = Stages(Console(file=StringIO()))
+    bench.has((1, PUBLISHED), (2, STAGED), verified=True)
+    with bench.stages.shown():
+        bench.publish()
+        roll_back(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
+    assert [text.rpartition(":")[0] for text in caplog.messages] == [
+        "what is staged",
+        "publish every sink at once",
+        "write the history",
+        "remove old generations",
+        "publish the previous generations",
+    ]
 
 
 class Lines(FakeSink):
