@@ -344,9 +344,11 @@ def status(
     Takes a second, over which the rate of the WAL is measured.
     """
     from changelog.capture.inspect.status import Limits, capture_status
+    from changelog.runtime.progress.bar import StepBar
 
     problems = False
-    for name in _several(project, given, all_of_them=all_sources) or [None]:
+    names = _several(project, given, all_of_them=all_sources) or [None]
+    for place, name in enumerate(names, 1):
         named = {**given, "capture.source": name} if name else given
         settings = load_project(project, overrides=named, needs=[SOURCE, BROKERS])
         limits = Limits(
@@ -355,7 +357,9 @@ def status(
             allow_inactive=allow_inactive,
             temporary_slot=settings.capture.temporary_slot,
         )
-        found = capture_status(settings, limits)
+        what = f"asking {name}, {place} of {len(names)} sources" if name else "asking"
+        with StepBar(bar_console(as_json=as_json), what) as steps:
+            found = capture_status(settings, limits, steps=steps)
         problems |= bool(found.problems)
         if as_json:
             print_json({"source": name, **found.to_json()} if name else found.to_json())

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -22,17 +22,21 @@ from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import print_json, say_error, stop_on_signals, tell
+from changelog.runtime.edge import bar_console, print_json, say_error, stop_on_signals, tell
 from changelog.runtime.examples import with_examples
 from changelog.runtime.options import (
     DebugOption,
     JsonOption,
     ProjectOption,
 )
+from changelog.runtime.progress.steps import Steps
 from changelog.runtime.setting import Given
 from changelog.sections import SLOT, CaptureSettings, Kafka
 from replay.base.config import CONNECT_PORT
 from replay.base.sections import Logs, Spark, warehouse_of
+
+if TYPE_CHECKING:
+    from replay.survey import TopicSurvey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +86,8 @@ def topics(
 
     With --create or --delete, TOPIC… are made or deleted.
     """
-    from replay.broker.topics import list_topics
-    from replay.cut.others import newest_of
-    from replay.survey import survey, told
+    from changelog.runtime.progress.bar import StepBar
+    from replay.survey import told
 
     settings = load_project(project, overrides=given, needs=[BROKERS])
     if names and all_topics:
@@ -92,22 +95,8 @@ def topics(
     if changes.create or changes.delete:
         _change(settings, names or [], changes, as_json=as_json)
         return
-    record: FrontierRecord | None = None
-    try:
-        record = _frontier(settings)
-    except NoFrontierError:
-        if not names and not all_topics:
-            raise
-    captured = [] if record is None else sorted(record.frontier.tables)
-    wanted = list_topics(settings.kafka) if all_topics else names or captured
-    logs = settings.section(Logs)
-    others = newest_of(settings.kafka, [log for log in logs.captured if log.topic in wanted])
-    found = survey(settings.kafka, wanted, record, declared=logs.declared, others=others)
-    present = {each.state.topic for each in found}
-    gone = [topic for topic in captured if topic in wanted and topic not in present]
-    missing = [topic for topic in wanted if topic not in present and topic not in gone]
-    if missing:
-        raise _unknown(settings.kafka, missing)
+    with StepBar(bar_console(as_json=as_json), "asking for") as steps:
+        record, found, gone = _look(settings, names or [], steps, all_topics=all_topics)
     refused = [*gone, *(each.state.topic for each in found if each.is_refused)]
     if as_json:
         print_json(
@@ -132,6 +121,45 @@ def topics(
         raise typer.Exit(VerdictError.exit_code)
 
 
+def _look(
+    settings: Project, names: list[str], steps: Steps, *, all_topics: bool
+) -> tuple[FrontierRecord | None, list[TopicSurvey], list[str]]:
+    """Return the frontier, how the topics stand, and the captured ones that are gone.
+
+    Raises:
+        ConfigurationError: there is no such topic.
+        NoFrontierError: only captured topics are asked for, and there is none.
+    """
+    from replay.broker.topics import list_topics
+    from replay.cut.others import newest_of
+    from replay.survey import survey
+
+    steps.more(2)
+    steps.begin("the frontier")
+    record: FrontierRecord | None = None
+    try:
+        record = _frontier(settings)
+    except NoFrontierError:
+        if not names and not all_topics:
+            raise
+    steps.done()
+    steps.begin("the topics that there are")
+    captured = [] if record is None else sorted(record.frontier.tables)
+    wanted = list_topics(settings.kafka) if all_topics else names or captured
+    logs = settings.section(Logs)
+    others = newest_of(settings.kafka, [log for log in logs.captured if log.topic in wanted])
+    steps.done()
+    found = survey(
+        settings.kafka, wanted, record, declared=logs.declared, others=others, steps=steps
+    )
+    present = {each.state.topic for each in found}
+    gone = [topic for topic in captured if topic in wanted and topic not in present]
+    missing = [topic for topic in wanted if topic not in present and topic not in gone]
+    if missing:
+        raise _unknown(settings.kafka, missing)
+    return record, found, gone
+
+
 def _frontier(settings: Project) -> FrontierRecord:
     from replay.broker.topics import read_frontier
 
@@ -150,9 +178,11 @@ def _change(settings: Project, names: list[str], changes: _Changes, *, as_json: 
 
 
 def _create(settings: Project, names: list[str], *, unkeyed: bool, as_json: bool) -> None:
+    from changelog.runtime.progress.bar import StepBar
     from changelog.sink.by_hand import create_topics
 
-    found = create_topics(settings.kafka, names, settings.capture, unkeyed=unkeyed)
+    with StepBar(bar_console(as_json=as_json), "making") as steps:
+        found = create_topics(settings.kafka, names, settings.capture, unkeyed=unkeyed, steps=steps)
     if as_json:
         print_json(found._asdict())
         return
@@ -163,20 +193,28 @@ def _create(settings: Project, names: list[str], *, unkeyed: bool, as_json: bool
 
 
 def _delete(settings: Project, names: list[str], *, yes: bool, as_json: bool) -> None:
+    from changelog.runtime.progress.bar import StepBar
     from changelog.sink.by_hand import delete_topics
     from replay.broker.topics import inspect
 
-    missing = sorted(set(names) - inspect(settings.kafka, names).keys())
-    if missing:
-        raise _unknown(settings.kafka, missing)
+    shown = bar_console(as_json=as_json)
     tables: Mapping[str, TableName] = {}
-    with suppress(NoFrontierError):
-        tables = _frontier(settings).frontier.tables
+    with StepBar(shown, "looking for", 2) as steps:
+        steps.begin("the topics")
+        missing = sorted(set(names) - inspect(settings.kafka, names).keys())
+        if missing:
+            raise _unknown(settings.kafka, missing)
+        steps.done()
+        steps.begin("what is captured there")
+        with suppress(NoFrontierError):
+            tables = _frontier(settings).frontier.tables
+        steps.done()
     said = [f"{n} (table {tables[n]} is captured there)" if n in tables else n for n in names]
     question = f"Delete {', '.join(said)} with all records?"
     if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
         raise ConfigurationError("not deleted", hint="--yes does not ask")
-    delete_topics(settings.kafka, names)
+    with StepBar(shown, "deleting") as steps:
+        delete_topics(settings.kafka, names, steps)
     if as_json:
         print_json({"deleted": names})
     else:

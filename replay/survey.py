@@ -10,6 +10,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.clock import clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.density import Density
@@ -136,6 +137,7 @@ def survey(
     settings: ReplaySettings | None = None,
     declared: Sequence[DeclaredLog] = (),
     others: Mapping[str, FrontierRecord] | None = None,
+    steps: Steps = UNSEEN,
 ) -> list[TopicSurvey]:
     """Ask how topics stand, and judge each by itself; one that does not exist is left out.
 
@@ -146,6 +148,7 @@ def survey(
         settings: how careful the verdict is.
         declared: the logs of other programs that are declared: by what they are, more is known.
         others: topics of other captures, each with the frontier that it is judged at.
+        steps: counts topics at each question to the brokers, and places where records are read.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
@@ -153,7 +156,7 @@ def survey(
     """
     logs = {log.topic: log for log in declared}
     of_topic = {**dict.fromkeys(topics, record), **(others or {})}
-    return list(_surveyed(kafka, topics, of_topic, settings or ReplaySettings(), logs))
+    return list(_surveyed(kafka, topics, of_topic, settings or ReplaySettings(), logs, steps=steps))
 
 
 def _surveyed(
@@ -162,18 +165,29 @@ def _surveyed(
     records: Mapping[str, FrontierRecord | None],
     settings: ReplaySettings,
     declared: Mapping[str, DeclaredLog],
+    *,
+    steps: Steps,
 ) -> Iterator[TopicSurvey]:
     started_ms = clock_ms()
+    steps.more(3 * len(topics))
+    steps.begin("settings and offsets")
     states = inspect(kafka, topics)
+    steps.done(len(topics))
     densities = sample_density(
-        kafka, {topic: (state.log_starts, state.ends) for topic, state in states.items()}
+        kafka,
+        {topic: (state.log_starts, state.ends) for topic, state in states.items()},
+        steps=steps,
     )
+    steps.begin("what the cleaner may have passed")
     lags_ms = {topic: lag_ms(state) for topic, state in states.items()}
     cleanable = cleanable_ends(kafka, states, lags_ms=lags_ms, now_ms=started_ms)
+    steps.done(len(topics))
+    steps.begin("what stands behind frontiers")
     past: dict[str, PastEnds] = {}
     for known in {id(each): each for each in records.values() if each is not None}.values():
         own = {topic: state for topic, state in states.items() if records[topic] is known}
         past |= past_ends(kafka, known.frontier, own)
+    steps.done(len(topics))
     for topic, state in states.items():
         record = records[topic]
         table = None if record is None else record.frontier.tables.get(topic)

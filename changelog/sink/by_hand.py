@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from changelog.sections import CaptureSettings
 from changelog.sink.client import REQUEST_S, admin_client, log_error
 from changelog.sink.topics import VISIBLE_S, cluster_id, describe, make_topics, plan_topics
@@ -32,7 +33,12 @@ class MadeTopics(NamedTuple):
 
 
 def create_topics(
-    kafka: KafkaConnection, names: Sequence[str], capture: CaptureSettings, *, unkeyed: bool = False
+    kafka: KafkaConnection,
+    names: Sequence[str],
+    capture: CaptureSettings,
+    *,
+    unkeyed: bool = False,
+    steps: Steps = UNSEEN,
 ) -> MadeTopics:
     """Make topics with the settings of tables' topics; one that is there so is left as it is.
 
@@ -41,13 +47,19 @@ def create_topics(
         names: of the topics.
         capture: has partitions, replicas and settings.
         unkeyed: whether records will have no key, so that the topics are not compacted.
+        steps: counts topics twice: what they are like, and those that are made or altered.
 
     Raises:
         TopicSettingsError: one is there with other settings, and these are not to be altered.
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
+    count = len({*names})
+    steps.more(1 + 2 * count)
+    steps.begin("brokers")
     cluster_id(kafka)  # says why nobody answers, if nobody does
+    steps.done()
+    steps.begin("which are there")
     plan = plan_topics(
         kafka,
         dict.fromkeys(names, capture.partitions),
@@ -57,7 +69,10 @@ def create_topics(
         extra=dict.fromkeys(names, capture.topic),
         unkeyed=names if unkeyed else (),
     )
+    steps.done(count)
+    steps.begin(", ".join(each.topic for each in plan.missing) or "nothing")
     found = make_topics(kafka, plan)
+    steps.done(count)
     return MadeTopics(
         [each.topic for each in plan.missing],
         list(plan.differing),
@@ -65,8 +80,10 @@ def create_topics(
     )
 
 
-def delete_topics(kafka: KafkaConnection, names: Sequence[str]) -> None:
+def delete_topics(kafka: KafkaConnection, names: Sequence[str], steps: Steps = UNSEEN) -> None:
     """Delete topics and wait until nobody is told of them any more.
+
+    `steps` counts them when the brokers have agreed, and when they are gone.
 
     Raises:
         UnavailableLogError: the brokers do not answer, or still tell of one after half a minute.
@@ -74,21 +91,30 @@ def delete_topics(kafka: KafkaConnection, names: Sequence[str]) -> None:
     """
     admin = admin_client(kafka)
     gone: list[str] = []
+    steps.more(2 * len(names))
     asked = admin.delete_topics(list(names), request_timeout=REQUEST_S)
     refused: LogError | None = None
     for name, future in asked.items():
+        steps.begin(name)
         try:
             future.result(timeout=2 * REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 refused = refused or log_error(error, f'cannot delete topic "{name}"')
+                steps.done(2)
                 continue
         gone.append(name)
+        steps.done()
     deadline = time.monotonic() + VISIBLE_S
-    while describe(kafka, gone):
+    told = len(gone)
+    while there := describe(kafka, gone):
+        steps.begin(next(iter(there)))
+        steps.done(told - len(there))
+        told = len(there)
         if time.monotonic() > deadline:
             raise UnavailableLogError(f"the brokers still tell of {', '.join(gone)}")
         time.sleep(_NAP_S)
+    steps.done(told)
     if refused is not None:
         refused.hint = refused.hint or (f"{', '.join(gone)} are deleted" if gone else "")
         raise refused

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 import time
 import urllib.request
 from contextlib import closing
@@ -11,6 +12,7 @@ from psycopg2.extensions import make_dsn
 
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
+from tests.support import narrow
 from tests.support.capture_command import CaptureCommand
 from tests.support.scrape import samples
 from tests.support.wait import wait_until
@@ -202,6 +204,10 @@ def test_status_tells_before_during_and_after(capture):
     capture.stop()
     (after,) = capture.command("status", "--json", codes={1})
     assert after["problems"] == ["no process reads the slot: capture does not run"]
+    words = [sys.executable, "-m", "changelog", "status", "--project", str(capture.folder)]
+    text, code = narrow.shown([*words, "--allow-inactive"])
+    assert (code, narrow.misfits(text)) == (0, []), text
+    assert ("asking: " in text, "7 of 7, " in text) == (True, True), text
     capture.sql("INSERT INTO notes SELECT n, 'n' FROM generate_series(5000, 6000) n")
     (late,) = capture.command(
         "status", "--json", "--allow-inactive", "--max-lag-bytes", "1000", codes={1}
@@ -245,6 +251,7 @@ def test_source_and_log_are_told_each_without_the_other(capture):
     assert code == 1
     assert "idle" in said
     assert "PROBLEM" in said
+    assert "asking" not in said, "no bar without a terminal"
 
 
 @pytest.mark.matrix

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from changelog.contract.log.topic import TopicSettings
 from changelog.sink.topics import describe
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter
+from tests.support.narrow import misfits, shown
 
 pytestmark = pytest.mark.services
 SAFE = {
@@ -93,6 +95,7 @@ def test_people_read_settings_offsets_and_what_to_do(log, foreign, ask):
     assert f"{foreign['compacted']}: not captured" in ran.stderr
     assert "read from the start and on to the head, by " in ran.stderr
     assert "__consumer_offsets" not in ran.stderr
+    assert "asking for" not in ran.stderr, "no bar without a terminal"
 
 
 def test_a_captured_topic_that_is_not_exact_ends_with_4(log, foreign, ask):
@@ -170,6 +173,21 @@ def test_a_person_is_asked_and_told_what_would_go(kafka, log, prefix, tmp_path, 
     said = ran.stdout + ran.stderr
     assert f"Delete {log.topic} (table public.things is captured there) with all records?" in said
     assert (ran.returncode, len(describe(kafka, [log.topic]))) == (2 * left, left)
+
+
+def test_a_narrow_terminal_shows_how_far_it_is(kafka, log, foreign, prefix, tmp_path):
+    names, made = [log.topic, foreign["safe"]], f"{prefix}.shown"
+    where = ["--broker", kafka.brokers, "--topic-prefix", prefix, "--slot", "slot"]
+    where += ["--project", str(tmp_path)]
+    for words, what in (
+        (names, "asking for: "),
+        (["--create", made], "making: "),
+        (["--delete", "--yes", *names, made], "deleting: "),
+    ):
+        text, code = shown([sys.executable, "-m", "changelog", "topics", *words, *where])
+        assert (code, misfits(text)) == (0, []), text
+        assert what in text, text
+        assert re.search(r"(?<!\d)(\d+) of \1, [\d.]+/s", text), text
 
 
 def test_topics_are_named_before_they_are_changed(ask):

@@ -28,6 +28,7 @@ from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import KeyIndex, TableName
 from changelog.runtime.options import MAX_FRONTIER_AGE_S
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from changelog.sink.frontier import FrontierLog
 from changelog.source.connect.connect import connect
 from changelog.source.connect.retention import SlotState, SourceState, ask_source, why_lost
@@ -376,13 +377,23 @@ class _OnLog:
 
 
 def capture_status(
-    settings: Project, limits: Limits | None = None, *, apart_s: float = APART_S
+    settings: Project,
+    limits: Limits | None = None,
+    *,
+    apart_s: float = APART_S,
+    steps: Steps = UNSEEN,
 ) -> CaptureStatus:
     """Ask source and log; takes `apart_s` seconds, over which the rate of the WAL is measured.
 
     Whether brokers answer at all is found out beside the source, and neither is waited for on
     account of the other. The frontier is read last. So of a capture that keeps up it has passed the
     source's first observation, and the lag in time is at most the time since that.
+
+    Args:
+        settings: of the project.
+        limits: from where on something is wrong.
+        apart_s: seconds between the two observations of the source.
+        steps: counts what is asked.
 
     Raises:
         ConfigurationError: the source does not let us in.
@@ -396,13 +407,16 @@ def capture_status(
     ):
         met = beside.submit(frontiers.cluster_id, patient=False)
         try:
-            source = _at_source(settings, apart_s)
+            source = _at_source(settings, apart_s, steps)
         except UnavailableSourceError as error:
             unanswered[SOURCE] = str(error.args[0])
         try:
+            steps.more(1)
+            steps.begin("brokers")
             met.result()
+            steps.done()
             exists = source is not None and source.now.slot is not None
-            log = _on_log(frontiers, settings.slot, exists=exists)
+            log = _on_log(frontiers, settings.slot, steps, exists=exists)
         except RefusedAccessError:
             raise
         except UnavailableLogError as error:
@@ -423,26 +437,43 @@ def capture_status(
     )
 
 
-def _at_source(settings: Project, apart_s: float) -> _AtSource:
+def _at_source(settings: Project, apart_s: float, steps: Steps) -> _AtSource:
+    steps.more(3)
+    steps.begin("source")
     with closing(connect(settings.postgres)) as connection:
         slot, *groups = settings.capture.slots
         before = ask_source(connection, slot, groups)
+        steps.done()
+        steps.begin("how fast WAL is written")
         time.sleep(apart_s)
         now = ask_source(connection, slot, groups)
-        return _AtSource(before=before, now=now, wanted=matching(connection, settings.capture))
+        steps.done()
+        steps.begin("tables that match")
+        wanted = matching(connection, settings.capture)
+        steps.done()
+        return _AtSource(before=before, now=now, wanted=wanted)
 
 
-def _on_log(frontiers: FrontierLog, slot: str, *, exists: bool) -> _OnLog:
+def _on_log(frontiers: FrontierLog, slot: str, steps: Steps, *, exists: bool) -> _OnLog:
+    steps.more(3)
+    steps.begin("frontier")
     record = frontiers.last(slot)
     standings = frontiers.standings(slot)
+    steps.done()
     tables = standings.tables.values() if standings is not None else ()
+    steps.begin("copies of tables")
+    backfill = frontiers.backfill(slot)
+    steps.done()
+    steps.begin("topics")
+    lost = tuple(_removed(frontiers, record, slot, exists=exists))
+    steps.done()
     return _OnLog(
         frontier=record,
-        backfill=frontiers.backfill(slot),
+        backfill=backfill,
         key_indexes={
             str(each.name): each.key_index for each in tables if each.key_index is not None
         },
-        removed=tuple(_removed(frontiers, record, slot, exists=exists)),
+        removed=lost,
     )
 
 

@@ -124,9 +124,15 @@ def test_the_time_left_is_told_at_the_higher_rate_for_each_limit():
 def test_the_exit_code_is_for_monitoring(monkeypatch, tmp_path, words, found, code):
     asked = []
 
-    def ask(settings, limits):
+    def ask(settings, limits, *, steps):
         asked.append(limits)
+        steps.more(7)
+        steps.done(3)
         return found
+
+    file = StringIO()
+    terminal = Console(file=file, force_terminal=True, width=60)
+    monkeypatch.setattr("changelog.runtime.terminal.console", terminal)
 
     monkeypatch.setattr(status_module, "capture_status", ask)
     (tmp_path / "changelog.toml").write_text('postgres.dsn = "x"\nkafka.brokers = "x"')
@@ -134,6 +140,8 @@ def test_the_exit_code_is_for_monitoring(monkeypatch, tmp_path, words, found, co
     ran = CliRunner().invoke(cli.app, ["status", "--project", str(tmp_path), *limits, *words])
     assert ran.exit_code == code, ran.output
     assert asked == [Limits(max_lag_bytes=7, max_frontier_age_s=8, allow_inactive=True)]
+    said = file.getvalue()
+    assert ("asking" in said, "3 of 7, " in said) == ((False, False) if words else (True, True))
     if words:
         assert json.loads(ran.stdout) == found.to_json()
 
