@@ -19,6 +19,8 @@ from changelog.contract.rows.codec import RowCodec
 from changelog.contract.rows.relation import Relation
 from changelog.contract.rows.schema import key_schema, value_schema
 from changelog.runtime.tls_trust import authorities
+from replay.broker.topics import inspect
+from tests.support.wait import wait_until
 
 Texts = Sequence[str | None]
 
@@ -58,6 +60,10 @@ class HandmadeLog:
         )
         for future in made.values():
             future.result(30)
+        # Each partition's leader has to know of it, as one that tells where it ends does. In topics
+        # that were written to before, now and then the first batch was acknowledged and not there.
+        wanted = {*self.topics.values()}
+        wait_until(lambda: {*inspect(kafka, wanted)} == wanted, 60, f"topics of {prefix}")
 
     def put(self, relation: Relation, row: Texts, *, lsn: int | None = None, epoch: int = 1) -> int:
         """Write a row; give its commit LSN."""
