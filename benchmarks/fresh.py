@@ -43,7 +43,7 @@ from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.stack import Stack
 
-_POLL_S = 0.2  # a change counts as later by half of it; twenty looks a second took half the machine
+_POLL_S = 0.2  # a change counts as later by half of it
 _READY_S = 240.0
 _TARGET = "fresh_views"
 Stamps = Callable[[], Mapping[int, int]]
