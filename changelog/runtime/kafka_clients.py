@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from confluent_kafka.admin import AdminClient
@@ -34,7 +33,7 @@ C = TypeVar("C", bound=Client)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptKafka(KafkaConnection):
-    """A connection whose clients are kept until it is left; a context manager.
+    """A connection whose clients are kept until it is closed.
 
     It is for one process: others are given the connection that it was made of.
     """
@@ -46,16 +45,7 @@ class KeptKafka(KafkaConnection):
         """Return the same connection, with nothing kept yet."""
         return cls(brokers=kafka.brokers, options=kafka.options)
 
-    def __enter__(self) -> Self:
-        """Do nothing yet."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Close what is kept."""
         while self._kept:
             self._forget(next(iter(self._kept)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,7 +50,7 @@ class Asked:
 
 @contextmanager
 def asked(kafka: KafkaConnection, registry, prefix: str) -> Iterator[Asked]:
-    with KeptKafka.of(kafka) as kept:
+    with closing(KeptKafka.of(kafka)) as kept:
         yield Asked(HandmadeLog(kafka, registry, [THINGS], prefix=prefix, partitions=3), kept)
 
 

@@ -160,7 +160,7 @@ class Resident:
         """Forget all of it."""
         self.forget()
         self._local.__exit__()
-        self.kafka.__exit__(None, None, None)
+        self.kafka.close()
 
     @property
     def is_ready(self) -> bool:

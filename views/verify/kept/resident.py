@@ -87,7 +87,7 @@ class ResidentStates:
     def __enter__(self) -> Self:
         """Open the database."""
         self.database = self._held.enter_context(scratch(self._place, self._memory_limit))
-        self._held.enter_context(self._kafka)
+        self._held.callback(self._kafka.close)
         return self
 
     def __exit__(

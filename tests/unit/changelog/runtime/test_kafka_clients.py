@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from changelog.contract.base.connection import KafkaConnection
@@ -35,7 +37,7 @@ def make() -> Made:
 
 
 def test_what_is_kept_is_lent_again_under_its_name(make):
-    with KeptKafka.of(PLAIN) as kafka:
+    with closing(KeptKafka.of(PLAIN)) as kafka:
         with lent(kafka, "one", make) as first:
             pass
         with lent(kafka, "one", make) as again, lent(kafka, "two", make) as other:
@@ -45,7 +47,7 @@ def test_what_is_kept_is_lent_again_under_its_name(make):
 
 
 def test_behind_an_error_a_new_one_begins(make):
-    with KeptKafka.of(PLAIN) as kafka:
+    with closing(KeptKafka.of(PLAIN)) as kafka:
         with pytest.raises(ValueError, match="away"), lent(kafka, "one", make) as first:
             raise ValueError("away")
         assert make.open == []
@@ -62,7 +64,7 @@ def test_of_a_plain_connection_nothing_is_kept(make):
 
 
 def test_questions_about_the_cluster_have_one_client():
-    with KeptKafka.of(PLAIN) as kafka:
+    with closing(KeptKafka.of(PLAIN)) as kafka:
         with admin_client(kafka) as first, admin_client(kafka) as second:
             assert first is second
         with pytest.raises(ValueError, match="away"), admin_client(kafka):
