@@ -58,6 +58,7 @@ _GROUPS = {
         "tests/integration/test_page_actions.py",
         "tests/integration/test_compaction.py",
         "tests/integration/test_connect.py",
+        "tests/integration/test_declared_follow.py",
         "tests/integration/test_declared_logs.py",
         "tests/integration/test_every_type.py",
         "tests/integration/test_forms.py",

@@ -19,14 +19,13 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
-from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, VerdictError
+from changelog.contract.base.errors import VerdictError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.forms.declared import (
     Beginning,
     DeclaredLog,
     From,
     Order,
-    avro_columns,
 )
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import LoggedColumn, SchemaPin
@@ -43,6 +42,7 @@ from replay.cut.cut import BrokerFacts, Cut, estimated
 from replay.declared.interpret import Interpreter, Statement
 from replay.declared.key_changes import carried
 from replay.declared.left_out import LeftOut
+from replay.declared.source import LogSource, source_of, starts_of
 from replay.decode.schemas import SchemaReader
 from replay.pipeline.replay import Replay, TableFacts, opened
 from replay.result.metrics import StateObservations
@@ -202,12 +202,12 @@ def open_declared(
     found: dict[TableName, TableFacts] = {}
     with closing(SchemaReader(registry, kafka)) as schemas:
         for log in logs:
-            source = _source(log, schemas)
+            source = source_of(log, schemas)
             seen = StateObservations(Observation(), Observation())
             raw = reader.raw(
                 TopicRange(
                     topic=log.topic,
-                    starts=_starts(cut, log.topic),
+                    starts=starts_of(cut, log.topic),
                     ends=cut.record.frontier.ends[log.topic],
                     key_schema_id=None,
                 )
@@ -226,50 +226,7 @@ def open_declared(
     return opened(spark, cut, found, exact_for_ms=exact_for_ms, clock=clock)
 
 
-def _starts(cut: Cut, topic: str) -> tuple[int, ...]:
-    frontier = cut.record.frontier
-    starts = frontier.alive_from.get(topic, cut.states[topic].log_starts)
-    return tuple(map(min, starts, frontier.ends[topic]))
-
-
-@dataclass(frozen=True, slots=True)
-class _DeclaredLog:
-    """A log and how its records are read."""
-
-    log: DeclaredLog
-    columns: tuple[LoggedColumn, ...]
-    keys: Mapping[int, str]
-    values: Mapping[int, str]
-    reader_id: int
-
-
-def _source(log: DeclaredLog, schemas: SchemaReader) -> _DeclaredLog:
-    columns, newest = log.columns, 0
-    keys: dict[int, str] = {}
-    values: dict[int, str] = {}
-    if log.shape.is_avro:
-        keys, values = schemas.versions_of(log.topic)
-        newest = list(values)[-1]
-        columns = avro_columns(values[newest], log.shape)
-        if log.delete:
-            columns = tuple(each for each in columns if each.column != log.delete)
-    names = [each.column for each in columns]
-    missing = [name for name in log.key if name not in names]
-    if missing:
-        raise ConfigurationError(
-            f'log "{log.table}": its key names {", ".join(missing)}, and its columns are '
-            f"{', '.join(names) or 'none'}",
-            hint="correct `key` or `columns` of the log in changelog.toml",
-        )
-    twins = {name for name in names if [other.lower() for other in names].count(name.lower()) > 1}
-    if twins:
-        raise CorruptRecordError(
-            f'log "{log.table}" has columns that Spark does not tell apart: {sorted(twins)}'
-        )
-    return _DeclaredLog(log, columns, keys, values, newest)
-
-
-def _statements(source: _DeclaredLog, raw: DataFrame) -> DataFrame:
+def _statements(source: LogSource, raw: DataFrame) -> DataFrame:
     """Return what the records say, a row each."""
     types = pa.struct([pa.field(c.column, _arrow(c.type)) for c in source.columns])
     schema = pa.schema([*_COLUMNS, ("row", types)])
@@ -315,7 +272,7 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _carried(source: _DeclaredLog, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
+def _carried(source: LogSource, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
     """Return what rows had under keys that they left, where a row lacks it under its new one."""
     log = source.log
     if not (left_out.places and log.key_changes) or log.shape.is_flat:
@@ -325,7 +282,7 @@ def _carried(source: _DeclaredLog, raw: DataFrame, left_out: LeftOut) -> DataFra
     return carried(raw, partial(_statements, source), left_out.places, types, order)
 
 
-def _grouped(source: _DeclaredLog, statements: DataFrame, left_out: LeftOut) -> DataFrame:
+def _grouped(source: LogSource, statements: DataFrame, left_out: LeftOut) -> DataFrame:
     """Return for each key what its statements come to.
 
     A statement at fault comes last: what it would have said of its key is not known. One without
@@ -391,7 +348,7 @@ def _torn(log: DeclaredLog) -> Column:
 class _Said:
     """The last statement of each key: `partition, offset, fault, raw_key, raw_value, row`."""
 
-    source: _DeclaredLog
+    source: LogSource
     frame: DataFrame
 
     def rows(self) -> StateRows:

@@ -5,22 +5,17 @@ The brokers' client gives each record as an object, so this is for few partition
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
+from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.headers import RecordHeaders, decode_headers
 from replay.base.task_faults import Fault, error_of
-from replay.broker.topics import consumer_of, explained
 from replay.local.records import Version
-from replay.scan.range import STALL_S, PartitionRange
-
-_BATCH = 10_000
-_WAIT_S = 0.2
+from replay.scan.messages import messages
+from replay.scan.range import PartitionRange
 
 
 def versions(
@@ -47,7 +42,7 @@ def versions(
     """
     found = [
         _version(topic, message)
-        for message in _messages(kafka, topic, ranges, told)
+        for message in messages(kafka, topic, ranges, told)
         if wanted is None or message.key() == wanted
     ]
     return sorted(found, key=lambda each: (each.position, each.offset))
@@ -72,60 +67,3 @@ def _version(topic: str, message: Message) -> Version:
         partition=message.partition() or 0,
         offset=message.offset() or 0,
     )
-
-
-def _messages(
-    kafka: KafkaConnection,
-    topic: str,
-    ranges: Sequence[PartitionRange],
-    told: Callable[[int], None],
-) -> Iterator[Message]:
-    left = {each.partition: each for each in ranges if each.start < each.end}
-    if not left:
-        return
-    count, heard = 0, time.monotonic()
-    with closing(consumer_of(kafka)) as consumer:
-        consumer.assign([TopicPartition(topic, each.partition, each.start) for each in ranges])
-        while left:
-            batch = _consumed(kafka, consumer)
-            if batch:
-                heard = time.monotonic()
-            elif time.monotonic() > heard + STALL_S:
-                raise UnavailableLogError(f'topic "{topic}": nothing came for {STALL_S:.0f} s')
-            for message in batch:
-                partition = message.partition() or 0
-                wanted = left.get(partition)
-                if wanted is None:
-                    continue
-                if _is_end(topic, wanted, message):
-                    del left[partition]
-                    continue
-                offset = message.offset() or 0
-                if offset < wanted.end:
-                    count += 1
-                    yield message
-                if offset + 1 >= wanted.end:
-                    del left[partition]
-            told(count)
-
-
-def _consumed(kafka: KafkaConnection, consumer: Consumer) -> list[Message]:
-    try:
-        return consumer.consume(_BATCH, _WAIT_S)
-    except KafkaException as error:
-        raise explained(kafka, error) from error
-
-
-def _is_end(topic: str, wanted: PartitionRange, message: Message) -> bool:
-    """Tell whether a message says that its partition ends here."""
-    error = message.error()
-    if error is None:
-        return False
-    where = f'topic "{topic}", partition {wanted.partition}'
-    if error.code() == KafkaError._PARTITION_EOF:
-        if (message.offset() or 0) < wanted.end:
-            raise error_of(Fault.LOST, f"{where} ends before offset {wanted.end}")
-        return True
-    if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise error_of(Fault.LOST, f"{where}: offset {wanted.start} is not on the log")
-    raise LogError(f"{where} cannot be read: {error.str()}")

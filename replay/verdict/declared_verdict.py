@@ -66,12 +66,12 @@ def _judged(log: DeclaredLog, state: TopicState | None, times: Times) -> Verdict
             f"; its first records were deleted (partition {begins}), so rows whose last record was "
             'among them are missing, as beginning = "earliest" accepts'
         )
-    if _is_cleaned(state) and log.leaves_out:
+    if is_cleaned(state) and log.leaves_out:
         words[0] += (
             "; a value that the source left out is that of an older record, and where compaction "
             f"has taken this, {_WITHOUT[log.on_unavailable]}"
         )
-    if _is_cleaned(state) and _safe_ms(state) is None:
+    if is_cleaned(state) and _safe_ms(state) is None:
         words.append("exact only if nothing is appended while it is read")
     kind = VerdictKind.EXACT if deadline is None else VerdictKind.EXACT_UNTIL
     finish = None if times.estimate_ms is None else times.started_ms + times.estimate_ms
@@ -93,7 +93,7 @@ def lost_meanwhile(
 
 
 def _lost(was: TopicState, now: TopicState, times: Times) -> Iterator[str]:
-    if not _is_cleaned(was):
+    if not is_cleaned(was):
         return
     if times.is_over(scan_limit(was, times)):
         yield (
@@ -108,15 +108,47 @@ def _lost(was: TopicState, now: TopicState, times: Times) -> Iterator[str]:
         )
 
 
+def lost_between(
+    was: TopicState, held: Sequence[int], *, has_gaps: bool, times: Times
+) -> str | None:
+    """Say why what lies between two cuts may not be whole; None where it is.
+
+    Whoever holds the rows at the first cut needs every record that came since. One that the cleaner
+    has removed leaves a gap, and so does the end of a transaction. None can be removed before it is
+    as old as the lag, by the broker's clock; and it came after the first cut was made, unless its
+    transaction was open then.
+
+    Args:
+        was: how the topic stood at the first cut.
+        held: the ends of that cut.
+        has_gaps: whether offsets between the cuts gave no record.
+        times: since that cut was made; its beginning is that of the cut.
+    """
+    if not has_gaps or not is_cleaned(was):
+        return None
+    safe = _safe_ms(was)
+    if safe is None:
+        return "offsets hold no record, and nothing says that none was cleaned away"
+    if any(end < log_end for end, log_end in zip(held, was.ends, strict=True)):
+        return "offsets hold no record, and a transaction was open: how old it is is not known"
+    if times.now_ms + times.allowance_ms >= times.started_ms + safe:
+        return (
+            f"offsets hold no record, and min.compaction.lag.ms ({safe}) has passed since what is "
+            "held was read"
+        )
+    return None
+
+
 def _deadline_ms(state: TopicState, times: Times) -> int | None:
     """Return when the scan must have ended; None for a topic that is never cleaned."""
-    if not _is_cleaned(state):
+    if not is_cleaned(state):
         return None
     scan, safe = scan_limit(state, times).at_ms, _safe_ms(state)
     return scan if safe is None else min(scan, times.started_ms + safe)
 
 
-def _is_cleaned(state: TopicState) -> bool:
+def is_cleaned(state: TopicState) -> bool:
+    """Tell whether newer records of a key make older ones go."""
     return "compact" in state.settings.get("cleanup.policy", "")
 
 

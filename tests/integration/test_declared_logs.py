@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import json
 import threading
 import time
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-import fastavro
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
@@ -39,6 +35,7 @@ from tests.support.captured_project import (
     rebuild_view,
     write_settings,
 )
+from tests.support.declared_log import COMPACT, KEEP, Log
 from tests.support.declared_state import DeclaredState
 from tests.support.matrix import first
 from tests.support.rounds import quiet, rounds
@@ -54,54 +51,6 @@ pytestmark = [pytest.mark.services, pytest.mark.spark]
 
 THINGS = TableName("public", "things")
 COLUMNS = {"id": "int", "name": "string", "price": "decimal(10,2)"}
-COMPACT = {
-    "cleanup.policy": "compact",
-    "message.timestamp.type": "LogAppendTime",
-    "min.compaction.lag.ms": "3600000",
-    "delete.retention.ms": "3600000",
-}
-KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
-
-
-class Log:
-    """A topic of another program."""
-
-    def __init__(self, kafka, registry, topic, *, settings=KEEP, partitions=2):
-        self.kafka, self.registry, self.topic = kafka, registry, topic
-        self.admin = AdminClient(kafka.client_config())
-        made = self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])
-        made[topic].result()
-        wait_until(lambda: topic in inspect(kafka, [topic]), 30, f"topic {topic}")
-        self._producer = Producer(
-            kafka.client_config(partitioner="murmur2_random", enable_idempotence=True)
-        )
-
-    def put(self, key, value, partition=None):
-        raw = [
-            part if part is None or isinstance(part, bytes) else json.dumps(part).encode()
-            for part in (key, value)
-        ]
-        more = {} if partition is None else {"partition": partition}
-        self._producer.produce(self.topic, key=raw[0], value=raw[1], **more)
-        self._producer.flush(30)
-
-    def last_ms(self):
-        """Return when the newest record was appended, by the broker."""
-        places = [TopicPartition(self.topic, n) for n in (0, 1)]
-        spec = OffsetSpec.max_timestamp()
-        found = self.admin.list_offsets(dict.fromkeys(places, spec))
-        return max(each.result().timestamp for each in found.values())
-
-    def register(self, part, schema):
-        with closing(SchemaRegistryClient.new_client(self.registry.client_config())) as client:
-            return client.register_schema(
-                f"{self.topic}-{part}", Schema(json.dumps(schema), "AVRO")
-            )
-
-    def avro(self, schema_id, schema, found):
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), found)
-        return frame(schema_id) + out.getvalue()
 
 
 @pytest.fixture
@@ -538,7 +487,7 @@ def test_a_log_is_read_from_a_time_on(
         (9, "new"),
     ]
     # One of the two that reads more is found.
-    monkeypatch.setattr(declared_module, "_starts", lambda _, topic: (0, 0))
+    monkeypatch.setattr(declared_module, "starts_of", lambda _, topic: (0, 0))
     assert rebuild_view(capsys, monkeypatch, project, "named").code == 3
 
 

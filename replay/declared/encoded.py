@@ -1,0 +1,203 @@
+"""Rows of declared logs as capture would write them: framed Avro under a schema of our own.
+
+What goes forward in this process reads records of the project's own tables. A row of another
+program's log that is held here is put into the same form, under a schema that no registry has, so
+that one decoder gives the same types and values for both. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Context, Decimal
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from changelog.contract.base.errors import ChangelogError, VerdictError
+from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.rows.codec import frame, unframe
+from changelog.contract.rows.relation import Column, Relation
+from changelog.contract.rows.schema import LoggedColumn, field_names, read_schema, value_schema
+from changelog.contract.rows.text import (
+    NULL_BRANCH,
+    branch_bytes,
+    decimal_bytes,
+    encode_bytes,
+    encode_long,
+)
+from changelog.contract.rows.types import ColumnType, Kind
+from replay.declared.interpret import Row, bare
+from replay.decode.schemas import TopicSchemas
+
+SCHEMA_ID = 1
+"""Of the only version of the schema."""
+
+_Encoder = Callable[[Any], bytes]
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+_EXACT = Context(prec=60)
+_BITS = {Kind.INT: 31, Kind.DATE: 31, Kind.LONG: 63, Kind.TIMESTAMP: 63, Kind.TIMESTAMPTZ: 63}
+_INEXACT = (ValueError, TypeError, ArithmeticError, struct.error, ChangelogError)
+
+
+class RowEncoder:
+    """Encodes the rows of a declared log.
+
+    Args:
+        log: as declared.
+        columns: of its rows.
+
+    Attributes:
+        schemas: under which the rows are decoded.
+
+    Raises:
+        VerdictError: a column cannot be carried exactly.
+    """
+
+    def __init__(self, log: DeclaredLog, columns: Sequence[LoggedColumn]) -> None:
+        self._log, self._columns = log, tuple(columns)
+        own = tuple(Column(each.column, each.type) for each in columns)
+        schema = value_schema(Relation(oid=0, name=log.table, columns=own, key=log.key))
+        self.schemas = TopicSchemas(log.topic, None, {SCHEMA_ID: schema}, SCHEMA_ID)
+        self._fields = field_names(each.column for each in columns)
+        self._check(schema)
+        self._parsed = fastavro.parse_schema(bare(json.loads(schema)))
+        self._frame = frame(SCHEMA_ID)
+        self._write = [
+            (_encoder(each.type, nullable=is_nullable), NULL_BRANCH if is_nullable else None)
+            for each in columns
+            for is_nullable in [each.column not in log.key]
+        ]
+
+    def _check(self, schema: str) -> None:
+        """Refuse a column that would not be read back as what it is."""
+        lower = [each.lower() for each in self._fields]
+        for own, field, read in zip(
+            self._columns, self._fields, read_schema(schema).columns, strict=True
+        ):
+            is_same = read.column == own.column and _shape(read.type) == _shape(own.type)
+            is_empty = own.type.kind is Kind.DECIMAL and own.type.precision < 1
+            if not is_same or is_empty or lower.count(field.lower()) > 1:
+                raise VerdictError(f"{self._name(own)} is not held here")
+
+    def encode(self, row: Row) -> bytes:
+        """Return a row's record.
+
+        Raises:
+            VerdictError: a value has no exact form.
+        """
+        parts = [self._frame]
+        for column, (write, null), value in zip(self._columns, self._write, row, strict=True):
+            if value is None and null is not None:
+                parts.append(null)
+                continue
+            try:
+                parts.append(write(value))
+            except _INEXACT as error:
+                raise VerdictError(f"{self._name(column)} is not held here: {error}") from error
+        return b"".join(parts)
+
+    def decode(self, record: bytes) -> Row:
+        """Return the row of a record that this encoded."""
+        _, body = unframe(record)
+        found: Any = fastavro.schemaless_reader(BytesIO(body), self._parsed, None)
+        return [
+            _decimal(each.type, found[field])
+            if each.type.kind is Kind.DECIMAL and found[field] is not None
+            else found[field]
+            for each, field in zip(self._columns, self._fields, strict=True)
+        ]
+
+    def _name(self, column: LoggedColumn) -> str:
+        return f'column "{column.column}" ({column.type.name}) of log "{self._log.table}"'
+
+
+def _shape(kind: ColumnType) -> tuple[Kind, int, int, Kind | None]:
+    element = None if kind.element is None else kind.element.kind
+    return kind.kind, kind.precision, kind.scale, element
+
+
+def _decimal(kind: ColumnType, raw: bytes) -> Decimal:
+    number = Decimal(int.from_bytes(raw, "big", signed=True))
+    return number.scaleb(-kind.scale, _EXACT)
+
+
+def _encoder(kind: ColumnType, *, nullable: bool) -> _Encoder:
+    """Return the function that encodes a value that is there, the branch of its union included."""
+    first, _ = branch_bytes(nullable=nullable, null_second=False)
+    plain = _plain(kind)
+    if nullable or kind.has_escape:
+        return lambda value: first + plain(value)
+    return plain
+
+
+def _plain(kind: ColumnType) -> _Encoder:
+    if kind.kind is Kind.DECIMAL:
+        return partial(_decimal_bytes, kind.precision, kind.scale)
+    if kind.element is not None:
+        return partial(_array, _plain(kind.element))
+    if kind.kind in _BITS:
+        return partial(_integer, _BITS[kind.kind])
+    return _SIMPLE[kind.kind]
+
+
+def _of(value: Any, *types: type) -> Any:  # noqa: ANN401 - a value of a row
+    if type(value) not in types:
+        raise TypeError(f"it is a {type(value).__name__}")
+    return value
+
+
+def _integer(bits: int, value: Any) -> bytes:  # noqa: ANN401
+    number: int = _of(value, int)
+    if not -(1 << bits) <= number < 1 << bits:
+        raise ValueError(f"{number} needs more than {bits + 1} bits")
+    return encode_long(number)
+
+
+def _boolean(value: Any) -> bytes:  # noqa: ANN401
+    return b"\x01" if _of(value, bool) else b"\x00"
+
+
+def _float(form: struct.Struct, value: Any) -> bytes:  # noqa: ANN401
+    number = float(_of(value, float, int))
+    raw = form.pack(number)
+    if isinstance(value, int) and form.unpack(raw)[0] != value:
+        raise ValueError(f"no such number is {value}")
+    return raw
+
+
+def _string(value: Any) -> bytes:  # noqa: ANN401
+    text: str = _of(value, str)
+    return encode_bytes(text.encode("utf-8"))
+
+
+def _bytes(value: Any) -> bytes:  # noqa: ANN401
+    return encode_bytes(_of(value, bytes))
+
+
+def _decimal_bytes(precision: int, scale: int, value: Any) -> bytes:  # noqa: ANN401
+    number: Decimal = _of(value, Decimal)
+    if not number.is_finite() or (number and number.adjusted() >= precision - scale):
+        raise ValueError(f"{number} has more than {precision} digits")
+    return encode_bytes(decimal_bytes(str(number).encode("ascii"), scale))
+
+
+def _array(element: _Encoder, value: Any) -> bytes:  # noqa: ANN401
+    items: list[Any] = _of(value, list)
+    if not items:
+        return b"\x00"
+    body = [b"\x00" if item is None else b"\x02" + element(item) for item in items]
+    return encode_long(len(items)) + b"".join(body) + b"\x00"
+
+
+_SIMPLE: Mapping[Kind, _Encoder] = {
+    Kind.BOOLEAN: _boolean,
+    Kind.FLOAT: partial(_float, _FLOAT),
+    Kind.DOUBLE: partial(_float, _DOUBLE),
+    Kind.STRING: _string,
+    Kind.UUID: _string,
+    Kind.BYTES: _bytes,
+}

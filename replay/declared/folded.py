@@ -1,0 +1,191 @@
+"""The last statement of each key of a range of one partition, as records to be held. Pure.
+
+The rule is that of the whole fold: within a partition the last statement of a key decides, and a
+value that it leaves out is that of the newest older statement of the same row that has it. Where
+the source's position decides, the last one is that of the highest; a tombstone has none and counts
+where it stands, unless it stands right behind the delete that it belongs to. What the whole fold
+would have to look elsewhere for is refused: whoever reads the whole log says then what the matter
+is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from collections.abc import Set as AbstractSet
+
+from changelog.contract.base.errors import VerdictError
+from replay.declared.encoded import RowEncoder
+from replay.declared.interpret import Interpreter, Row, Statement
+
+HeldRecord = tuple[bytes, bytes | None, int, int]
+"""Key, value, partition and offset; without a value the row is gone."""
+HeldValue = Callable[[bytes], bytes | None]
+"""Returns the value that is held of a key, None where it has no row."""
+
+
+class Reached:
+    """The source's positions of what has been said of some keys.
+
+    Args:
+        before: what was reached before; where it is given, nothing may come that is older than what
+            was said of its key.
+
+    Attributes:
+        highest: the newest position of each key.
+        superseded: the keys of which the last thing that was said is a delete that does not count,
+            so that a tombstone right behind it does not count either.
+    """
+
+    def __init__(self, before: Reached | None = None) -> None:
+        self._before = before
+        self.highest: dict[bytes, int] = {}
+        self.superseded: set[bytes] = set()
+        self._deleted: set[bytes] = set()
+        self._ended: set[bytes] = set()
+
+    def counts(self, name: bytes, said: Statement) -> bool:
+        """Tell whether a statement is the newest of its key.
+
+        Raises:
+            VerdictError: nothing says so for sure.
+        """
+        follows_delete = name in self._deleted
+        self._deleted.discard(name)
+        self.superseded.discard(name)
+        if said.is_tombstone:
+            return self._ends(name, follows_delete=follows_delete)
+        reached, lsn = self.highest.get(name), said.lsn
+        if reached is None and self._before is not None:
+            reached = self._before.highest.get(name)
+        if lsn is None:
+            raise VerdictError("it has no position of the source")
+        is_newest = reached is None or lsn >= reached
+        if not is_newest and (self._before is not None or name in self._ended):
+            raise VerdictError(f"it says at position {lsn} what was said of its key at {reached}")
+        if said.row is None:
+            self._deleted.add(name)
+            if not is_newest:
+                self.superseded.add(name)
+        if is_newest:
+            self.highest[name] = lsn
+            self._ended.discard(name)
+        return is_newest
+
+    def _ends(self, name: bytes, *, follows_delete: bool) -> bool:
+        if follows_delete:
+            return False
+        if self._before is not None and name in self._before.superseded:
+            raise VerdictError("its tombstone may belong to a delete that was sent again")
+        self._ended.add(name)
+        return True
+
+    def take(self, later: Reached) -> None:
+        """Take what was reached by a later range."""
+        self.highest |= later.highest
+        self.superseded = (self.superseded - later.highest.keys()) | later.superseded
+
+
+class LastStatements:
+    """Folds the records of a range of a partition, in the order of their offsets.
+
+    Args:
+        partition: its number.
+        reader: says what records say.
+        encoder: of their rows.
+        fillable: places of the columns whose values older statements may have.
+        held: gives the rows from before the range.
+        reached: which statements count, where the source's position decides.
+
+    Attributes:
+        count: how many records were taken in.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        reader: Interpreter,
+        encoder: RowEncoder,
+        fillable: Collection[int],
+        *,
+        held: HeldValue,
+        reached: Reached | None,
+    ) -> None:
+        self._partition, self._reader, self._encoder = partition, reader, encoder
+        self._fillable, self._held, self._reached = frozenset(fillable), held, reached
+        self._last: dict[bytes, tuple[bytes | None, int]] = {}
+        self._lacks: dict[bytes, frozenset[int]] = {}
+        self._filled: set[bytes] = set()
+        self.count = 0
+
+    @property
+    def keys(self) -> AbstractSet[bytes]:
+        """Return every key that a statement has named."""
+        return self._last.keys()
+
+    def add(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Take a record in.
+
+        Raises:
+            VerdictError: it is at fault, or a value has no exact form, or nothing says for sure
+                whether it is the newest of its key.
+        """
+        self.count += 1
+        for each in self._reader.statements(key, value):
+            if each.fault is not None or each.key is None:
+                raise VerdictError(f"{self._place(offset)}: {each.fault or 'it has no key'}")
+            try:
+                name = each.key.encode("utf-8")
+                self._state(name, each, offset)
+            except UnicodeEncodeError as error:
+                raise VerdictError(f"{self._place(offset)}: its key is no text") from error
+            except VerdictError as error:
+                raise VerdictError(f"{self._place(offset)}: {error.args[0]}") from error
+
+    def _state(self, name: bytes, said: Statement, offset: int) -> None:
+        if self._reached is not None and not self._reached.counts(name, said):
+            if name in self._filled:
+                raise VerdictError("a newer statement of its key lacks what it may have")
+            return  # what it says of its key was said before, or is superseded
+        row, lacks = said.row, frozenset(said.missing)
+        if row is not None and lacks:
+            lacks = self._fill(name, row, said)
+        self._last[name] = None if row is None else self._encoder.encode(row), offset
+        self._lacks.pop(name, None)
+        self._filled.discard(name)
+        if said.missing:
+            self._filled.add(name)
+        if lacks:
+            self._lacks[name] = lacks
+
+    def _fill(self, name: bytes, row: Row, said: Statement) -> frozenset[int]:
+        """Put into a row what the statement before has; returns the places that stay empty."""
+        older = self._last[name][0] if name in self._last else self._held(name)
+        lacks = set(said.missing)
+        if older is not None and not said.begins:
+            before, unknown = self._encoder.decode(older), self._lacks.get(name, frozenset())
+            for place in (lacks & self._fillable) - unknown:
+                row[place] = before[place]
+                lacks.discard(place)
+        for place in lacks:
+            row[place] = None
+        return frozenset(lacks)
+
+    def records(self) -> Iterator[HeldRecord]:
+        """Return one record of each key.
+
+        Raises:
+            VerdictError: the last statement of a key lacks a value.
+        """
+        if self._lacks:
+            name = next(iter(self._lacks))
+            _, offset = self._last[name]
+            raise VerdictError(
+                f"{self._place(offset)}: the source left out a value of the row with key "
+                f"{name.decode()}, which is not known here"
+            )
+        for name, (value, offset) in self._last.items():
+            yield name, value, self._partition, offset
+
+    def _place(self, offset: int) -> str:
+        topic = self._encoder.schemas.topic
+        return f'topic "{topic}", partition {self._partition}, offset {offset}'

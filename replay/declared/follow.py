@@ -1,0 +1,242 @@
+"""A declared log for a process that holds its rows: all at a cut, then what came since. No Spark.
+
+A whole read finds the last statement of each key among all records. Who has done that once, and
+whose topic is still the same, needs only the records behind the cut, if it gets each of them: the
+statements of a key stand in one partition, so that a later one decides, also where the source's
+position does, as long as that grows. Whatever is not sure of that ends it with a VerdictError, and
+the whole read says then what the matter is, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.forms.declared import DeclaredLog, Order
+from replay.base.clock import Clock, clock_ms
+from replay.broker.topic_state import TopicState, changes
+from replay.broker.topics import inspect
+from replay.cut.cut import BrokerFacts, Cut
+from replay.declared.declared import recheck_declared
+from replay.declared.encoded import RowEncoder
+from replay.declared.folded import HeldRecord, HeldValue, LastStatements, Reached
+from replay.declared.interpret import Interpreter
+from replay.declared.left_out import LeftOut
+from replay.declared.source import source_of, starts_of
+from replay.decode.schemas import SchemaReader, TopicSchemas
+from replay.scan.messages import messages
+from replay.scan.range import PartitionRange
+from replay.verdict.declared_verdict import lost_between
+
+MOST_RECORDS = 5_000_000
+"""Offsets of one read: what has more is for Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The cut whose rows are held, as far as it is about the log.
+
+    Attributes:
+        cut: as it was frozen.
+        state: how the topic stood then.
+        ends: the first offsets that were not read.
+    """
+
+    cut: Cut
+    state: TopicState
+    ends: tuple[int, ...]
+
+
+class FollowedLog:
+    """A declared log whose rows a follower holds, and what came since.
+
+    A record's key is the canonical text of its key's values, and its value the row under a schema
+    that no registry has.
+
+    Args:
+        log: as declared.
+        kafka: the brokers; a kept connection keeps the client that reads.
+        registry: has the schemas of an Avro log, which are read here once.
+        clock: ours.
+
+    Attributes:
+        schemas: under which values are decoded.
+
+    Raises:
+        VerdictError: rounds of this log cannot go on here.
+        ConfigurationError: a column of the key is not there.
+        CorruptRecordError: a schema is not of the declared form, or has a type without exact form.
+        LogError: the registry has no schemas of the topic.
+        UnavailableLogError: the registry does not answer.
+    """
+
+    def __init__(
+        self,
+        log: DeclaredLog,
+        kafka: KafkaConnection,
+        registry: RegistryConnection,
+        *,
+        clock: Clock = clock_ms,
+    ) -> None:
+        with closing(SchemaReader(registry, kafka)) as schemas:
+            source = source_of(log, schemas)
+        self._log, self._kafka, self._clock = log, kafka, clock
+        self._reader = Interpreter(log, source.columns, source.keys, source.values)
+        self._encoder = RowEncoder(log, source.columns)
+        self._fillable = frozenset(LeftOut(log, source.columns).places)
+        self._held: _Held | None = None
+        # Also of the dead: a key that comes back in another partition has no newest record.
+        self._homes: dict[bytes, int] = {}
+        self._reached = Reached() if log.order is Order.LSN else None
+
+    @property
+    def schemas(self) -> TopicSchemas:
+        """Return the schema under which values are decoded."""
+        return self._encoder.schemas
+
+    def begin(self, cut: Cut) -> Iterator[HeldRecord]:
+        """Return the record of each live key at a cut.
+
+        Nothing of it counts before the last one came: what makes the read doubtful may show only
+        then.
+
+        Raises:
+            VerdictError: the log cannot give the rows, or not without a look at all of it.
+            UnavailableLogError: the brokers do not answer.
+        """
+        self._held = None
+        self._homes = {}
+        self._reached = None if self._reached is None else Reached()
+        cut.verdict.require()
+        topic, ends = self._log.topic, cut.record.frontier.ends[self._log.topic]
+        ranges = _ranges(topic, starts_of(cut, topic), ends)
+        for each in ranges:
+            # A key has one partition, so all of them may be noted in one place.
+            last = self._fold(each, _nothing, self._reached)
+            self._homes |= self._new_homes(last, each.partition, len(ends))
+            yield from (record for record in last.records() if record[1] is not None)
+        recheck_declared([self._log], cut, self._kafka, self._clock)
+        self._held = _Held(cut, cut.states[topic], ends)
+
+    def advance(self, cut: Cut, held_value: HeldValue) -> list[HeldRecord]:
+        """Return the last statement of each key that was named since the cut that is held.
+
+        One without a value says that there is no such row, whether there was one or not. Behind an
+        error the cut that is held stays.
+
+        Args:
+            cut: to go to.
+            held_value: gives the rows at the cut that is held.
+
+        Raises:
+            VerdictError: they are not known for sure.
+            UnavailableLogError: the brokers do not answer.
+        """
+        held, topic = self._held, self._log.topic
+        if held is None:
+            raise VerdictError(f'topic "{topic}": no rows are held')
+        cut.verdict.require()
+        state, ends = cut.states[topic], cut.record.frontier.ends[topic]
+        _check_same({topic: held.state}, {topic: state})
+        if any(new < old for old, new in zip(held.ends, ends, strict=True)):
+            raise VerdictError(f'topic "{topic}" ends before what is held')
+        ranges = [each for each in _ranges(topic, held.ends, ends, state) if each.start < each.end]
+        found: list[HeldRecord] = []
+        homes: dict[bytes, int] = {}
+        reached = None if self._reached is None else Reached(self._reached)
+        has_gaps = False
+        for each in ranges:
+            last = self._fold(each, held_value, reached)
+            has_gaps = has_gaps or last.count < each.end - each.start
+            homes |= self._new_homes(last, each.partition, len(ends), homes)
+            found += last.records()
+        if ranges:
+            self._check_whole(held, cut, has_gaps=has_gaps)
+        self._held = _Held(cut, state, ends)
+        self._homes |= homes
+        if self._reached is not None and reached is not None:
+            self._reached.take(reached)
+        return found
+
+    def _fold(
+        self, wanted: PartitionRange, held: HeldValue, reached: Reached | None
+    ) -> LastStatements:
+        last = LastStatements(
+            wanted.partition,
+            self._reader,
+            self._encoder,
+            self._fillable,
+            held=held,
+            reached=reached,
+        )
+        for each in messages(self._kafka, self._log.topic, [wanted]):
+            last.add(each.key(), each.value(), each.offset() or 0)
+        return last
+
+    def _new_homes(
+        self,
+        last: LastStatements,
+        partition: int,
+        partitions: int,
+        more: dict[bytes, int] | None = None,
+    ) -> dict[bytes, int]:
+        """Return the keys of a partition that were not known before; none where it is the only one.
+
+        Raises:
+            VerdictError: one stands in another partition.
+        """
+        if partitions == 1:
+            return {}
+        new = {}
+        for name in last.keys:
+            home = self._homes.get(name, more.get(name) if more else None)
+            if home is None:
+                new[name] = partition
+            elif home != partition:
+                raise VerdictError(
+                    f'topic "{self._log.topic}": the key {name.decode()} stands in partitions '
+                    f"{home} and {partition}, and nothing says which of its records is newer"
+                )
+        return new
+
+    def _check_whole(self, held: _Held, cut: Cut, *, has_gaps: bool) -> None:
+        """Check, behind the read, that it met every record between two cuts."""
+        topic = self._log.topic
+        now = inspect(self._kafka, [topic])
+        _check_same({topic: cut.states[topic]}, now)
+        answer = BrokerFacts(states=now, past={}, asked_ms=held.cut.started_ms)
+        times = answer.times(self._clock(), cut.settings)
+        why = lost_between(held.state, held.ends, has_gaps=has_gaps, times=times)
+        if why is not None:
+            raise VerdictError(f'topic "{topic}": {why}')
+
+
+def _nothing(_key: bytes) -> None:
+    """Return no row: before the first record there is none."""
+
+
+def _ranges(
+    topic: str, starts: Sequence[int], ends: Sequence[int], state: TopicState | None = None
+) -> list[PartitionRange]:
+    """Return what is to be read of each partition.
+
+    Raises:
+        VerdictError: it is too much, or begins before the log does.
+    """
+    if sum(max(0, end - start) for start, end in zip(starts, ends, strict=True)) > MOST_RECORDS:
+        raise VerdictError(f'topic "{topic}" has more than {MOST_RECORDS} records to read')
+    if state and any(at > start for at, start in zip(state.log_starts, starts, strict=True)):
+        raise VerdictError(f'topic "{topic}": what came since what is held is gone')
+    return [
+        PartitionRange(partition, start, end)
+        for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+
+
+def _check_same(before: dict[str, TopicState], after: dict[str, TopicState]) -> None:
+    moved = changes(before, after)
+    if moved:
+        raise VerdictError("the log changed while its rows were held: " + "; ".join(moved))
