@@ -11,7 +11,8 @@ from __future__ import annotations
 import binascii
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
@@ -39,7 +40,7 @@ from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
 from views.verify.log.declared_values import parse, taker
 from views.verify.log.decode import Decoder
-from views.verify.log.left_out import KeyStatement, StandIn, bundles, unbundled
+from views.verify.log.left_out import HELD, KeyStatement, StandIn, bundles, unbundled
 from views.verify.log.registry import Schemas
 from views.verify.processes.scratch import fill, first_row, make_table
 from views.verify.records.read import (
@@ -69,7 +70,7 @@ _SCHEMA = pa.schema(
 )
 _PARTS = "__left_out"
 _PARTS_SCHEMA = pa.schema([("part", pa.int32()), ("off", pa.int64()), ("value", pa.binary())])
-_ROW, _GONE, _TOMBSTONE, _FAULT = "row", "gone", "tombstone", "fault"
+ROW, GONE, TOMBSTONE, _FAULT = "row", "gone", "tombstone", "fault"
 _BAD = (
     ValueError,
     KeyError,
@@ -111,6 +112,9 @@ class DeclaredReader:
         log: as declared.
         schemas: where Avro schemas come from.
         reader_id: of an Avro log the schema whose columns are given.
+
+    Attributes:
+        standing: the columns of which a row kept the stand-in, as if it were the value.
     """
 
     def __init__(self, log: DeclaredLog, schemas: Schemas, reader_id: int) -> None:
@@ -127,18 +131,19 @@ class DeclaredReader:
             )
         self._places = {each.column: place for place, each in enumerate(self.columns)}
         self._take = {each.column: taker(each.type, log.shape) for each in self.columns}
+        self.standing = set[str]()
 
     def said(self, key: bytes | None, value: bytes | None) -> list[Said]:
         """Return what a record says, in its order."""
         if value is None:
             try:
-                return [Said(_TOMBSTONE, self._own_key(key))]
+                return [Said(TOMBSTONE, self._own_key(key))]
             except _BAD as error:
                 return [Said(_FAULT, None, why=f"a tombstone without a readable key: {error}")]
         try:
             document = self._document(value)
             if document is None:
-                return [Said(_TOMBSTONE, self._own_key(key))]
+                return [Said(TOMBSTONE, self._own_key(key))]
             return self._said(key, document)
         except _BAD as error:
             try:
@@ -150,12 +155,13 @@ class DeclaredReader:
     def row(self, value: bytes) -> list[Any]:
         """Return the bare values of the row that a record says there is.
 
-        Where the value holds older records too, they have the columns that it lacks.
+        Where the value holds older records too, they have the columns that it lacks; those that
+        the held row has are null.
         """
         own, older = unbundled(value)
         row, missing = self._row(own)
         for names, record in older:
-            found, _ = self._row(record)
+            found = [None] * len(row) if record == HELD else self._row(record)[0]
             for name in names:
                 row[self._places[name]] = found[self._places[name]]
             missing -= {*names}
@@ -167,6 +173,8 @@ class DeclaredReader:
                 raise FaultError(
                     f"the source left out column {name}, and no older record of the key has it"
                 )
+            else:
+                self.standing.add(name)
         return row
 
     def _row(self, value: bytes) -> tuple[list[Any], set[str]]:
@@ -180,14 +188,14 @@ class DeclaredReader:
         log = self.log
         if log.shape.is_flat:
             if log.delete and _marker(document[log.delete]):
-                return [Said(_GONE, self._name(document, key))]
+                return [Said(GONE, self._name(document, key))]
             self._values(document)
             lacks = self._lacks(document)
-            return [Said(_ROW, self._key_of(document), lacks=lacks)]
+            return [Said(ROW, self._key_of(document), lacks=lacks)]
         lsn = int(document["source"]["lsn"]) if log.order is Order.LSN else _lsn_if_any(document)
         op, old, new = document["op"], document.get("before"), document.get("after")
         if op == "d":
-            return [Said(_GONE, self._name(old, key), lsn)]
+            return [Said(GONE, self._name(old, key), lsn)]
         if op not in ("c", "u", "r"):
             raise FaultError(f"operation {op!r}")
         if not isinstance(new, dict):
@@ -196,10 +204,10 @@ class DeclaredReader:
         name, lacks, begins = self._key_of(new), self._lacks(new), op != "u"
         before = self._key_of(old) if isinstance(old, dict) and self._is_keyed(old) else name
         if before == name:
-            return [Said(_ROW, name, lsn, lacks=lacks, begins=begins)]
+            return [Said(ROW, name, lsn, lacks=lacks, begins=begins)]
         if log.shape is ValueShape.CUD_JSON and not log.key_changes:
             raise FaultError("the update changes the key")
-        return [Said(_GONE, before, lsn), Said(_ROW, name, lsn, lacks=lacks, begins=True)]
+        return [Said(GONE, before, lsn), Said(ROW, name, lsn, lacks=lacks, begins=True)]
 
     def _is_keyed(self, row: Any) -> bool:  # noqa: ANN401
         return isinstance(row, dict) and all(row.get(name) is not None for name in self.log.key)
@@ -321,36 +329,20 @@ def read_declared(
         UnavailableLogError: the brokers do not answer.
     """
     log, raw = reader.log, f"{survivors}_said"
-    facts = _facts(kafka, frontier, log)
+    facts = declared_facts(kafka, frontier, log)
     require_stable(kafka, log.topic, frontier.ends[log.topic])
     ends = dict(enumerate(frontier.ends[log.topic]))
-    # Where the log is read from a time on, what stands before it is not part of it.
-    alive = frontier.alive_from.get(log.topic, facts.starts)
-    starts = {
-        n: min(max(pair), ends[n]) for n, pair in enumerate(zip(facts.starts, alive, strict=True))
-    }
-    make_table(database, raw, _SCHEMA)
-    count = 0
-
-    def batches() -> Iterator[pa.Table]:
-        nonlocal count
-        rows: list[tuple[Any, ...]] = []
-        for message in messages(kafka, log.topic, starts, ends):
-            count += 1
-            rows += _rows_of(reader, message, quarantine)
-            if len(rows) >= BATCH_RECORDS:
-                yield _batch(rows)
-                rows = []
-        if rows:
-            yield _batch(rows)
-
-    fill(database, raw, batches())
-    _fold(database, log, raw, survivors)
+    begins = enumerate(beginnings(frontier, log.topic, facts.starts))
+    starts = {n: min(begin, ends[n]) for n, begin in begins}
+    found = messages(kafka, log.topic, starts, ends)
+    counts = take_said(database, raw, reader, found, quarantine)
+    fold_said(database, log, raw, survivors)
     database.execute(f"DROP TABLE {quoted(raw)}")
-    return count
+    return counts.total()
 
 
-def _facts(kafka: KafkaConnection, frontier: Frontier, log: DeclaredLog) -> TopicFacts:
+def declared_facts(kafka: KafkaConnection, frontier: Frontier, log: DeclaredLog) -> TopicFacts:
+    """Ask the brokers what the topic of a declared log is now; see `topic_facts`."""
     try:
         return topic_facts(kafka, frontier, log.topic)
     except VerdictError as error:
@@ -359,6 +351,48 @@ def _facts(kafka: KafkaConnection, frontier: Frontier, log: DeclaredLog) -> Topi
             '"earliest" or a time'
         )
         raise VerdictError(str(error.args[0]), hint=hint) from error
+
+
+def beginnings(frontier: Frontier, topic: str, starts: Sequence[int]) -> tuple[int, ...]:
+    """Return per partition the first offset that is part of a declared log.
+
+    Where the log is read from a time on, what stands before it is not part of it.
+    """
+    alive = frontier.alive_from.get(topic, starts)
+    return tuple(max(pair) for pair in zip(starts, alive, strict=True))
+
+
+def take_said(
+    database: duckdb.DuckDBPyConnection,
+    raw: str,
+    reader: DeclaredReader,
+    found: Iterable[Message],
+    quarantine: Quarantine | None,
+) -> Counter[int]:
+    """Write what some records say into a new table, one row for each key that one speaks of.
+
+    Returns:
+        How many records there were, by partition.
+
+    Raises:
+        CorruptRecordError: one cannot be read.
+    """
+    counts = Counter[int]()
+    make_table(database, raw, _SCHEMA)
+
+    def batches() -> Iterator[pa.Table]:
+        rows: list[tuple[Any, ...]] = []
+        for message in found:
+            counts[message.partition() or 0] += 1
+            rows += _rows_of(reader, message, quarantine)
+            if len(rows) >= BATCH_RECORDS:
+                yield _batch(rows)
+                rows = []
+        if rows:
+            yield _batch(rows)
+
+    fill(database, raw, batches())
+    return counts
 
 
 def _rows_of(
@@ -371,7 +405,7 @@ def _rows_of(
                 raise CorruptRecordError(f"{place(reader.log.topic, part, off)}: {said.why}")
             quarantine.suspect(part, off, said.why)
         name = said.name if said.name is not None else f"?{part}:{off}"
-        value = message.value() if said.kind in (_ROW, _FAULT) else None
+        value = message.value() if said.kind in (ROW, _FAULT) else None
         lacks, begins = [*said.lacks], said.begins
         yield part, off, step, said.lsn, said.kind, name, message.key(), value, lacks, begins
 
@@ -384,12 +418,19 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
 
-def _fold(database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survivors: str) -> None:
+def fold_said(
+    database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survivors: str
+) -> None:
+    """Fold what records say into a new table `survivors` (part, off, key, value).
+
+    Raises:
+        CorruptRecordError: nothing says which of two records is newer.
+    """
     by_lsn = log.order is Order.LSN
     torn = first_row(
         database,
         f"SELECT name FROM {quoted(raw)} GROUP BY name HAVING min(part) <> max(part)"
-        + (f" AND bool_or(kind = '{_TOMBSTONE}')" if by_lsn else ""),
+        + (f" AND bool_or(kind = '{TOMBSTONE}')" if by_lsn else ""),
     )
     if torn is not None:
         raise CorruptRecordError(
@@ -404,7 +445,7 @@ def _fold(database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survi
                 max(lsn) OVER (PARTITION BY name ORDER BY off, step) AS reached
             FROM {quoted(raw)}"""
         order = "coalesce(lsn, reached, -1) DESC, off DESC, step DESC"
-        where = f"kind <> '{_TOMBSTONE}' OR behind IS DISTINCT FROM '{_GONE}'"
+        where = f"(kind <> '{TOMBSTONE}' OR behind IS DISTINCT FROM '{GONE}')"
     else:
         said, order, where = f"SELECT * FROM {quoted(raw)}", "off DESC, step DESC", "true"
     database.execute(
@@ -415,10 +456,10 @@ def _fold(database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survi
             QUALIFY row_number() OVER (
                 PARTITION BY name ORDER BY kind = '{_FAULT}' DESC, {order}
             ) = 1
-        ) WHERE kind IN ('{_ROW}', '{_FAULT}')
+        ) WHERE kind IN ('{ROW}', '{_FAULT}')
         """
     )
-    _bundle(
+    bundle_older(
         database,
         survivors,
         f"""
@@ -426,7 +467,7 @@ def _fold(database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survi
         AND name IN (
             SELECT name FROM {quoted(survivors)} WHERE is_partial
             UNION ALL
-            SELECT name FROM {quoted(raw)} WHERE kind = '{_GONE}' AND lsn IN (
+            SELECT name FROM {quoted(raw)} WHERE kind = '{GONE}' AND lsn IN (
                 SELECT lsn FROM {quoted(raw)} WHERE begins AND len(lacks) > 0
             )
         )
@@ -439,8 +480,15 @@ def _reversed(order: str) -> str:
     return order.replace("DESC", "ASC")
 
 
-def _bundle(database: duckdb.DuckDBPyConnection, survivors: str, statements: str) -> None:
-    """Put the older records that a survivor needs beside it."""
+def bundle_older(database: duckdb.DuckDBPyConnection, survivors: str, statements: str) -> None:
+    """Put the older records that a survivor needs beside it.
+
+    Args:
+        database: has them.
+        survivors: table of them; its columns `is_partial` and `name` go.
+        statements: query of what is said of the keys of those that are partial, by key and in
+            order.
+    """
     table = quoted(survivors)
     if first_row(database, f"SELECT 1 FROM {table} WHERE is_partial LIMIT 1") is not None:
         with database.cursor() as reader:

@@ -20,6 +20,8 @@ from uuid import UUID
 _LENGTH = struct.Struct(">I")
 BUNDLE = b"\xff"
 """What several records in one value begin with: neither Avro's frame nor JSON does."""
+HELD = b""
+"""Stands in a bundle for the row of the key that is held already, which has the columns."""
 
 
 class StandIn:

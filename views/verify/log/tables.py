@@ -94,6 +94,12 @@ class TableState:
                     query = f"SELECT count({self._exact(number)}) FROM {quoted(self.base)}"
                     database.execute(query).fetchall()
 
+    def stored(self, column: str) -> list[str]:
+        """Return the columns of `base` that hold a column."""
+        number = [each.column for each in self.columns].index(column)
+        has_escape = self.columns[number].type.has_escape
+        return [column, f"{_ESCAPE}{number}"] if has_escape else [column]
+
     def _exact(self, number: int) -> str:
         column, escape = self.columns[number], f"{_ESCAPE}{number}"
         if column.column not in self.inexact:

@@ -23,7 +23,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from changelog.contract.base.connection import KafkaConnection
@@ -76,6 +76,31 @@ def topic_settings(kafka: KafkaConnection, topic: str) -> dict[str, str]:
     except KafkaException as error:
         raise _unavailable(topic, error) from error
     return {name: entry.value or "" for name, entry in found.items()}
+
+
+def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[int, int]]:
+    """Return where the first partitions end now, and the epoch of the leader that says so.
+
+    An epoch is -1 where it is not known. What is appended by one leader stays as it is.
+
+    Raises:
+        LogError: the topic or one of the partitions does not exist.
+        UnavailableLogError: the brokers do not answer.
+    """
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = {TopicPartition(topic, each): latest for each in range(count)}
+    try:
+        with admin_client(kafka) as admin:
+            asked = admin.list_offsets(wanted, request_timeout=_REQUEST_SECONDS)
+            found = {each.partition: answer.result() for each, answer in asked.items()}
+    except KafkaException as error:
+        raise _unavailable(topic, error) from error
+    if any(each.offset < 0 for each in found.values()):  # what a request gives that took too long
+        raise _unavailable(topic, TimeoutError("no end of a partition came in time"))
+    return [
+        (found[each].offset, -1 if found[each].leader_epoch is None else found[each].leader_epoch)
+        for each in range(count)
+    ]
 
 
 def appended_ms(kafka: KafkaConnection, topic: str, offset: int, frontier: Frontier) -> int | None:

@@ -1,0 +1,305 @@
+"""What a declared log says of its keys, in DuckDB: a row where there is one, and where each stands.
+
+Of each key that the log ever spoke of it is known in which partition it stands, which record is its
+row, and what position of the source it reached; one record gives one row at most. So what came
+since is laid on top by itself: the last statement of a key decides, and its row takes the place of
+the one before. What a record left out is taken from the older ones that came with it, and from the
+row that is held.
+
+Where the order is that of the source, this holds for keys whose positions ascend. A record that was
+sent again, or comes late, is refused: only a whole reading puts it where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import chain
+
+import duckdb
+import pyarrow as pa
+
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.forms.declared import Order
+from views.verify.log.declared import (
+    GONE,
+    ROW,
+    TOMBSTONE,
+    DeclaredDecoder,
+    DeclaredReader,
+    bundle_older,
+    fold_said,
+)
+from views.verify.log.left_out import HELD, unbundled
+from views.verify.log.tables import (
+    OFFSET_COLUMN,
+    PARTITION_COLUMN,
+    TableState,
+    create_view,
+    inexact_columns,
+    load_state,
+)
+from views.verify.processes.scratch import fill, first_row, make_table, row_count
+from views.verify.records.read import BATCH_RECORDS, place
+from views.verify.records.survivors import FoldedTable
+from views.verify.values.types import quoted
+
+_LAST = "QUALIFY row_number() OVER (PARTITION BY name ORDER BY off DESC, step DESC) = 1"
+"""Of what is said of a key, the last."""
+_HELD_SCHEMA = pa.schema([("part", pa.int32()), ("off", pa.int64()), ("name", pa.string())])
+"""A column that a record leaves out and the held row of its key has."""
+_WHOLE = "the log has to be read whole"
+
+
+class KeptStatements:
+    """The state that statements of one log make.
+
+    Args:
+        database: holds it.
+        reader: reads its records.
+        base: name of the table of its rows; those of others begin with it.
+
+    Attributes:
+        state: as it is.
+    """
+
+    def __init__(
+        self, database: duckdb.DuckDBPyConnection, reader: DeclaredReader, base: str
+    ) -> None:
+        self._database, self._reader, self._log = database, reader, reader.log
+        self._decoder = DeclaredDecoder(reader, None)
+        log = reader.log
+        self.state = TableState(log.table, log.topic, base, reader.columns, log.key)
+        self._names, self._touched = f"{base}_names", f"{base}_touched"
+        self._layer, self._survivors = f"{base}_layer", f"{base}_survivors"
+        self._came, self._held = f"{base}_came", f"{base}_held"
+
+    def begin(self, said: str) -> TableState:
+        """Make the state of all that is said in a table.
+
+        Raises:
+            CorruptRecordError: a key stands in two partitions, or a row does not decode.
+            VerdictError: a key stands in two partitions, where a whole reading knows its order.
+        """
+        fold_said(self._database, self._log, said, self._survivors)
+        self._name(said)
+        if self._log.order is Order.LSN:
+            self._require_one_place(said)
+        rows = FoldedTable(self._database, self._survivors)
+        self.state = load_state(self._database, self.state, self._decoder, rows)
+        self._require_alike()
+        create_view(self._database, self.state)
+        return self.state
+
+    def advance(self, said: str) -> tuple[TableState, int]:
+        """Bring the state to what is said in a table, too; it is left as it was by an error.
+
+        Returns:
+            The state, and how many keys were spoken of.
+
+        Raises:
+            CorruptRecordError: a row does not decode.
+            VerdictError: which of two records of a key is newer, or what one leaves out, only a
+                whole reading may tell.
+        """
+        self._require_one_place(said)
+        if self._log.order is Order.LSN:
+            self._require_ascending(said)
+        self._require_unlinked(said)
+        self._database.execute(
+            f"CREATE OR REPLACE TABLE {quoted(self._touched)} AS "
+            f"SELECT s.name, s.part, CASE WHEN s.kind = '{ROW}' THEN s.off END AS off, s.value, "
+            "s.lacks, greatest(n.lsn, s.reached) AS lsn FROM ("
+            "SELECT *, max(lsn) OVER (PARTITION BY name) AS reached "
+            f"FROM {quoted(said)} {_LAST}"
+            f") AS s LEFT JOIN {quoted(self._names)} AS n ON s.name = n.name"
+        )
+        self._database.execute(
+            f"CREATE OR REPLACE TABLE {quoted(self._survivors)} AS SELECT part, off, value, "
+            f"len(lacks) > 0 AS is_partial, name FROM {quoted(self._touched)} WHERE off IS NOT NULL"
+        )
+        self._bundle(said)
+        layer = replace(self.state, base=self._layer)
+        rows = FoldedTable(self._database, self._survivors)
+        layer = load_state(self._database, layer, self._decoder, rows)
+        self._fill_held(layer)
+        self._put()
+        touched = row_count(self._database, self._touched)
+        for table in (self._layer, self._touched, self._held):
+            self._database.execute(f"DROP TABLE {quoted(table)}")
+        if self.state.inexact | layer.inexact:
+            inexact = inexact_columns(self._database, self.state)
+            self.state = replace(self.state, inexact=inexact)
+        create_view(self._database, self.state)
+        return self.state, touched
+
+    def _name(self, said: str) -> None:
+        """Write down where each key stands, and by which deletes rows may have changed theirs.
+
+        Where older records were being sent again, the row of a key may stand before its last one.
+        Is that a delete, `is_behind` tells: a tombstone right behind it belongs to it.
+        """
+        behind = f"arg_max(s.kind, (s.off, s.step)) = '{GONE}' AND count(v.off) > 0"
+        is_behind = behind if self._log.order is Order.LSN else "false"
+        self._database.execute(
+            f"CREATE OR REPLACE TABLE {quoted(self._names)} AS "
+            "SELECT s.name, min(s.part) AS part, max(v.off) AS off, max(s.lsn) AS lsn, "
+            f"{is_behind} AS is_behind "
+            f"FROM {quoted(said)} AS s LEFT JOIN {quoted(self._survivors)} AS v "
+            f"ON s.kind = '{ROW}' AND s.part = v.part AND s.off = v.off GROUP BY s.name"
+        )
+        self._database.execute(
+            f"CREATE OR REPLACE TABLE {quoted(self._came)} AS SELECT DISTINCT lsn "
+            f"FROM {quoted(said)} WHERE begins AND len(lacks) > 0 AND lsn IS NOT NULL"
+        )
+
+    def _bundle(self, said: str) -> None:
+        """Put what records lack beside them, and write down what of it the held rows have."""
+        bundle_older(
+            self._database,
+            self._survivors,
+            # Without positions nothing is taken from the row of another key.
+            "SELECT name, part, off, value, lacks, begins, NULL::BIGINT AS lsn FROM ("
+            f"SELECT name, part, off, step, value, lacks, begins FROM {quoted(said)} UNION ALL "
+            "SELECT name, part, off, -1 AS step, ''::BLOB AS value, []::VARCHAR[] AS lacks, "
+            f"true AS begins FROM {quoted(self._names)} WHERE off IS NOT NULL"
+            f") WHERE name IN (SELECT name FROM {quoted(self._survivors)} WHERE is_partial) "
+            "ORDER BY name, off, step",
+        )
+        make_table(self._database, self._held, _HELD_SCHEMA)
+        with self._database.cursor() as reader:
+            found = reader.execute(
+                f"SELECT t.part, t.off, t.lacks, v.value FROM {quoted(self._touched)} AS t "
+                f"JOIN {quoted(self._survivors)} AS v ON t.part = v.part AND t.off = v.off "
+                "WHERE len(t.lacks) > 0"
+            )
+            fill(self._database, self._held, self._from_held(found))
+
+    def _from_held(self, found: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
+        while rows := found.fetchmany(BATCH_RECORDS):
+            held = []
+            for part, off, lacks, value in rows:
+                older = unbundled(value)[1]
+                missing = {*lacks}.difference(*(names for names, _ in older))
+                mine = [*chain(*(names for names, record in older if record == HELD))]
+                # A stand-in that is held as a value may be written otherwise in this record.
+                if missing or not self._reader.standing.isdisjoint(mine):
+                    raise VerdictError(
+                        f"{place(self._log.topic, part, off)}: the source left out a value, which "
+                        f"no older record of the key is known to have: {_WHOLE}"
+                    )
+                held += [(part, off, name) for name in mine]
+            if held:
+                columns = zip(zip(*held, strict=True), _HELD_SCHEMA, strict=True)
+                arrays = [pa.array(values, each.type) for values, each in columns]
+                yield pa.Table.from_arrays(arrays, schema=_HELD_SCHEMA)
+
+    def _fill_held(self, layer: TableState) -> None:
+        """Take what records lack from the held rows of their keys."""
+        counts = self._database.execute(
+            f"SELECT name, count(*) FROM {quoted(self._held)} GROUP BY name"
+        ).fetchall()
+        for column, count in counts:
+            taken = ", ".join(f"{quoted(n)} = b.{quoted(n)}" for n in self.state.stored(column))
+            filled = first_row(
+                self._database,
+                f"UPDATE {quoted(layer.base)} AS l SET {taken} FROM {quoted(self._held)} AS h "
+                f"JOIN {quoted(self._touched)} AS t ON h.part = t.part AND h.off = t.off "
+                f"JOIN {quoted(self._names)} AS n ON t.name = n.name "
+                f"JOIN {quoted(self.state.base)} AS b "
+                f"ON n.part = b.{PARTITION_COLUMN} AND n.off = b.{OFFSET_COLUMN} "
+                f"WHERE h.name = ? AND l.{PARTITION_COLUMN} = h.part AND l.{OFFSET_COLUMN} = h.off",
+                [column],
+            )
+            if filled != (count,):
+                raise self._unlike()
+
+    def _require_ascending(self, said: str) -> None:
+        """Require that what is said of a key is in the order of the source.
+
+        Then the last statement is the newest. A tombstone counts where it stands, but for one
+        right behind the delete of its key, which is gone already.
+        """
+        # Before a key's first position a tombstone counts as -1.
+        late = first_row(
+            self._database,
+            "SELECT part, off FROM (SELECT s.part, s.off, s.kind, s.lsn, n.is_behind, "
+            "greatest(n.lsn, -1, max(s.lsn) OVER (PARTITION BY s.name ORDER BY s.off, s.step "
+            "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS reached "
+            f"FROM {quoted(said)} AS s LEFT JOIN {quoted(self._names)} AS n ON s.name = n.name) "
+            f"WHERE lsn < reached OR (kind = '{TOMBSTONE}' AND is_behind) LIMIT 1",
+        )
+        if late is not None:
+            raise VerdictError(
+                f"{place(self._log.topic, *late)}: the record comes behind newer ones of its key, "
+                f"so it was sent again: {_WHOLE}"
+            )
+
+    def _require_unlinked(self, said: str) -> None:
+        """Require that no held row has another record to take values from now.
+
+        A row that changed its key took them from the one whose delete has the same position.
+        """
+        linked = first_row(
+            self._database,
+            f"SELECT part, off FROM {quoted(said)} WHERE kind = '{GONE}' "
+            f"AND lsn IN (SELECT lsn FROM {quoted(self._came)}) LIMIT 1",
+        )
+        if linked is not None:
+            raise VerdictError(
+                f"{place(self._log.topic, *linked)}: a row that left out values changed its key "
+                f"by this record: {_WHOLE}"
+            )
+
+    def _require_one_place(self, said: str) -> None:
+        torn = first_row(
+            self._database,
+            f"SELECT s.name FROM {quoted(said)} AS s LEFT JOIN {quoted(self._names)} AS n "
+            "ON s.name = n.name GROUP BY s.name "
+            "HAVING min(s.part) <> max(s.part) OR min(s.part) <> min(n.part) LIMIT 1",
+        )
+        if torn is not None:
+            raise VerdictError(
+                f'topic "{self._log.topic}": key {torn[0]} stands in two partitions, and nothing '
+                f"that is kept says which of its records is newer: {_WHOLE}"
+            )
+
+    def _put(self) -> None:
+        """Replace the rows of the touched keys, all at once."""
+        base, names = quoted(self.state.base), quoted(self._names)
+        touched, layer = quoted(self._touched), quoted(self._layer)
+        with closing(self._database.cursor()) as writer:
+            writer.begin()
+            try:
+                replaced = first_row(
+                    writer,
+                    f"SELECT count(n.off) FROM {names} AS n SEMI JOIN {touched} AS t "
+                    "ON n.name = t.name",
+                )
+                gone = first_row(
+                    writer,
+                    f"DELETE FROM {base} WHERE ({PARTITION_COLUMN}, {OFFSET_COLUMN}) IN ("
+                    f"SELECT (n.part, n.off) FROM {names} AS n SEMI JOIN {touched} AS t "
+                    "ON n.name = t.name WHERE n.off IS NOT NULL)",
+                )
+                if gone != replaced:
+                    raise self._unlike()
+                writer.execute(f"DELETE FROM {names} WHERE name IN (SELECT name FROM {touched})")
+                writer.execute(
+                    f"INSERT INTO {names} BY NAME "
+                    f"SELECT name, part, off, lsn, false AS is_behind FROM {touched}"
+                )
+                writer.execute(f"INSERT INTO {base} BY NAME FROM {layer}")
+                writer.commit()
+            except BaseException:
+                writer.rollback()
+                raise
+
+    def _require_alike(self) -> None:
+        rows = row_count(self._database, self.state.base)
+        if first_row(self._database, f"SELECT count(off) FROM {quoted(self._names)}") != (rows,):
+            raise self._unlike()
+
+    def _unlike(self) -> VerdictError:
+        return VerdictError(f'topic "{self._log.topic}": the rows are not those of the keys')
