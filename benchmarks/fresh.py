@@ -6,6 +6,9 @@ joined tables to search, an entry of one table to a cache, an aggregate over a j
 Every tenth of a second a probe changes one row; it counts from its commit until a reader who asks
 five times a second gets it. Every batch is proved before it is visible, as it is by default.
 
+With `--logs` the views are those of another project, which reads these tables as another capture's
+(`others`), or as topics of another program (`declared`).
+
 The last line is one JSON object: percentiles in seconds by kind of sink, and the cores that were
 busy meanwhile. The same is measured once more without proofs (`unproved_…`): the difference is what
 they cost.
@@ -23,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +50,16 @@ from changelog.stack.stack import Stack
 _POLL_S = 0.2  # a change counts as later by half of it
 _READY_S = 240.0
 _TARGET = "fresh_views"
+
+
+class Logs(Enum):
+    """Whose logs the views read."""
+
+    OWN = "own"
+    OTHERS = "others"
+    DECLARED = "declared"
+
+
 Stamps = Callable[[], Mapping[int, int]]
 """Returns the stamp that a reader sees of each probe."""
 
@@ -153,7 +167,7 @@ def running(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]
 
 def _project(folder: Path, at: Endpoints, target: str) -> Path:
     project = folder / "project"
-    (project / "views").mkdir(parents=True)
+    project.mkdir()
     tables = ", ".join(f'"public.{table}"' for table in shop.TABLES)
     (project / "changelog.toml").write_text(
         f'postgres.dsn = "{at.postgres}"\nkafka.brokers = "{at.brokers}"\n'
@@ -163,6 +177,26 @@ def _project(folder: Path, at: Endpoints, target: str) -> Path:
         f'postgres.url = "{target}"\n',
         encoding="utf-8",
     )
+    return project
+
+
+def _views(captured: Path, logs: Logs) -> Path:
+    """Return the project that has the views: the captured one, or another beside it."""
+    project = captured
+    if logs is not Logs.OWN:
+        project = captured.with_name("beside")
+        settings = (captured / "changelog.toml").read_text(encoding="utf-8")
+        project.mkdir()
+        text = settings.replace('"fresh"', '"beside"')
+        for table in shop.TABLES:
+            text += f'[logs.{table}]\ntopic = "fresh.{table}"\n'
+            text += (
+                'frontier = "fresh._frontier"\nslot = "fresh"\n'
+                if logs is Logs.OTHERS
+                else f'form = "flat-avro"\nkey = {json.dumps(shop.KEYS[table])}\n'
+            )
+        (project / "changelog.toml").write_text(text, encoding="utf-8")
+    (project / "views").mkdir()
     for name, text in shop.VIEWS.items():
         (project / "views" / f"{name}.sql").write_text(text, encoding="utf-8")
     return project
@@ -179,7 +213,7 @@ def _wait(
 
 
 def measured(
-    *, orders: int, rate: int, warm_s: float, seconds: float, verify: str
+    *, orders: int, rate: int, warm_s: float, seconds: float, verify: str, logs: Logs
 ) -> dict[str, float]:
     """Follow three views for a while; returns percentiles of the delays, and the cores used."""
     with (
@@ -197,19 +231,20 @@ def measured(
         ids = shop.probes(orders)
         asked = readers(at, target, ids, max(orders // 10, 80))
         here = Path(sys.executable)
-        logs = {what: folder / f"{what}.log" for what in ("capture", "follow")}
+        views = _views(project, logs)
+        said = {what: folder / f"{what}.log" for what in ("capture", "follow")}
         capture = [str(here), "-m", "changelog", "capture", "--project", str(project)]
         follow = [str(here.with_name("rebuild-view")), "--all", "--follow", "--json"]
-        follow += ["--verify", verify, "--project", str(project)]
+        follow += ["--verify", verify, "--project", str(views)]
         subprocess.run([*capture, "--until", "now"], check=True, stdout=subprocess.DEVNULL)
         writer = shop.Writer(at.postgres, orders, rate)
-        with running(capture, logs["capture"]) as captured:
-            with running(follow, logs["follow"]) as followed:
+        with running(capture, said["capture"]) as captured:
+            with running(follow, said["follow"]) as followed:
                 for each in asked:
                     each.start()
                 _wait(
                     lambda: all(0 in each.seen for each in asked),
-                    "the first generations", [captured, followed], logs["follow"],
+                    "the first generations", [captured, followed], said["follow"],
                 )  # fmt: skip
                 say("the first generations serve")
                 writer.start()
@@ -229,11 +264,11 @@ def measured(
                 last = max(writer.commits)
                 _wait(
                     lambda: all(last in each.seen for each in asked),
-                    "the last change", [captured, followed], logs["follow"],
+                    "the last change", [captured, followed], said["follow"],
                 )  # fmt: skip
                 for each in asked:
                     each.stop()
-            say(_rounds(logs["follow"]))
+            say(_rounds(said["follow"]))
         for each in asked:
             found = each.delays(writer.commits, since)
             for share in (50, 99):
@@ -265,17 +300,21 @@ def main(
     warm_s: Annotated[float, typer.Option(help="Seconds that do not count.")] = 60.0,
     seconds: Annotated[float, typer.Option(help="Seconds that count.")] = 60.0,
     verify: Annotated[str, typer.Option(help="`changed`, `none`, or `both` in turn.")] = "both",
+    logs: Annotated[Logs, typer.Option(help="Whose logs the views read.")] = Logs.OWN,
     out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
     """Measure how soon changes are visible."""
     told: dict[str, float] = {}
     for how in ("changed", "none") if verify == "both" else (verify,):
         say(f"--verify {how}")
-        found = measured(orders=orders, rate=rate, warm_s=warm_s, seconds=seconds, verify=how)
+        found = measured(
+            orders=orders, rate=rate, warm_s=warm_s, seconds=seconds, verify=how, logs=logs
+        )
         if verify == "both" and how == "none":
             found = {f"unproved_{name.removeprefix('fresh_')}": v for name, v in found.items()}
         told |= found
-    line = json.dumps({**told, "orders": orders, "rate": rate, "verify": verify, **about()})
+    asked = {"orders": orders, "rate": rate, "verify": verify, "logs": logs.value}
+    line = json.dumps({**told, **asked, **about()})
     if out is not None:
         out.write_text(line + "\n", encoding="utf-8")
     print(line)

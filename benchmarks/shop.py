@@ -19,6 +19,7 @@ import psycopg2
 from benchmarks.orders import execute
 
 TABLES = ("customers", "orders", "lines")
+KEYS = {"customers": ("id",), "orders": ("id",), "lines": ("order_id", "no")}
 LINES = 2
 """Of each order."""
 _PROBES = 40

@@ -63,6 +63,7 @@ _GROUPS = {
         "tests/integration/test_every_type.py",
         "tests/integration/test_forms.py",
         "tests/integration/test_forward.py",
+        "tests/integration/test_followed_logs.py",
         "tests/integration/test_full_target.py",
         "tests/integration/test_serve_rebuild.py",
         "tests/integration/test_two_followers.py",

@@ -7,7 +7,7 @@ judged, read, folded and judged again here, without a task and without a file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -83,16 +83,6 @@ class Increment:
         return sum(map(len, self.changed.values()))
 
 
-def offsets_between(held: Held, record: FrontierRecord) -> int:
-    """Return how many offsets lie between what is held and a later frontier, at most."""
-    old, new = held.record.frontier, record.frontier
-    return sum(
-        max(0, end - start)
-        for topic in held.topics.values()
-        for start, end in zip(old.ends.get(topic, ()), new.ends.get(topic, ()), strict=False)
-    )
-
-
 def read_increment(
     kafka: KafkaConnection, held: Held, record: FrontierRecord, clock: Clock = clock_ms
 ) -> Increment:
@@ -143,6 +133,43 @@ def read_increment(
     )
 
 
+def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iterator[FetchedRecord]:
+    """Read the last record of each live key of a table, from the start of its topic.
+
+    What is read is exact if the cut still is afterwards, for which its caller asks (`recheck`).
+
+    Args:
+        kafka: the brokers.
+        cut: what is read.
+        schemas: of the table's topic.
+
+    Raises:
+        VerdictError: the log cannot give the state, or not range by range.
+        CorruptRecordError: a record is none that capture wrote.
+        UnavailableLogError: the brokers do not answer.
+    """
+    cut.verdict.require()
+    frontier, topic = cut.record.frontier, schemas.topic
+    if topic in frontier.grown:
+        # Then a key's last record is not known before all partitions are read.
+        raise VerdictError(f'topic "{topic}" has grown')
+    wanted = TopicRange(
+        topic=topic,
+        starts=cut.states[topic].log_starts,
+        ends=frontier.ends[topic],
+        key_schema_id=schemas.key_id,
+    )
+    rules = FoldRules.of(
+        wanted,
+        since=frontier.since.get(topic),
+        before=cut_of(frontier),
+        most_bytes=cut.settings.task_memory_mb << 20,
+    )
+    for each in ranges_of(wanted, ()):
+        found = _folded(kafka, topic, each, rules, homes=len(wanted.ends))
+        yield from (record for record in found if record[1] is not None)
+
+
 def _changed(
     kafka: KafkaConnection, held: Held, record: FrontierRecord, table: TableName
 ) -> list[FetchedRecord]:
@@ -168,14 +195,13 @@ def _changed(
 
 def _folded(
     kafka: KafkaConnection, topic: str, wanted: PartitionRange, rules: FoldRules, *, homes: int
-) -> list[FetchedRecord]:
+) -> Iterator[FetchedRecord]:
     made = LastRecords(rules, partition=wanted.partition, homes=homes)
-    found: list[FetchedRecord] = []
     with closing(made) as last:
         try:
             read_into(last, kafka, topic, wanted)
             for some in last.drain(_ROWS, _BYTES):
-                found += zip(
+                yield from zip(
                     some.keys.to_pylist(),
                     some.values.to_pylist(),
                     [wanted.partition] * len(some.keys),
@@ -187,4 +213,3 @@ def _folded(
             raise CorruptRecordError(f"{place}: {error.why}") from error
         except MarkedError as error:
             raise translate(error) or error from error
-    return found

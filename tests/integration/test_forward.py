@@ -236,7 +236,7 @@ def test_a_record_that_one_reader_skips_is_missed_by_the_other(shop, monkeypatch
     sound = increment._folded
 
     def skipping(*arguments, **more):
-        return sound(*arguments, **more)[1:]
+        return list(sound(*arguments, **more))[1:]
 
     with shop.followed() as follower:
         with monkeypatch.context() as patched:
@@ -252,7 +252,7 @@ def test_twin_a_record_that_is_skipped_is_not_seen_where_nobody_counts(shop, mon
     sound = increment._folded
     with shop.followed() as follower, monkeypatch.context() as patched:
         patched.setattr(Resident, "_compare", lambda *_: None)
-        patched.setattr(increment, "_folded", lambda *some, **more: sound(*some, **more)[1:])
+        patched.setattr(increment, "_folded", lambda *some, **more: list(sound(*some, **more))[1:])
         shop.change("UPDATE orders SET amount = amount + 61 WHERE id IN (14, 15, 16)")
         assert follower.round().error is None
         with pytest.raises(AssertionError):

@@ -47,8 +47,9 @@ Rows = dict[int, int]
 class Followed:
     """A project with a view in each kind of sink, and the readers of each."""
 
-    def __init__(self, project, endpoints, target, prefix):
+    def __init__(self, project, endpoints, target, prefix, *, captured=None):
         self.project, self._endpoints, self._target = project, endpoints, target
+        self.captured = captured or project  # whose tables the views read
         self._armed = project.root / "armed"
         self._lives = 0
         names = {each: f"{each}_{uuid.uuid4().hex[:8]}" for each in self._readers()}
@@ -105,11 +106,11 @@ class Followed:
     # --- the source -------------------------------------------------------------------------
 
     def change(self, number):
-        self.project.execute(f"UPDATE numbers SET number = {number} WHERE id <= {GROUP}")
-        self.project.capture()
+        self.captured.execute(f"UPDATE numbers SET number = {number} WHERE id <= {GROUP}")
+        self.captured.capture()
 
     def source(self) -> Rows:
-        return dict(self.project.query("SELECT id, number FROM numbers"))
+        return dict(self.captured.query("SELECT id, number FROM numbers"))
 
     # --- readers ----------------------------------------------------------------------------
 
@@ -218,16 +219,37 @@ class Reader:
 
 
 @pytest.fixture
-def followed(stack, tmp_path):
-    endpoints = stack.endpoints()
-    target = f"killed_{uuid.uuid4().hex[:10]}"
-    execute(endpoints.postgres, f"CREATE DATABASE {target}")
-    url = make_dsn(endpoints.postgres, dbname=target)
+def target(endpoints):
+    name = f"killed_{uuid.uuid4().hex[:10]}"
+    execute(endpoints.postgres, f"CREATE DATABASE {name}")
+    yield make_dsn(endpoints.postgres, dbname=name)
+    execute(endpoints.postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def aimed(project, target, more=""):
+    """Let views go to a database; `more` is text of other settings."""
+    path = project.root / "changelog.toml"
+    path.write_text(f"sinks.postgres.url = {json.dumps(target)}\n" + path.read_text("utf-8") + more)
+    return project
+
+
+@pytest.fixture
+def followed(stack, endpoints, target, tmp_path):
     with captured_database(stack, tmp_path / "project", TABLE) as (project, prefix):
-        path = project.root / "changelog.toml"
-        path.write_text(f"sinks.postgres.url = {json.dumps(url)}\n" + path.read_text("utf-8"))
-        yield Followed(project, endpoints, url, prefix)
-    execute(endpoints.postgres, f"DROP DATABASE {target} WITH (FORCE)")
+        yield Followed(aimed(project, target), endpoints, target, prefix)
+
+
+@pytest.fixture
+def followed_beside(stack, endpoints, target, tmp_path):
+    """Views of a table that another project captures."""
+    own = "CREATE TABLE own (id int PRIMARY KEY)"
+    with (
+        captured_database(stack, tmp_path / "numbers", TABLE) as (captured, numbers),
+        captured_database(stack, tmp_path / "project", own) as (project, prefix),
+    ):
+        log = f'[logs.numbers]\ntopic = "{numbers}.numbers"\n'
+        aimed(project, target, f'{log}frontier = "{numbers}._frontier"\nslot = "{numbers}"\n')
+        yield Followed(project, endpoints, target, prefix, captured=captured)
 
 
 def killed(followed, moment, *defect):
@@ -246,9 +268,9 @@ def killed(followed, moment, *defect):
             each.looks()
         with followed.following() as process:
             # Of another row: what a sink lost of the group, nothing sends again.
-            followed.project.execute(f"UPDATE numbers SET number = 3 WHERE id = {ROWS}")
-            followed.project.execute(f"INSERT INTO numbers VALUES ({ROWS + 1}, 3)")
-            followed.project.capture()
+            followed.captured.execute(f"UPDATE numbers SET number = 3 WHERE id = {ROWS}")
+            followed.captured.execute(f"INSERT INTO numbers VALUES ({ROWS + 1}, 3)")
+            followed.captured.capture()
             everywhere = {ROWS: 3, ROWS + 1: 3}.items()
             followed.wait(
                 process,
@@ -295,3 +317,18 @@ def test_twin_whose_place_is_ahead_of_its_rows_loses_them(followed):
     assert followed.served()["postgres"] != followed.source()
     with pytest.raises(AssertionError):
         is_right(followed)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("moment", [*MOMENTS, "shown search", "scan", "apply"])
+def test_a_killed_follower_of_another_capture_builds_anew_beside_what_serves(
+    followed_beside, moment
+):
+    """Nobody knows any more where it was in that log: what serves is whole until the switch."""
+    followed = followed_beside
+    readers = killed(followed, moment)
+    for each in readers:
+        each.saw_whole_changes()
+    assert followed.served() == dict.fromkeys(followed.names, followed.source())
+    for name in followed.names.values():
+        assert {number for number, _ in followed.project.history(name)} == {1, 2}, name

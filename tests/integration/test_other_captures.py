@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,98 +19,30 @@ import replay
 from changelog.contract.log.topic import frontier_topic
 from replay.broker.topics import read_frontier
 from replay.pipeline.replay import open_replay
-from tests.support.captured_project import CapturedProject, captured_database, rebuild_view
+from tests.support.captured_project import CapturedProject, rebuild_view
 from tests.support.matrix import first
 from tests.support.page_lines import block_of
 from tests.support.rounds import quiet, rounds
+from tests.support.two_captures import JOINED, Two, two_captures
 from views.base.config import Source
 from views.rebuild.rebuild import Rebuild
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
 DOCS = Path(__file__).parents[2] / "docs"
-ORDERS = """
-CREATE TABLE orders (id int PRIMARY KEY, item text);
-INSERT INTO orders VALUES (1, 'bread'), (2, 'milk')
-"""
-BILLING = """
-CREATE TABLE payments (id int PRIMARY KEY, amount int);
-CREATE TABLE totals (id int PRIMARY KEY, total int);
-INSERT INTO payments VALUES (1, 110);
-INSERT INTO totals VALUES (1, 110), (2, 0)
-"""
-PAY = """
-BEGIN;
-INSERT INTO payments VALUES (2, 220);
-UPDATE totals SET total = 220 WHERE id = 2;
-COMMIT
-"""
-JOINED = """-- key: id
-SELECT o.id, o.item, p.amount, t.total
-FROM orders o LEFT JOIN paid p ON p.id = o.id LEFT JOIN billing.totals t ON t.id = o.id
-"""
 BEFORE = [(1, "bread", 110, 110), (2, "milk", None, 0)]
 TORN = [(1, "bread", 110, 110), (2, "milk", 220, 0)]
 AFTER = [(1, "bread", 110, 110), (2, "milk", 220, 220)]
 
 
-@dataclass(frozen=True)
-class Two:
-    """A project whose view joins its tables with those of another one."""
-
-    shop: CapturedProject
-    billing: CapturedProject
-    own: str
-    prefix: str
-
-    @property
-    def topics(self) -> list[str]:
-        return [f"{self.prefix}.payments", f"{self.prefix}.totals"]
-
-    def declare(self, said: str) -> None:
-        """Declare both tables of the other project, with `said` of each."""
-        payments, totals = self.topics
-        self.settle(
-            f'[logs.paid]\ntopic = "{payments}"\n{said}\n'
-            f'[logs."billing.totals"]\ntopic = "{totals}"\n{said}\n'
-        )
-
-    def settle(self, text: str) -> None:
-        settings = self.shop.root / "changelog.toml"
-        before, _, _ = settings.read_text().partition("[logs.")
-        settings.write_text(before + text)
-
-    def captured(self) -> str:
-        return f'frontier = "{self.prefix}._frontier"\nslot = "{self.prefix}"'
-
-    def rows(self):
-        found = self.shop.delta("joined")
-        return [(r["id"], r["item"], r["amount"], r["total"]) for r in found]
-
-    def tear(self) -> None:
-        """Have a transaction of the other project on its log in part, its capture killed."""
-        self.billing.execute(PAY)
-        words = ["-m", "tests.support.crashing_capture", str(self.billing.root), "--until", "now"]
-        words += ["--kill", "record produced:1", "--defect", "deliver_each"]
-        ran = subprocess.run(
-            [sys.executable, *words], capture_output=True, text=True, timeout=120, check=False
-        )
-        assert ran.returncode == -9, ran.stderr
-
-
 @pytest.fixture
 def make(stack, tmp_path):
-    """Return what makes two captured projects, the other one by some more settings."""
-    with ExitStack() as held:
+    """Return what makes two captured projects with a view that joins them."""
+    with two_captures(stack, tmp_path) as make_two:
 
         def made(**more) -> Two:
-            shop, own = held.enter_context(captured_database(stack, tmp_path / "shop", ORDERS))
-            billing, prefix = held.enter_context(
-                captured_database(stack, tmp_path / "billing", BILLING, **more)
-            )
-            two = Two(shop, billing, own, prefix)
-            two.declare(two.captured())
-            shop.view("joined.sql", JOINED)
+            two = make_two(**more)
+            two.shop.view("joined.sql", JOINED)
             return two
 
         yield made

@@ -11,7 +11,8 @@ views' tables lies starts no round, unless the checkpoints grow old: they must n
 moment from which deletes may have been missed.
 
 Logs of other programs have no frontier, and those of other captures have one of their own: a round
-is made once a partition that is read ends elsewhere, and computes the views whole.
+is made once a partition that is read ends elsewhere. Spark computes views of them whole; without it
+they go forward like the others.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from changelog.contract.base.errors import ChangelogError, UnavailableError, Vie
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
-from replay.broker.topics import NewestFrontier
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import History
@@ -39,11 +39,11 @@ from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec, short_name
 from views.rebuild.apart import Apart, FollowCommand
 from views.rebuild.attempts import PASSING, rest
+from views.rebuild.local.newest import Newest, NewestLogs
 from views.rebuild.plan.plan import (
     groups_of,
     logs_of,
     no_frontier,
-    planned,
     tables_of,
     unkeyed_of,
 )
@@ -250,9 +250,7 @@ class Follower:
         self._done: SeenFrontier | None = None
         self._holds_still = False
         self._sealer = Sealer(specs, settings, self._place)
-        self._frontier = NewestFrontier(
-            resident.kafka, settings.frontier_topic, settings.project.slot
-        )
+        self._newest = NewestLogs(specs, settings, resident.kafka)
 
     def __enter__(self) -> Self:
         """Do nothing yet."""
@@ -308,11 +306,12 @@ class Follower:
 
     def _round(self) -> Outcome | None:
         try:
-            record = self._newest()
+            newest = self._newest.read()
         except UnavailableError as error:
             return Outcome((), error)
-        newest = SeenFrontier.of(record, self._tables)
-        is_new = self._done is None or self._done.calls_for_a_round(newest, clock_ms())
+        record = newest.record
+        seen = SeenFrontier.of(record, self._tables)
+        is_new = self._done is None or self._done.calls_for_a_round(seen, clock_ms())
         if not is_new and self._resident.sending.calls_for_spark is None:
             return None
         every = self._settings.rebuild.follow_look_minutes * 60
@@ -320,7 +319,7 @@ class Follower:
         try:
             if looks or self._settings.together:
                 self._notice_others()
-            outcome = self._here(record, looks=looks)
+            outcome = self._here(newest, looks=looks)
             if outcome is None:
                 # No sink is written to beside a round of Spark's.
                 self._resident.forget()
@@ -341,12 +340,6 @@ class Follower:
             applied = replace(record, frontier=frontier) if frontier is not None else record
             self._done = SeenFrontier.of(applied, self._tables)
         return outcome
-
-    def _newest(self) -> FrontierRecord:
-        """Return the newest frontier; of other logs too where they are read to."""
-        if logs_of(self._specs, self._settings):
-            return planned(self._specs, self._settings).record
-        return self._frontier.read()
 
     def _by_spark(self, *, looks: bool) -> Outcome:
         made = self._make(
@@ -417,12 +410,12 @@ class Follower:
         """Tell whether the next round is made without Spark."""
         return self._resident.is_ready
 
-    def _here(self, record: FrontierRecord, *, looks: bool) -> Outcome | None:
+    def _here(self, newest: Newest, *, looks: bool) -> Outcome | None:
         """Make the round in this process; None where Spark has to."""
         if not self._resident.is_ready:
             return None
         try:
-            return self._resident.round(record, self._stages(), looks=looks)
+            return self._resident.round(newest, self._stages(), looks=looks)
         except NotHereError as error:
             log.info("this round is made by Spark: %s", error)
             return None

@@ -21,7 +21,6 @@ from replay.spark.session import session
 from replay.store.advancer import Advancer
 from replay.store.plan import Advance
 from replay.store.stops import Stops
-from replay.store.stored import Stored
 from views.base.config import RebuildSettings, Source
 from views.base.failure import RebuildError, explained, of_view
 from views.base.progress import Stages
@@ -223,7 +222,7 @@ class Rebuild:
         if replay is not None and any(build.error is None for build in builds):
             moved = [build for build in builds if build.published and build.delta is None]
             self._publication.retire(replay, moved)
-        self._hold(spark, builds, unsettled, replay)
+        self._hold(spark, plan, builds, unsettled, replay)
         return builds, unsettled, replay
 
     def _opened(self, spark: SparkSession, plan: Plan, builds: Sequence[ViewBuild]) -> States:
@@ -333,15 +332,16 @@ class Rebuild:
     def _hold(
         self,
         spark: SparkSession,
+        plan: Plan,
         builds: Sequence[ViewBuild],
         unsettled: Sequence[ViewResult],
         replay: States | None,
     ) -> None:
         """Let a follower hold what its next rounds need, once all its views stand here."""
-        if self._resident is None or not isinstance(replay, Stored) or unsettled:
+        if self._resident is None or replay is None or unsettled or plan.unkeyed:
             return
         if all(build.error is None and (build.published or build.unchanged) for build in builds):
-            self._resident.begin(spark, builds, replay, self._run.stages)
+            self._resident.begin(spark, builds, replay, plan, self._run.stages)
 
     def _abandon(self, error: Exception, builds: Sequence[ViewBuild]) -> None:
         """Note why what is not published is not; the old generations serve."""

@@ -32,11 +32,11 @@ from changelog.contract.base.errors import (
     VerdictError,
 )
 from changelog.contract.base.position import Position
-from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.kafka_clients import KeptKafka
-from replay.store.increment import Held, Increment, offsets_between, read_increment
-from replay.store.stored import Stored
+from replay.decode.schemas import TopicSchemas
+from replay.result.state import States
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History
@@ -45,6 +45,8 @@ from views.project.spec import SqlSource, ViewSpec
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.engine import LocalQuery, RowsQuery
 from views.rebuild.local.join_values import UnknownValueError
+from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
+from views.rebuild.local.newest import Newest
 from views.rebuild.local.related import Related, Walk, check_classes, columns_of
 from views.rebuild.local.tables import LocalTables
 from views.rebuild.one_view.certify import request_of
@@ -59,7 +61,7 @@ from views.rebuild.one_view.forward import (
 )
 from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
-from views.rebuild.plan.plan import warnings_of
+from views.rebuild.plan.plan import Plan, shown, warnings_of
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
 from views.rebuild.sending.sending import Sending
@@ -145,7 +147,7 @@ class Resident:
         self._run = uuid.uuid4().hex
         self._entered = ExitStack()
         self._views: list[_View] = []
-        self._held: Held | None = None
+        self._held: HeldLogs | None = None
         self._proofs: ResidentStates | None = None
         self._sending = Sending(confirm)
         self._whole: dict[str, str] = {}
@@ -186,14 +188,20 @@ class Resident:
         self._entered.close()
 
     def begin(
-        self, spark: SparkSession, builds: Sequence[ViewBuild], stored: Stored, stages: Stages
+        self,
+        spark: SparkSession,
+        builds: Sequence[ViewBuild],
+        states: States,
+        plan: Plan,
+        stages: Stages,
     ) -> None:
         """Hold what is needed for the next rounds, where all views stand at one frontier.
 
         Args:
             spark: the session of that round.
             builds: the views, as a round of Spark's has left them.
-            stored: the states that it was made from.
+            states: those that it was made from.
+            plan: of that round.
             stages: shows what is done.
         """
         self.forget()
@@ -205,7 +213,11 @@ class Resident:
         self._made, self._not_before = 0, time.monotonic() + wait_s
         try:
             with stages.stage("hold", "rows of the tables, for rounds without Spark"):
-                self._begin(spark, builds, stored)
+                with self._or_whole([build.spec.name for build in builds]):
+                    project = self._settings.project
+                    opened = opened_logs(self.kafka, project.registry, states, plan)
+                if not self._whole:
+                    self._begin(spark, builds, opened)
         except (VerdictError, UnavailableError) as error:
             log.info("the next round is made by Spark: %s", error)
             self.forget()
@@ -214,39 +226,40 @@ class Resident:
                 log.info('view "%s" is brought up to date by Spark in each round: %s', view, why)
             self.forget()
 
-    def _begin(self, spark: SparkSession, builds: Sequence[ViewBuild], stored: Stored) -> None:
-        schemas = {table: stored.records(table).schemas for table in stored.states}
+    def _begin(self, spark: SparkSession, builds: Sequence[ViewBuild], opened: OpenedLogs) -> None:
+        logs, schemas = opened.logs, opened.logs.schemas
         wanted: dict[TableName, dict[str, None]] = {}
         for build in builds:
             with self._or_whole([build.spec.name]):
-                view = self._viewed(spark, build, stored)
+                view = self._viewed(spark, build, opened.states, schemas)
                 check_classes(view.lineage, {t: schemas[t] for t in view.spec.tables})
                 self._views.append(view)
                 for table, names in columns_of(view.lineage).items():
                     wanted.setdefault(table, {}).update(dict.fromkeys(names))
         if self._whole:
             return
-        held = Held(
-            record=stored.cut.record,
-            topics=stored.cut.topics,
-            schemas=schemas,
-            states=stored.cut.states,
-            settings=self._settings.replay(),
-        )
         for table, found in wanted.items():
             with self._or_whole([v.spec.name for v in self._views if table in v.spec.tables]):
-                self._local.fill(table, stored.records(table), list(found), held.position)
+                records = opened.records(table)
+                self._local.fill(table, records, schemas[table], list(found), logs.position)
         if self._whole:
             return
+        opened.recheck()
         if self._settings.verify is not VerifyMode.NONE:
             project = self._settings.project
-            proofs = ResidentStates(project.kafka, project.registry, pins=stored.pins)
+            proofs = ResidentStates(
+                project.kafka,
+                project.registry,
+                pins=opened.states.pins,
+                declared=opened.plan.logs,
+            )
             self._proofs = self._entered.enter_context(proofs)
-            self._proofs.begin(held.record, list(wanted))
+            newest = Newest.of_plan(opened.plan)
+            self._proofs.begin(logs.record, list(wanted), newest.captured, asked_ms=newest.asked_ms)
         if not self._settings.together:
             for view in self._views:
-                self._sending.begin(view.spec.name, view.generation, view.sinks, held.position)
-        self._held = held
+                self._sending.begin(view.spec.name, view.generation, view.sinks, logs.position)
+        self._held = logs
 
     @contextmanager
     def _or_whole(self, views: Sequence[str]) -> Iterator[None]:
@@ -256,14 +269,20 @@ class Resident:
         except UnknownValueError as error:
             self._whole |= dict.fromkeys(views, str(error))
 
-    def _viewed(self, spark: SparkSession, build: ViewBuild, stored: Stored) -> _View:
+    @staticmethod
+    def _viewed(
+        spark: SparkSession,
+        build: ViewBuild,
+        opened: States,
+        of_tables: Mapping[TableName, TopicSchemas],
+    ) -> _View:
         spec = build.spec
         sinks = forward_sinks(build.served, build.number)
         if isinstance(sinks, str):
             raise UnknownValueError(sinks)
         if not isinstance(spec.source, SqlSource) or spec.views:
             raise UnknownValueError("it is no single query")
-        states = stored.states
+        states = opened.states
         lineage = trace(
             spec.source,
             spec.key,
@@ -272,7 +291,7 @@ class Resident:
         )
         if isinstance(lineage, Untraceable):
             raise UnknownValueError(lineage.why)
-        schemas = {table: stored.records(table).schemas for table in spec.tables}
+        schemas = {table: of_tables[table] for table in spec.tables}
         assert build.schema is not None  # noqa: S101 - the round has looked
         by_spark = BySpark(spark, lineage, schemas)
         query: RowsQuery = by_spark
@@ -295,11 +314,11 @@ class Resident:
             rows=build.rows,
         )
 
-    def round(self, record: FrontierRecord, stages: Stages, *, looks: bool) -> Outcome:
+    def round(self, newest: Newest, stages: Stages, *, looks: bool) -> Outcome:
         """Bring all views to a frontier.
 
         Args:
-            record: the frontier.
+            newest: how far the logs are read.
             stages: shows and times what is done.
             looks: whether all that is served is compared, too.
 
@@ -310,35 +329,35 @@ class Resident:
         assert self._held is not None  # noqa: S101 - the caller asked
         started = time.monotonic()
         self._require_here()
-        if offsets_between(self._held, record) > MOST_OFFSETS:
+        if self._held.offsets_to(newest.record) > MOST_OFFSETS:
             raise NotHereError("much has changed since")
         try:
             with ThreadPoolExecutor(1, "proofs") as pool:
-                proving = pool.submit(self._prove_to, record)
+                proving = pool.submit(self._prove_to, newest)
                 with stages.stage("scan", "what came since"):
-                    increment = read_increment(self.kafka, self._held, record)
+                    step = self._held.step(self.kafka, newest, self._local.held)
                 with stages.stage("merge", "what changed"):
-                    self._compute(increment)
+                    self._compute(step)
                 with stages.stage("prove", "what came since, read once more"):
                     proving.result()
-                    self._compare(increment)
-            self._verify(record, stages)
+                    self._compare(step)
+            self._verify(newest.record.frontier, stages)
         except (UnknownValueError, VerdictError) as error:
             raise NotHereError(str(error)) from error
-        self._held = increment.held
+        self._held = step.logs
         self._made += 1
         self._apply(stages)
         if looks:
-            self._look(record, stages)
-        results = [self._result(view, increment, started, stages) for view in self._views]
+            self._look(newest.record.frontier, stages)
+        results = [self._result(view, step, started, stages) for view in self._views]
         self._record(results, stages)
         return Outcome.of(results)
 
-    def _prove_to(self, record: FrontierRecord) -> None:
+    def _prove_to(self, newest: Newest) -> None:
         if self._proofs is not None:
-            self._proofs.advance(record)
+            self._proofs.advance(newest.record, newest.captured, asked_ms=newest.asked_ms)
 
-    def _compare(self, increment: Increment) -> None:
+    def _compare(self, step: Step) -> None:
         """Compare how many keys were touched by what two readers of the log say.
 
         A record that the one of them skipped changes no key that is named here, so nothing that is
@@ -349,13 +368,13 @@ class Resident:
         """
         if self._proofs is None:
             return
-        for table, changed in increment.changed.items():
+        for table, changed in step.changed.items():
             if (keys := self._proofs.touched(table)) != len(changed):
                 raise NotHereError(f"{table}: {len(changed)} keys were read, by the proof {keys}")
 
-    def _compute(self, increment: Increment) -> None:
+    def _compute(self, step: Step) -> None:
         """Compute the changed rows of each view."""
-        touched = self._local.advance(increment.changed, increment.held.position)
+        touched = self._local.advance(step.changed, step.logs.position)
         for view in self._views:
             view.delta, view.report, view.error = None, None, None
             if any(touched[table].is_any for table in view.spec.tables):
@@ -377,7 +396,7 @@ class Resident:
         change = view.spark.change(few.rows, few.keys, view.schema)
         return delta_of(change, view.schema, view.spec.key, view.sinks)
 
-    def _verify(self, record: FrontierRecord, stages: Stages) -> None:
+    def _verify(self, frontier: Frontier, stages: Stages) -> None:
         """Have what is to be sent computed by the verifier.
 
         Raises:
@@ -391,7 +410,7 @@ class Resident:
             text = f"{view.spec.name}: verify {view.delta.table.num_rows:,} keys"
             with stages.stage("verify", text, view.spec.name):
                 request = request_of(
-                    self._settings, record.frontier, view.spec, view.columns,
+                    self._settings, frontier, view.spec, view.columns,
                     view.delta.sent(), {},
                 )  # fmt: skip
                 view.report = verify_view(request, self._proofs)
@@ -468,7 +487,7 @@ class Resident:
         """Let the next round be one of Spark's, from where each sink is; results are still told."""
         self._held = None
 
-    def _look(self, record: FrontierRecord, stages: Stages) -> None:
+    def _look(self, frontier: Frontier, stages: Stages) -> None:
         """Compare all that sinks serve: a proof of some keys does not say that no other changed."""
         if self._proofs is None:
             return
@@ -484,7 +503,7 @@ class Resident:
                 with stages.stage("verify", text, view.spec.name):
                     address = sink.address(view.generation)
                     request = request_of(
-                        self._settings, record.frontier, view.spec, view.columns, address, {}
+                        self._settings, frontier, view.spec, view.columns, address, {}
                     )
                     view.report = verify_view(request, self._proofs)
                 try:
@@ -514,22 +533,20 @@ class Resident:
         for view, _ in due:
             view.recorded_at = now
 
-    def _result(
-        self, view: _View, increment: Increment, started: float, stages: Stages
-    ) -> ViewResult:
-        changed, record = view.delta, increment.held.record
+    def _result(self, view: _View, step: Step, started: float, stages: Stages) -> ViewResult:
+        changed, record = view.delta, step.logs.record
         reach = self._sending.reach(view.spec.name)
         total = round(time.monotonic() - started, 3)
         return ViewResult(
             view=view.spec.name,
             generation=view.generation,
-            frontier=record.frontier,
-            verdict=increment.verdict.kind.value,
-            records_read=sum(len(increment.changed[table]) for table in view.spec.tables),
+            frontier=shown(record),
+            verdict=step.verdict.kind.value,
+            records_read=sum(len(step.changed[table]) for table in view.spec.tables),
             rows=view.rows,
             tombstones=sum(
                 record[1] is None for table in view.spec.tables
-                for record in increment.changed[table]
+                for record in step.changed[table]
             ),
             seconds={**stages.seconds(view.spec.name), "total": total},
             verified=None if view.report is None else view.report.verified,

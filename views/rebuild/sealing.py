@@ -25,7 +25,7 @@ from views.generations.lock import advancing
 from views.generations.place import Place
 from views.generations.sweep import sweep
 from views.project.spec import ViewSpec
-from views.rebuild.plan.plan import store_of
+from views.rebuild.plan.plan import logs_of, store_of
 from views.rebuild.plan.plannable import plannable
 
 log = logging.getLogger("changelog.views")
@@ -44,6 +44,8 @@ class Sealer:
 
     def __init__(self, specs: Sequence[ViewSpec], settings: RebuildSettings, place: Place) -> None:
         self._specs, self._settings, self._place = specs, settings, place
+        # There are no checkpoints of others' logs.
+        self._is_needed = not logs_of(specs, settings)
         self._pool = ThreadPoolExecutor(1, "seal")
         self._running: Future[None] | None = None
         self._sealed = time.monotonic()
@@ -64,7 +66,7 @@ class Sealer:
     def beside(self) -> None:
         """Begin, where it is time to and nothing runs."""
         is_running = self._running is not None and not self._running.done()
-        if not is_running and time.monotonic() - self._sealed >= EVERY_S:
+        if self._is_needed and not is_running and time.monotonic() - self._sealed >= EVERY_S:
             self._sealed = time.monotonic()
             self._running = self._pool.submit(self._seal)
 

@@ -233,7 +233,9 @@ def _asks(spec: ViewSpec, project: Project, name: str) -> Any:  # noqa: ANN401 -
         position = None
         if number is not None and isinstance(sink, ForwardSink):
             position = sink.position(number)
-        return Serving(number, None if position is None else str(position.commit_lsn))
+        # A view of logs that have no frontier is at no LSN.
+        lsn = position.commit_lsn if position is not None else None
+        return Serving(number, str(lsn) if lsn else None)
 
     return ask
 

@@ -130,6 +130,11 @@ class LocalTable:
         self._database.execute("COMMIT")
         return Touched(tuple(older), tuple(newer))
 
+    def value(self, key: bytes) -> bytes | None:
+        """Return the value of a key's record; None where there is none."""
+        found = self._database.execute("SELECT value FROM records WHERE key = ?", (key,)).fetchone()
+        return None if found is None else found[0]
+
     def having(self, column: str, values: Iterable[Value]) -> Iterator[Record]:
         """Return the rows with one of some values in a column, as they are now."""
         self._want(values)

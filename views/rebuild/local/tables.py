@@ -1,24 +1,20 @@
-"""The tables of one follower: filled from stored states, brought forward by what came since."""
+"""The tables of one follower: filled with their rows, brought forward by what came since."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Self
 
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from replay.base.failures import translated
-from replay.store.stored import FetchedRecord, StoredRecords
-from views.rebuild.local.join_values import UnknownValueError
+from replay.decode.schemas import TopicSchemas
+from replay.store.stored import FetchedRecord
 from views.rebuild.local.table import LocalTable, Touched
 
 log = logging.getLogger("changelog.views")
-
-MOST_RECORDS = 5_000_000
-"""Of one table: more are left to Spark, as they would take minutes to be brought here."""
-_RECORD = ("key", "value", "partition", "offset")
 
 
 class LocalTables:
@@ -50,28 +46,31 @@ class LocalTables:
         self._tables = {}
 
     def fill(
-        self, table: TableName, records: StoredRecords, columns: Sequence[str], position: Position
+        self,
+        table: TableName,
+        records: Iterable[FetchedRecord],
+        schemas: TopicSchemas,
+        columns: Sequence[str],
+        position: Position,
     ) -> None:
         """Bring a table here.
 
         Args:
             table: its name.
-            records: its stored state.
+            records: those of its live keys.
+            schemas: of its topic.
             columns: by which rows are to be found.
-            position: the first that the state does not hold.
+            position: the first that the records do not hold.
 
         Raises:
             UnknownValueError: it cannot be here.
         """
-        rows = sum(layer.rows for layer in records.checkpoint.layers)
-        if rows > MOST_RECORDS:
-            raise UnknownValueError(f"{table} has {rows:,} records")
         self._files += 1
-        made = LocalTable(self._folder.name, f"table{self._files}", records.schemas, columns)
+        made = LocalTable(self._folder.name, f"table{self._files}", schemas, columns)
         self._tables[table] = made
         with translated():
-            found = records.survivors().select(*_RECORD).toLocalIterator()
-            made.fill(((bytes(k), bytes(v), p, o) for k, v, p, o in found), position)
+            live = ((k, v, p, o) for k, v, p, o in records if v is not None)
+            made.fill(live, position)
 
     def advance(
         self, changed: Mapping[TableName, Sequence[FetchedRecord]], position: Position

@@ -69,6 +69,13 @@ class Plan:
     others: tuple[CapturedLog, ...] = ()
 
     @property
+    def cuts(self) -> CutParts:
+        """Return the cut of each log."""
+        if self.parts is not None:
+            return self.parts
+        return CutParts(declared=self.cut) if self.logs else CutParts(own=self.cut)
+
+    @property
     def stands(self) -> list[TableName]:
         """Return the tables whose states nothing goes on from: whose views are made whole."""
         foreign = [*(log.table for log in self.logs), *(log.table for log in self.others)]

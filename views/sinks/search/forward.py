@@ -3,8 +3,9 @@
 A searcher sees nothing of a bulk before the refresh, and then all of it, since the index is never
 refreshed by itself. That holds for an index of one shard; shards refresh one after the other.
 
-Each document bears the LSN of the frontier as its version. So what a process sends late, one that
-was overtaken by another, changes nothing: the server refuses it as older.
+Each document bears the LSN of the frontier as its version; of several logs, the sum of the places
+in all of them. So what a process sends late, one that was overtaken by another, changes nothing:
+the server refuses it as older.
 
 A row that the server refuses may be left out, if not too many are: then the document that its key
 had goes too, since it is true no longer, and the index says which rows it goes without.
@@ -85,7 +86,7 @@ class SearchForward:
             self._server.request("PUT", f"/{self._index}/_settings", settings)
         routed_by = meta[ROUTING]["place"] if meta.get(ROUTING) else None
         refused: list[Refusal] = []
-        version = int(position.commit_lsn)
+        version = int(position.commit_lsn) + position.sequence
         bulk = self._server.bulk(self._index, version, routed_by, left_out_at_most=most)
         with bulk as write:
             for batch in in_batches([*come, *((name, GONE) for name in gone)]):

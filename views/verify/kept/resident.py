@@ -24,10 +24,12 @@ import pyarrow as pa
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import VerdictError
-from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from changelog.runtime.kafka_clients import KeptKafka
+from views.verify.kept.declared import KeptLog
 from views.verify.kept.judgement import (
     Cleaning,
     Proved,
@@ -55,6 +57,7 @@ class ResidentStates:
         kafka: the brokers.
         registry: the schema registry.
         pins: by topic the versions of schemas to read by.
+        declared: the logs of other programs, which are tables like the others.
         work_directory: where the database is made, None for the system's place.
         memory_limit: DuckDB's, in its own notation.
 
@@ -72,15 +75,18 @@ class ResidentStates:
         registry: RegistryConnection,
         *,
         pins: Mapping[str, SchemaPin],
+        declared: Sequence[DeclaredLog] = (),
         work_directory: Path | None = None,
         memory_limit: str = MEMORY_LIMIT,
     ) -> None:
         self._kafka, self._registry, self._pins = KeptKafka.of(kafka), registry, pins
         self._schemas = Schemas(registry)
+        self._declared = {log.table: log for log in declared}
         self._place, self._memory_limit = work_directory, memory_limit
         self._held = ExitStack()
         self._tables: dict[TableName, Taken] = {}
         self._proved: dict[TableName, Proved] = {}
+        self._logs: dict[TableName, KeptLog] = {}
         self._touched: dict[TableName, int] = {}
         self.stages = Stages()
 
@@ -99,8 +105,21 @@ class ResidentStates:
         """Remove the database."""
         self._held.close()
 
-    def begin(self, record: FrontierRecord, tables: Sequence[TableName]) -> None:
+    def begin(
+        self,
+        record: FrontierRecord,
+        tables: Sequence[TableName],
+        captured: Sequence[FrontierRecord] = (),
+        *,
+        asked_ms: int | None = None,
+    ) -> None:
         """Read the states of tables from the start of their topics.
+
+        Args:
+            record: the frontier at which they are wanted, which may name several logs.
+            tables: which.
+            captured: the frontiers of its parts, where it does.
+            asked_ms: our clock before the ends of declared logs were asked for.
 
         Raises:
             VerdictError: one cannot go from frontier to frontier here, or the log has lost of it.
@@ -109,7 +128,10 @@ class ResidentStates:
         self.frontier = record.frontier
         log = self._log(record)
         for number, table in enumerate(tables):
-            proved, begun_ms = self._case(log, table, record), _now_ms()
+            if table in self._declared:
+                self._begin_declared(table, f"resident_{number}", asked_ms)
+                continue
+            proved, begun_ms = self._case(log, table, record, captured), _now_ms()
             with self.stages.of("read"):
                 folded = log.fold(table)
             with self.stages.of("fold and decode"):
@@ -125,8 +147,14 @@ class ResidentStates:
             self._tables[table] = Taken(state=state, records=folded.records)
             self._proved[table] = proved
 
-    def advance(self, record: FrontierRecord) -> None:
-        """Bring the states to a later frontier.
+    def advance(
+        self,
+        record: FrontierRecord,
+        captured: Sequence[FrontierRecord] = (),
+        *,
+        asked_ms: int | None = None,
+    ) -> None:
+        """Bring the states to a later frontier; see `begin`.
 
         Raises:
             VerdictError: what is held does not lead there.
@@ -135,11 +163,14 @@ class ResidentStates:
         log = self._log(record)
         self._touched = dict.fromkeys(self._tables, 0)
         for table, taken in self._tables.items():
-            proved, begun_ms = self._case(log, table, record), _now_ms()
+            if table in self._declared:
+                self._advance_declared(table, record.frontier, asked_ms)
+                continue
+            proved, begun_ms = self._case(log, table, record, captured), _now_ms()
             before = self._proved[table]
             found = obstacles(
                 before,
-                record.frontier,
+                proved.frontier,
                 reading=proved.reading,
                 cleaning=proved.cleaning,
                 starts=topic_facts(self._kafka, record.frontier, proved.topic).starts,
@@ -147,7 +178,7 @@ class ResidentStates:
             )
             if why := "; ".join(found):
                 raise VerdictError(f"topic {proved.topic}: {why}")
-            if before.frontier.ends[proved.topic] != record.frontier.ends[proved.topic]:
+            if before.frontier.ends[proved.topic] != proved.frontier.ends[proved.topic]:
                 self._tables[table] = self._advanced(log, table, taken, before)
             ended_ms = _now_ms()
             late = too_late(before, proved.cleaning, ended_ms)
@@ -169,10 +200,9 @@ class ResidentStates:
         """Return how many keys of a table were touched on the way to the frontier."""
         return self._touched[table]
 
-    @staticmethod
-    def is_declared(_table: TableName) -> bool:
-        """Return False: views of logs of other programs are not followed here."""
-        return False
+    def is_declared(self, table: TableName) -> bool:
+        """Tell whether a table is the log of another program."""
+        return table in self._declared
 
     @staticmethod
     def left_out(_table: TableName) -> int:
@@ -182,6 +212,21 @@ class ResidentStates:
     @staticmethod
     def forget(_tables: Collection[TableName]) -> None:
         """Do nothing: whoever finds a mismatch ends the follower, and with it all of this."""
+
+    def _begin_declared(self, table: TableName, base: str, asked_ms: int | None) -> None:
+        log, pin = self._declared[table], self._pins.get(self._declared[table].topic)
+        kept = KeptLog(self.database, self._kafka, self._schemas, log, pin=pin, base=base)
+        with self.stages.of("read"):
+            state = kept.begin(self.frontier, asked_ms)
+        self._logs[table] = kept
+        self._tables[table] = Taken(state=state, records=kept.records)
+
+    def _advance_declared(self, table: TableName, frontier: Frontier, asked_ms: int | None) -> None:
+        kept, before = self._logs[table], self._tables[table]
+        with self.stages.of("read"):
+            state = kept.advance(frontier, asked_ms)
+        self._touched[table] = kept.touched
+        self._tables[table] = replace(before, state=state, records=kept.records)
 
     def _advanced(self, log: LogTables, table: TableName, taken: Taken, before: Proved) -> Taken:
         with self.stages.of("read"):
@@ -222,7 +267,13 @@ class ResidentStates:
             schemas=self._schemas,
         )
 
-    def _case(self, log: LogTables, table: TableName, record: FrontierRecord) -> Proved:
+    def _case(
+        self,
+        log: LogTables,
+        table: TableName,
+        record: FrontierRecord,
+        captured: Sequence[FrontierRecord],
+    ) -> Proved:
         """Return what a table's state at a frontier is of, once it is read.
 
         Raises:
@@ -231,14 +282,16 @@ class ResidentStates:
         topic = record.frontier.topic_of(table)
         if topic is None or topic not in self._pins:
             raise VerdictError(f"table {table} is not captured any more")
-        if why := "; ".join(cannot_be_kept(record.frontier, topic)):
+        own = record.frontier.of(topic)
+        parts = (each.appended_ms for each in captured if each.frontier is own)
+        if why := "; ".join(cannot_be_kept(own, topic)):
             raise VerdictError(f"topic {topic}: {why}")
         pin = self._pins[topic]
         text = log.schema_text(pin.value)
         return Proved(
             topic=topic,
-            frontier=record.frontier,
-            appended_ms=record.appended_ms,
+            frontier=own,
+            appended_ms=next(parts, record.appended_ms),
             cleaning=Cleaning.of(topic_settings(self._kafka, topic)),
             reading=Reading(
                 pin=pin,

@@ -1,0 +1,224 @@
+"""The logs behind the tables of a follower: where it stands in each, and what leads on from there.
+
+Tables of the project's own capture, those of other captures and logs of other programs stand side
+by side, each at a place in its own log. A step brings all of them to later places, which one
+frontier names. There is no one position in several logs, but none of the places ever goes back: so
+their sum says of two states of a view which one is the later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.base.record_place import cut_of
+from replay.cut.cut import Cut, recheck
+from replay.declared.follow import FollowedLog
+from replay.decode.schemas import TopicSchemas
+from replay.result.state import States
+from replay.store.increment import Held, read_increment, read_states
+from replay.store.stored import FetchedRecord, Stored
+from replay.verdict.verdict import Verdict, together
+from views.rebuild.local.join_values import UnknownValueError
+from views.rebuild.local.newest import Newest
+from views.rebuild.local.table import LocalTable
+from views.rebuild.plan.plan import Plan
+
+MOST_RECORDS = 5_000_000
+"""Of one table: more are left to Spark, as they would take minutes to be brought here."""
+_RECORD = ("key", "value", "partition", "offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What leads from where the tables of a follower stand to later places.
+
+    Attributes:
+        logs: the later places.
+        changed: of each table the last record of each key that was touched; a tombstone has no
+            value.
+        verdict: on the read.
+    """
+
+    logs: HeldLogs
+    changed: Mapping[TableName, list[FetchedRecord]]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLogs:
+    """Where the tables of a follower stand.
+
+    Attributes:
+        record: the frontier that names all.
+        captured: the tables of each capture.
+        declared: the logs of other programs.
+    """
+
+    record: FrontierRecord
+    captured: tuple[Held, ...]
+    declared: Mapping[TableName, FollowedLog]
+
+    @property
+    def position(self) -> Position:
+        """Return the first position that the tables do not hold.
+
+        Of several logs it has the LSN of the first, and as its sequence the sum of the others'
+        LSNs and of all ends of declared logs: it grows with each of them.
+        """
+        ends = self.record.frontier.ends
+        further = [int(each.record.frontier.lsn) for each in self.captured[1:]]
+        further += [end for log in self.declared.values() for end in ends[log.schemas.topic]]
+        return cut_of(self.record.frontier)._replace(sequence=sum(further))
+
+    @property
+    def schemas(self) -> dict[TableName, TopicSchemas]:
+        """Return the schemas of the records of each table."""
+        found = {table: own for held in self.captured for table, own in held.schemas.items()}
+        return found | {table: log.schemas for table, log in self.declared.items()}
+
+    def offsets_to(self, record: FrontierRecord) -> int:
+        """Return how many offsets lie between here and a later frontier, at most."""
+        old, new = self.record.frontier.ends, record.frontier.ends
+        return sum(
+            max(0, end - start)
+            for topic in {each.topic for each in self.schemas.values()}
+            for start, end in zip(old.get(topic, ()), new.get(topic, ()), strict=False)
+        )
+
+    def step(
+        self, kafka: KafkaConnection, newest: Newest, tables: Mapping[TableName, LocalTable]
+    ) -> Step:
+        """Read what leads to later places.
+
+        Args:
+            kafka: the brokers.
+            newest: the later places.
+            tables: the rows, which have what a record of a declared log leaves out.
+
+        Raises:
+            VerdictError: a log does not lead there from what is held, or moved meanwhile: then
+                the tables of declared logs are of no use any more.
+            CorruptRecordError: a record cannot be read.
+            UnavailableLogError: the brokers do not answer.
+        """
+        if len(newest.captured) != len(self.captured):
+            raise VerdictError("other captures are read than before")
+        changed: dict[TableName, list[FetchedRecord]] = {}
+        verdicts: dict[str, Verdict] = {}
+        captured = []
+        allowance_ms = 0
+        for held, record in zip(self.captured, newest.captured, strict=True):
+            found = read_increment(kafka, held, record)
+            captured.append(found.held)
+            changed |= found.changed
+            verdicts |= found.verdict.topics
+            allowance_ms = found.verdict.allowance_ms
+        if newest.declared is not None:
+            for table, log in self.declared.items():
+                changed[table] = log.advance(newest.declared, tables[table].value)
+            verdicts |= newest.declared.verdict.topics
+            allowance_ms = newest.declared.verdict.allowance_ms
+        return Step(
+            logs=replace(self, record=newest.record, captured=tuple(captured)),
+            changed=changed,
+            verdict=together(verdicts, allowance_ms),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedLogs:
+    """The tables of a run, to be held from where it left them.
+
+    Attributes:
+        logs: where they stand.
+        states: what the run was made of.
+        plan: of the run.
+        kafka: the brokers.
+    """
+
+    logs: HeldLogs
+    states: States
+    plan: Plan
+    kafka: KafkaConnection
+
+    def records(self, table: TableName) -> Iterable[FetchedRecord]:
+        """Return the records of a table's live keys.
+
+        Raises:
+            UnknownValueError: it has too many.
+            VerdictError: its log cannot give them any more.
+            ChangelogError: its log cannot be read.
+        """
+        stored = self.states if isinstance(self.states, Stored) else None
+        if stored is not None:
+            layers = stored.records(table).checkpoint.layers
+            count = sum(layer.rows for layer in layers)
+        else:
+            count = self.plan.cut.offsets(self.plan.cut.topics[table])
+        if count > MOST_RECORDS:
+            raise UnknownValueError(f"{table} has {count:,} records")
+        if stored is not None:
+            survivors = stored.records(table).survivors().select(*_RECORD)
+            return ((bytes(k), bytes(v), p, o) for k, v, p, o in survivors.toLocalIterator())
+        if table in self.logs.declared:
+            assert self.plan.cuts.declared is not None  # noqa: S101 - the log is a part of it
+            return self.logs.declared[table].begin(self.plan.cuts.declared)
+        cut = next(cut for cut in self.plan.cuts.captured if table in cut.topics)
+        return read_states(self.kafka, cut, self.plan.schemas[table])
+
+    def recheck(self) -> None:
+        """Check that what was read of the logs is exact, once all of it is.
+
+        Raises:
+            VerdictError: a log moved meanwhile, or a deadline passed.
+            UnavailableLogError: the brokers do not answer.
+        """
+        if not isinstance(self.states, Stored):
+            for cut in self.plan.cuts.captured:
+                recheck(cut, self.kafka)
+
+
+def opened_logs(
+    kafka: KafkaConnection, registry: RegistryConnection, states: States, plan: Plan
+) -> OpenedLogs:
+    """Take the tables of a run.
+
+    Args:
+        kafka: the brokers; kept by the follower.
+        registry: has the schemas of declared logs.
+        states: what the run was made of.
+        plan: of the run.
+
+    Raises:
+        UnknownValueError: a log of another program cannot be gone on from.
+        ChangelogError: the registry does not answer.
+    """
+    if isinstance(states, Stored):
+        schemas = {table: states.records(table).schemas for table in states.states}
+        cuts: tuple[Cut, ...] = (states.cut,)
+    else:
+        schemas, cuts = dict(plan.schemas), plan.cuts.captured
+    captured = tuple(
+        Held(
+            record=cut.record,
+            topics=cut.topics,
+            schemas={table: schemas[table] for table in cut.topics},
+            states=cut.states,
+            settings=cut.settings,
+        )
+        for cut in cuts
+    )
+    declared = {}
+    for log in plan.logs:
+        try:
+            declared[log.table] = FollowedLog(log, kafka, registry)
+        except VerdictError as error:
+            raise UnknownValueError(str(error.args[0])) from error
+    logs = HeldLogs(record=states.cut.record, captured=captured, declared=declared)
+    return OpenedLogs(logs=logs, states=states, plan=plan, kafka=kafka)
