@@ -165,7 +165,7 @@ def running(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]
             process.wait(120)
 
 
-def _project(folder: Path, at: Endpoints, target: str) -> Path:
+def _project(folder: Path, at: Endpoints, target: str, logs: Logs) -> Path:
     project = folder / "project"
     project.mkdir()
     tables = ", ".join(f'"public.{table}"' for table in shop.TABLES)
@@ -173,6 +173,7 @@ def _project(folder: Path, at: Endpoints, target: str) -> Path:
         f'postgres.dsn = "{at.postgres}"\nkafka.brokers = "{at.brokers}"\n'
         f'registry.url = "{at.schema_registry}"\n'
         f'[capture]\nslot = "fresh"\ntopic_prefix = "fresh"\ntables = [{tables}]\n'
+        f'output_format = "{"json" if logs is Logs.DECLARED else "avro"}"\n'
         f'[sinks]\nsearch.url = "{at.search}"\ncache.url = "{at.cache}"\n'
         f'postgres.url = "{target}"\n',
         encoding="utf-8",
@@ -193,7 +194,7 @@ def _views(captured: Path, logs: Logs) -> Path:
             text += (
                 'frontier = "fresh._frontier"\nslot = "fresh"\n'
                 if logs is Logs.OTHERS
-                else f'form = "flat-avro"\nkey = {json.dumps(shop.KEYS[table])}\n'
+                else f'form = "flat-json"\n{shop.DECLARED[table]}\n'
             )
         (project / "changelog.toml").write_text(text, encoding="utf-8")
     (project / "views").mkdir()
@@ -227,7 +228,7 @@ def measured(
         shop.make(at.postgres, orders)
         execute(at.postgres, f"CREATE DATABASE {_TARGET}")
         target = make_dsn(at.postgres, dbname=_TARGET)
-        project = _project(folder, at, target)
+        project = _project(folder, at, target, logs)
         ids = shop.probes(orders)
         asked = readers(at, target, ids, max(orders // 10, 80))
         here = Path(sys.executable)

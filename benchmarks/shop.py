@@ -19,7 +19,14 @@ import psycopg2
 from benchmarks.orders import execute
 
 TABLES = ("customers", "orders", "lines")
-KEYS = {"customers": ("id",), "orders": ("id",), "lines": ("order_id", "no")}
+DECLARED = {
+    "customers": 'key = ["id"]\ncolumns = { id = "bigint", name = "string", city = "string" }',
+    "orders": 'key = ["id"]\ncolumns = { id = "bigint", customer_id = "bigint", status = "string", '
+    'amount = "decimal(12,2)", stamp = "bigint", placed = "timestamp" }',
+    "lines": 'key = ["order_id", "no"]\ncolumns = { order_id = "bigint", no = "int", '
+    'sku = "string", quantity = "int" }',
+}
+"""The tables as logs of another program, where they are captured as documents."""
 LINES = 2
 """Of each order."""
 _PROBES = 40
