@@ -254,6 +254,23 @@ def test_a_view_of_a_declared_log_goes_forward_by_what_was_appended(opened, serv
         is_right()
 
 
+@pytest.mark.matrix
+def test_records_that_are_quarantined_leave_the_rounds_to_spark(opened, served):
+    project, things = opened(KEEP)
+    path = project.root / "changelog.toml"
+    path.write_text('rebuild.on_bad_record = "quarantine"\n' + path.read_text("utf-8"))
+    things.put(1, "a")
+    things.log.put({"id": 2}, b"{")
+    project.view(f"{served.view}.sql", NAMED)
+    with rounds(project.root, served.view, forward=True) as (made, _, _):
+        for number in (3, 4):
+            things.put(number, "new")
+            assert made()
+            assert not made.follower.is_here
+            assert {row[0] for row in served.postgres()} == {*things.rows}
+        assert made.generation == 2
+
+
 class Events(Things):
     """The same, as Debezium writes it, with the source's position and its tombstones."""
 

@@ -35,6 +35,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.kafka_clients import KeptKafka
+from replay.base.config import OnBadRecord
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
 from views.base.config import RebuildSettings, VerifyMode
@@ -205,6 +206,9 @@ class Resident:
             stages: shows what is done.
         """
         self.forget()
+        if self._settings.on_bad_record is OnBadRecord.QUARANTINE:
+            why = "records that cannot be read are left out of it"
+            self._whole |= dict.fromkeys((build.spec.name for build in builds), why)
         if self._whole or time.monotonic() < self._not_before:
             return
         # What is of no use again and again is not held again at once.
