@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from changelog.contract.base.errors import VerdictError
 from replay.declared.encoded import RowEncoder
@@ -85,6 +86,18 @@ class Reached:
         self.superseded = (self.superseded - later.highest.keys()) | later.superseded
 
 
+class _Filled(NamedTuple):
+    """What a row took from older statements of its key.
+
+    Attributes:
+        since: the source's position of the one that had it; None where that is not known.
+        places: of the columns that were taken.
+    """
+
+    since: int | None
+    places: tuple[int, ...]
+
+
 class LastStatements:
     """Folds the records of a range of a partition, in the order of their offsets.
 
@@ -112,9 +125,9 @@ class LastStatements:
     ) -> None:
         self._partition, self._reader, self._encoder = partition, reader, encoder
         self._fillable, self._held, self._reached = frozenset(fillable), held, reached
-        self._last: dict[bytes, tuple[bytes | None, int]] = {}
+        self._last: dict[bytes, tuple[bytes | None, int, int | None]] = {}
         self._lacks: dict[bytes, frozenset[int]] = {}
-        self._filled: set[bytes] = set()
+        self._filled: dict[bytes, _Filled] = {}
         self.count = 0
 
     @property
@@ -143,19 +156,31 @@ class LastStatements:
 
     def _state(self, name: bytes, said: Statement, offset: int) -> None:
         if self._reached is not None and not self._reached.counts(name, said):
-            if name in self._filled:
-                raise VerdictError("a newer statement of its key lacks what it may have")
+            self._require_nothing_new(name, said)
             return  # what it says of its key was said before, or is superseded
         row, lacks = said.row, frozenset(said.missing)
+        before = self._filled.pop(name, None)
         if row is not None and lacks:
             lacks = self._fill(name, row, said)
-        self._last[name] = None if row is None else self._encoder.encode(row), offset
+            since = self._last[name][2] if before is None and name in self._last else None
+            self._filled[name] = _Filled(before.since if before else since, said.missing)
+        value = None if row is None else self._encoder.encode(row)
+        self._last[name] = value, offset, said.lsn
         self._lacks.pop(name, None)
-        self._filled.discard(name)
-        if said.missing:
-            self._filled.add(name)
         if lacks:
             self._lacks[name] = lacks
+
+    def _require_nothing_new(self, name: bytes, said: Statement) -> None:
+        """Require that an older statement has nothing that a newer one lacks.
+
+        Raises:
+            VerdictError: it may have.
+        """
+        filled = self._filled.get(name)
+        if filled is None or said.lsn is None or not {*filled.places} - {*said.missing}:
+            return
+        if filled.since is None or said.lsn > filled.since:
+            raise VerdictError("a newer statement of its key lacks what it may have")
 
     def _fill(self, name: bytes, row: Row, said: Statement) -> frozenset[int]:
         """Put into a row what the statement before has; returns the places that stay empty."""
@@ -178,12 +203,12 @@ class LastStatements:
         """
         if self._lacks:
             name = next(iter(self._lacks))
-            _, offset = self._last[name]
+            _, offset, _ = self._last[name]
             raise VerdictError(
                 f"{self._place(offset)}: the source left out a value of the row with key "
                 f"{name.decode()}, which is not known here"
             )
-        for name, (value, offset) in self._last.items():
+        for name, (value, offset, _) in self._last.items():
             yield name, value, self._partition, offset
 
     def _place(self, offset: int) -> str:

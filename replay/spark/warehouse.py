@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from deltalake.transaction import AddAction
 
 SETTINGS = {"delta.logRetentionDuration": "interval 1 days"}
 """Of the tables that get a commit with each run. Whoever opens one lists all the commits that are
 there, and Delta's own thirty days of them are 100,000 and more where views are followed."""
 
+_OWNED = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+"""For the types that much of Arrow does not know yet."""
 _PLAIN_READER = 1
 _PLAIN = frozenset({"timestampNtz"})
 
@@ -27,6 +29,39 @@ def tidy(table: DeltaTable, hours: int) -> None:
     if not SETTINGS.items() <= table.metadata().configuration.items():
         table.alter.set_table_properties(SETTINGS)
     table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+
+
+def read_rows(table: DeltaTable, columns: Sequence[str] = (), where: str = "") -> pa.Table:
+    """Read a table of few rows here, without Spark.
+
+    By deltalake alone. A file of its datasets is an object of Python's, which threads of Arrow let
+    go of at any later time: at the end of the process that aborts it.
+
+    Args:
+        table: as it was opened.
+        columns: their names; none for all.
+        where: a condition in SQL.
+
+    Raises:
+        OSError: a file cannot be read.
+        DeltaError: neither can the log.
+    """
+    listed = ", ".join(f'"{name}"' for name in columns) or "*"
+    query = f"SELECT {listed} FROM t" + (f" WHERE {where}" if where else "")
+    try:
+        found = QueryBuilder().register("t", table).execute(query).read_all()
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise OSError(str(error)) from error  # what deltalake has no class of its own for
+    rows = pa.table(found)
+    fields = [each.with_type(_OWNED.get(each.type, each.type)) for each in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+def text_literal(text: str) -> str:
+    """Return a text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def is_plain(table: DeltaTable) -> bool:

@@ -34,7 +34,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import SchemaPin
-from replay.spark.warehouse import SETTINGS, of_deltalake, tidy
+from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, tidy
 from replay.verdict.increment import Base
 
 FOLDER = "_checkpoints"
@@ -213,7 +213,7 @@ class CheckpointStore:
         """
         try:
             table = DeltaTable(self._place(topic))
-            rows = table.to_pyarrow_table().sort_by("number").column("checkpoint").to_pylist()
+            rows = read_rows(table).sort_by("number").column("checkpoint").to_pylist()
         except TableNotFoundError:
             return Manifest()
         except (DeltaError, OSError) as error:

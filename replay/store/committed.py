@@ -25,13 +25,13 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import create_table_with_add_actions
 from pyspark.sql import DataFrame
 
 from replay.base.clock import clock_ms
 from replay.spark.files import Files
-from replay.spark.warehouse import adding_counted, is_plain, of_deltalake, paths_of
+from replay.spark.warehouse import adding_counted, is_plain, of_deltalake, paths_of, read_rows
 from replay.store.layout import Layout
 
 if TYPE_CHECKING:
@@ -186,13 +186,10 @@ def fetched(places: Sequence[str], columns: Sequence[str]) -> pa.Table:
 
     Raises:
         TableNotFoundError: there is none at a place.
-        DeltaError: a log, or a file, cannot be read.
+        DeltaError: a log cannot be read.
+        OSError: a file cannot be read.
     """
-    listed = ", ".join(f'"{name}"' for name in columns)
-    found = []
-    for place in places:
-        engine = QueryBuilder().register("t", DeltaTable(of_deltalake(place)))
-        found.append(pa.table(engine.execute(f"SELECT {listed} FROM t").read_all()))
+    found = (read_rows(DeltaTable(of_deltalake(place)), columns) for place in places)
     return pa.concat_tables(found)
 
 

@@ -22,7 +22,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
@@ -30,7 +29,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.base.secret import redacted
 from replay.spark.store_errors import silence
-from replay.spark.warehouse import SETTINGS, of_deltalake, tidy
+from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, text_literal, tidy
 from views.generations.generation import GenerationState
 
 FOLDER = "_history"
@@ -239,10 +238,14 @@ class History:
         Raises:
             ChangelogError: the table is there and cannot be read.
         """
-        wanted = pc.scalar(True) if views is None else pc.field("view").isin(list(views))
+        wanted = ["true"]
+        if views is not None:
+            names = ", ".join(map(text_literal, views))
+            wanted = [f"view IN ({names})" if names else "false"]
         if generation is not None:
-            wanted &= pc.field("generation") == generation
-        rows = map(HistoryRow.from_columns, self._read(self._table(), wanted, None))
+            wanted.append(f"generation = {generation}")
+        found = self._read(self._table(), (), " AND ".join(wanted))
+        rows = map(HistoryRow.from_columns, found)
         return sorted(rows, key=lambda row: row.at)
 
     def steps(self, view: str) -> list[Step]:
@@ -256,7 +259,7 @@ class History:
         if version is None:
             return []
         if self._steps is None or self._steps[0] != version:
-            rows = self._read(table, None, ["view", "generation", "state", "at"])
+            rows = self._read(table, ["view", "generation", "state", "at"])
             self._steps = version, sorted(rows, key=lambda row: row["at"])
         return [(row["generation"], row["state"]) for row in self._steps[1] if row["view"] == view]
 
@@ -277,12 +280,12 @@ class History:
         return _version(self._table())
 
     def _read(
-        self, table: DeltaTable | None, wanted: pc.Expression | None, columns: Sequence[str] | None
+        self, table: DeltaTable | None, columns: Sequence[str], wanted: str = ""
     ) -> list[dict[str, Any]]:
         if table is None:
             return []
         try:
-            found = table.to_pyarrow_dataset().to_table(columns, filter=wanted)
+            found = read_rows(table, columns, wanted)
         except (DeltaError, OSError) as error:
             raise self._failed("read", error) from error
         rows: list[dict[str, Any]] = found.to_pylist()

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
-from replay.spark.warehouse import SETTINGS, of_deltalake
+from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, text_literal
 from views.sinks.base import Sink, left_out_of
 
 FOLDER = "_refused"
@@ -80,8 +79,8 @@ def _known(place: str, view: str, generation: int) -> set[tuple[str, str]]:
         table = DeltaTable(place)
     except TableNotFoundError:
         return set()
-    wanted = (pc.field("view") == view) & (pc.field("generation") == generation)
-    found = table.to_pyarrow_dataset().to_table(["sink", "key"], filter=wanted)
+    wanted = f"view = {text_literal(view)} AND generation = {generation}"
+    found = read_rows(table, ["sink", "key"], wanted)
     return set(zip(found["sink"].to_pylist(), found["key"].to_pylist(), strict=True))
 
 

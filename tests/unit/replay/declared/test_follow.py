@@ -123,6 +123,11 @@ def test_an_older_event_may_have_what_a_newer_one_lacks():
     log = MemoryLog(BY_LSN)
     log.put({"id": 1}, placed(10, "c", 1, "a"))
     log.put({"id": 1}, placed(30, "u", 1, PLACEHOLDER))
+    log.put({"id": 1}, placed(40, "u", 1, PLACEHOLDER))
+    assert held(begun(log)) == {"[1]": ["a", 0]}
+    # What is sent again has nothing that was not there before.
+    log.put({"id": 1}, placed(10, "c", 1, "a"))
+    log.put({"id": 1}, placed(30, "u", 1, PLACEHOLDER))
     assert held(begun(log)) == {"[1]": ["a", 0]}
     log.put({"id": 1}, placed(20, "u", 1, "b"))
     with pytest.raises(VerdictError, match="lacks what it may have"):

@@ -1,5 +1,7 @@
 """The history: every column survives, appends at once do not lose each other."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -129,6 +131,58 @@ def test_many_files_become_one_and_no_row_is_lost(tmp_path: Path, monkeypatch) -
     assert history.rows() == [*before, BARE]
     assert len(before) == 9
     assert reader.count_rows() == 10  # what was replaced stays for those who read it
+
+
+READ = "from views.generations.history import History; assert History({!r}).rows(['a'])"
+BY_DATASET = """
+from deltalake import DeltaTable
+from views.generations import history
+history.read_rows = lambda table, *_: table.to_pyarrow_dataset().to_table()
+"""
+
+
+def ends(place: Path, times: int, defect: str = "") -> set[int]:
+    """Return how processes end that read a history and do nothing else."""
+    words = [sys.executable, "-c", defect + READ.format(str(place))]
+    with ThreadPoolExecutor(4) as pool:
+        ran = pool.map(
+            lambda _: subprocess.run(words, capture_output=True, check=False).returncode,
+            range(times),
+        )
+        return set(ran)
+
+
+def appended(place: Path) -> None:
+    history = History(str(place))
+    for number in range(12):
+        history.append([replace(FULL, generation=number)])
+
+
+def test_whoever_reads_a_history_ends_as_he_means_to(tmp_path: Path) -> None:
+    appended(tmp_path)
+    assert ends(tmp_path, 8) == {0}
+
+
+@pytest.mark.matrix
+def test_twin_whose_files_are_python_s_is_aborted_at_its_end(tmp_path: Path) -> None:
+    appended(tmp_path)
+    assert any(ends(tmp_path, 8, BY_DATASET) != {0} for _ in range(20))
+
+
+def test_names_are_texts_in_sql(tmp_path: Path) -> None:
+    history = History(str(tmp_path))
+    history.append([replace(FULL, view="it's"), BARE])
+    assert [row.view for row in history.rows(["it's"])] == ["it's"]
+    assert history.rows([]) == []
+
+
+def test_a_history_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    history = History(str(tmp_path))
+    history.append([FULL])
+    for path in (tmp_path / "_history").glob("*.parquet"):
+        path.unlink()
+    with pytest.raises(ChangelogError, match=r"_history cannot be read: .*"):
+        history.rows()
 
 
 def test_a_history_that_cannot_be_written_is_told(tmp_path: Path) -> None:
