@@ -340,8 +340,16 @@ class Rebuild:
         """Let a follower hold what its next rounds need, once all its views stand here."""
         if self._resident is None or replay is None or unsettled or plan.unkeyed:
             return
-        if all(build.error is None and (build.published or build.unchanged) for build in builds):
+        if not all(b.error is None and (b.published or b.unchanged) for b in builds):
+            return
+        try:
             self._resident.begin(spark, builds, replay, plan, self._run.stages)
+        except Exception as error:
+            # Whoever is asked to end has his jobs cancelled, and needs nothing for a next round.
+            if not self._run.stop():
+                raise
+            log.debug("nothing is held: %s", error)
+            self._resident.forget()
 
     def _abandon(self, error: Exception, builds: Sequence[ViewBuild]) -> None:
         """Note why what is not published is not; the old generations serve."""

@@ -8,7 +8,7 @@ their sum says of two states of a view which one is the later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
@@ -16,13 +16,14 @@ from changelog.contract.base.errors import VerdictError
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
+from replay.base.failures import translated
 from replay.base.record_place import cut_of
 from replay.cut.cut import Cut, recheck
 from replay.declared.follow import FollowedLog
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
 from replay.store.increment import Held, read_increment, read_states
-from replay.store.stored import FetchedRecord, Stored
+from replay.store.stored import FetchedRecord, Stored, StoredRecords
 from replay.verdict.verdict import Verdict, together
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.newest import Newest
@@ -164,8 +165,7 @@ class OpenedLogs:
         if count > MOST_RECORDS:
             raise UnknownValueError(f"{table} has {count:,} records")
         if stored is not None:
-            survivors = stored.records(table).survivors().select(*_RECORD)
-            return ((bytes(k), bytes(v), p, o) for k, v, p, o in survivors.toLocalIterator())
+            return _stored(stored.records(table))
         if table in self.logs.declared:
             assert self.plan.cuts.declared is not None  # noqa: S101 - the log is a part of it
             return self.logs.declared[table].begin(self.plan.cuts.declared)
@@ -182,6 +182,16 @@ class OpenedLogs:
         if not isinstance(self.states, Stored):
             for cut in self.plan.cuts.captured:
                 recheck(cut, self.kafka)
+
+
+def _stored(records: StoredRecords) -> Iterator[FetchedRecord]:
+    """Return the record of each live key of a stored state.
+
+    Spark begins with the first one that is asked for, where its errors are told in our words.
+    """
+    with translated():
+        for key, value, *place in records.survivors().select(*_RECORD).toLocalIterator():
+            yield bytes(key), bytes(value), *place
 
 
 def opened_logs(

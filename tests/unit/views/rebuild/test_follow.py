@@ -1,6 +1,7 @@
 """When following makes a round, and what a refresh may build upon."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ from views.rebuild import follow as following
 from views.rebuild.follow import SeenFrontier, follow
 from views.rebuild.one_view.refresh import Prior, Whole, prior_of
 from views.rebuild.plan.plan import planned
+from views.rebuild.rebuild import Rebuild
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
 
@@ -207,3 +209,27 @@ def test_nor_have_they_an_older_state() -> None:
     spec: Any = SimpleNamespace(name="v", tables=THINGS, views=())
     with pytest.raises(ViewError, match="no older state"):
         planned([spec], settings)
+
+
+class CancelledResident:
+    """Is ended while it takes what it needs for the next rounds."""
+
+    is_ready = True
+
+    def begin(self, *_: object) -> None:
+        raise RuntimeError("the jobs were cancelled")
+
+    def forget(self) -> None:
+        self.is_ready = False
+
+
+@pytest.mark.parametrize("is_asked_to_end", [True, False])
+def test_a_follower_that_is_asked_to_end_needs_nothing_for_a_next_round(
+    is_asked_to_end: bool,
+) -> None:
+    made: Any = Rebuild.__new__(Rebuild)
+    made._resident = CancelledResident()
+    made._run = SimpleNamespace(stop=lambda: is_asked_to_end, stages=None)
+    with nullcontext() if is_asked_to_end else pytest.raises(RuntimeError):
+        made._hold(None, SimpleNamespace(unkeyed=()), [], [], object())
+    assert made._resident.is_ready is not is_asked_to_end
