@@ -15,6 +15,9 @@ RECORD = ("key", "value", "partition", "offset", "position")
 RECORD_SCHEMA = "key binary, value binary, partition int, offset bigint, position binary"
 """The same with their types, in Spark's words."""
 
+FetchedRecord = tuple[bytes, bytes | None, int, int]
+"""Key, value, partition and offset of a record that was brought here; a tombstone has no value."""
+
 FAULT = "fault"
 """The column that says what is wrong with a record."""
 

@@ -15,11 +15,10 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from changelog.contract.base.errors import VerdictError
+from replay.base.record_place import FetchedRecord
 from replay.declared.encoded import RowEncoder
 from replay.declared.interpret import Interpreter, Row, Statement
 
-HeldRecord = tuple[bytes, bytes | None, int, int]
-"""Key, value, partition and offset; without a value the row is gone."""
 HeldValue = Callable[[bytes], bytes | None]
 """Returns the value that is held of a key, None where it has no row."""
 
@@ -195,7 +194,7 @@ class LastStatements:
             row[place] = None
         return frozenset(lacks)
 
-    def records(self) -> Iterator[HeldRecord]:
+    def records(self) -> Iterator[FetchedRecord]:
         """Return one record of each key.
 
         Raises:

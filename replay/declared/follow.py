@@ -17,12 +17,13 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 from changelog.contract.base.errors import VerdictError
 from changelog.contract.forms.declared import DeclaredLog, Order
 from replay.base.clock import Clock, clock_ms
+from replay.base.record_place import FetchedRecord
 from replay.broker.topic_state import TopicState, changes
 from replay.broker.topics import inspect
 from replay.cut.cut import BrokerFacts, Cut
 from replay.declared.declared import recheck_declared
 from replay.declared.encoded import RowEncoder
-from replay.declared.folded import HeldRecord, HeldValue, LastStatements, Reached
+from replay.declared.folded import HeldValue, LastStatements, Reached
 from replay.declared.interpret import Interpreter
 from replay.declared.left_out import LeftOut
 from replay.declared.source import source_of, starts_of
@@ -97,7 +98,7 @@ class FollowedLog:
         """Return the schema under which values are decoded."""
         return self._encoder.schemas
 
-    def begin(self, cut: Cut) -> Iterator[HeldRecord]:
+    def begin(self, cut: Cut) -> Iterator[FetchedRecord]:
         """Return the record of each live key at a cut.
 
         Nothing of it counts before the last one came: what makes the read doubtful may show only
@@ -121,7 +122,7 @@ class FollowedLog:
         recheck_declared([self._log], cut, self._kafka, self._clock)
         self._held = _Held(cut, cut.states[topic], ends)
 
-    def advance(self, cut: Cut, held_value: HeldValue) -> list[HeldRecord]:
+    def advance(self, cut: Cut, held_value: HeldValue) -> list[FetchedRecord]:
         """Return the last statement of each key that was named since the cut that is held.
 
         One without a value says that there is no such row, whether there was one or not. Behind an
@@ -144,7 +145,7 @@ class FollowedLog:
         if any(new < old for old, new in zip(held.ends, ends, strict=True)):
             raise VerdictError(f'topic "{topic}" ends before what is held')
         ranges = [each for each in _ranges(topic, held.ends, ends, state) if each.start < each.end]
-        found: list[HeldRecord] = []
+        found: list[FetchedRecord] = []
         homes: dict[bytes, int] = {}
         reached = None if self._reached is None else Reached(self._reached)
         has_gaps = False

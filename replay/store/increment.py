@@ -21,7 +21,7 @@ from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
 from replay.base.failures import translate
-from replay.base.record_place import TopicRange, cut_of
+from replay.base.record_place import FetchedRecord, TopicRange, cut_of
 from replay.base.task_faults import MarkedError
 from replay.broker.topic_state import TopicState
 from replay.cut.cut import BrokerFacts, Cut, ask, judged_again
@@ -29,7 +29,6 @@ from replay.decode.schemas import TopicSchemas
 from replay.scan.last_records import FoldRules, LastRecords, StrangeRecordError
 from replay.scan.range import PartitionRange, read_into
 from replay.scan.scan import ranges_of
-from replay.store.stored import FetchedRecord
 from replay.verdict.increment import Base, judge_increment
 from replay.verdict.limits import lag_ms, retention_ms
 from replay.verdict.verdict import Verdict

@@ -19,7 +19,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock
-from replay.base.record_place import RECORD, cut_of
+from replay.base.record_place import RECORD, FetchedRecord, cut_of
 from replay.cut.cut import Cut, recheck
 from replay.decode.decode import decode
 from replay.decode.schemas import TopicSchemas
@@ -35,8 +35,6 @@ from replay.store.checkpoint import Checkpoint
 
 FEW_ROWS = 2_000_000  # so many keys fit every task's memory
 FEW_FETCHED = 100_000  # and so many records that of the driver
-FetchedRecord = tuple[bytes, bytes | None, int, int]
-"""Key, value, partition and offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

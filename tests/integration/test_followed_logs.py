@@ -13,18 +13,17 @@ import httpx
 import psycopg2
 import pytest
 import redis
-from psycopg2.extensions import make_dsn
 
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.declared import PLACEHOLDER
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
 from replay.store import increment
-from tests.support.captured_project import CapturedProject, captured_database
+from tests.support.captured_project import captured_database
 from tests.support.declared_log import COMPACT, KEEP, Log
 from tests.support.matrix import first
 from tests.support.rounds import quiet, rounds
-from tests.support.shop import execute
+from tests.support.shop import aim, target_database
 from tests.support.two_captures import ORDERS, Two, two_captures
 from views.base.config import Source
 from views.rebuild.rebuild import Rebuild
@@ -84,16 +83,8 @@ class Served:
 
 @pytest.fixture
 def target(endpoints):
-    name = f"followed_{uuid.uuid4().hex[:10]}"
-    execute(endpoints.postgres, f"CREATE DATABASE {name}")
-    yield make_dsn(endpoints.postgres, dbname=name)
-    execute(endpoints.postgres, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def aim(project: CapturedProject, target: str) -> None:
-    """Let views go to a database."""
-    path = project.root / "changelog.toml"
-    path.write_text(f"sinks.postgres.url = {json.dumps(target)}\n" + path.read_text("utf-8"))
+    with target_database(endpoints) as url:
+        yield url
 
 
 @pytest.fixture

@@ -14,13 +14,12 @@ import httpx
 import psycopg2
 import pytest
 import redis
-from psycopg2.extensions import make_dsn
 
 from changelog.runtime.tls_trust import authorities
 from tests.conformance.conftest import committed_records
 from tests.soak.child import Child
 from tests.support.captured_project import captured_database
-from tests.support.shop import execute
+from tests.support.shop import aim, target_database
 from tests.support.wait import wait_until
 
 DEADLINE_S = 240
@@ -220,23 +219,15 @@ class Reader:
 
 @pytest.fixture
 def target(endpoints):
-    name = f"killed_{uuid.uuid4().hex[:10]}"
-    execute(endpoints.postgres, f"CREATE DATABASE {name}")
-    yield make_dsn(endpoints.postgres, dbname=name)
-    execute(endpoints.postgres, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def aimed(project, target, more=""):
-    """Let views go to a database; `more` is text of other settings."""
-    path = project.root / "changelog.toml"
-    path.write_text(f"sinks.postgres.url = {json.dumps(target)}\n" + path.read_text("utf-8") + more)
-    return project
+    with target_database(endpoints) as url:
+        yield url
 
 
 @pytest.fixture
 def followed(stack, endpoints, target, tmp_path):
     with captured_database(stack, tmp_path / "project", TABLE) as (project, prefix):
-        yield Followed(aimed(project, target), endpoints, target, prefix)
+        aim(project, target)
+        yield Followed(project, endpoints, target, prefix)
 
 
 @pytest.fixture
@@ -248,7 +239,7 @@ def followed_beside(stack, endpoints, target, tmp_path):
         captured_database(stack, tmp_path / "project", own) as (project, prefix),
     ):
         log = f'[logs.numbers]\ntopic = "{numbers}.numbers"\n'
-        aimed(project, target, f'{log}frontier = "{numbers}._frontier"\nslot = "{numbers}"\n')
+        aim(project, target, f'{log}frontier = "{numbers}._frontier"\nslot = "{numbers}"\n')
         yield Followed(project, endpoints, target, prefix, captured=captured)
 
 

@@ -164,6 +164,21 @@ def execute(dsn, statement):
         connection.cursor().execute(statement)
 
 
+@contextmanager
+def target_database(endpoints: Endpoints) -> Iterator[str]:
+    """Give a database that views are served from."""
+    name = f"target_{uuid.uuid4().hex[:10]}"
+    execute(endpoints.postgres, f"CREATE DATABASE {name}")
+    yield make_dsn(endpoints.postgres, dbname=name)
+    execute(endpoints.postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def aim(project: CapturedProject, url: str, more: str = "") -> None:
+    """Let views of a project go to a database; `more` is text of other settings."""
+    path = project.root / "changelog.toml"
+    path.write_text(f"sinks.postgres.url = {json.dumps(url)}\n" + path.read_text("utf-8") + more)
+
+
 def generations(outcome):
     return {result.view: result.generation for result in outcome.results}
 
@@ -172,12 +187,11 @@ def generations(outcome):
 def opened_shop(stack: Stack, folder: Path) -> Iterator[Shop]:
     """Capture the tables of a shop, and build its views once."""
     endpoints = stack.endpoints()
-    target = f"forward_{uuid.uuid4().hex[:10]}"
-    execute(endpoints.postgres, f"CREATE DATABASE {target}")
-    url = make_dsn(endpoints.postgres, dbname=target)
-    with captured_database(stack, folder, TABLES) as (project, _):
-        path = project.root / "changelog.toml"
-        path.write_text(f"sinks.postgres.url = {json.dumps(url)}\n" + path.read_text("utf-8"))
+    with (
+        target_database(endpoints) as url,
+        captured_database(stack, folder, TABLES) as (project, _),
+    ):
+        aim(project, url)
         names = {
             kind: f"{kind}_{uuid.uuid4().hex[:8]}" for kind in ("documents", "entries", "totals")
         }
@@ -186,4 +200,3 @@ def opened_shop(stack: Stack, folder: Path) -> Iterator[Shop]:
         made = Shop(project, endpoints, url, names)
         assert made.round().error is None
         yield made
-    execute(endpoints.postgres, f"DROP DATABASE {target} WITH (FORCE)")

@@ -17,13 +17,13 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.failures import translated
-from replay.base.record_place import cut_of
+from replay.base.record_place import FetchedRecord, cut_of
 from replay.cut.cut import Cut, recheck
 from replay.declared.follow import FollowedLog
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
 from replay.store.increment import Held, read_increment, read_states
-from replay.store.stored import FetchedRecord, Stored, StoredRecords
+from replay.store.stored import Stored, StoredRecords
 from replay.verdict.verdict import Verdict, together
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.newest import Newest

@@ -10,8 +10,8 @@ from typing import Self
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from replay.base.failures import translated
+from replay.base.record_place import FetchedRecord
 from replay.decode.schemas import TopicSchemas
-from replay.store.stored import FetchedRecord
 from views.rebuild.local.table import LocalTable, Touched
 
 log = logging.getLogger("changelog.views")
