@@ -24,7 +24,7 @@ from views.verify.view import verify_view
 
 
 def prove(spec: ViewSpec, settings: RebuildSettings) -> tuple[Proof, ...]:
-    """Compare what each sink serves of a view with the log; a mismatch is in what is returned.
+    """Compare the rows that each sink of a view serves with the log; return any mismatches.
 
     Raises:
         ViewError: nothing serves, or the view's file is another than that of what serves.
@@ -91,7 +91,7 @@ def recorded(spec: ViewSpec, settings: RebuildSettings, number: int | None) -> t
 
 
 def _built(spec: ViewSpec, settings: RebuildSettings, number: int) -> HistoryRow:
-    """Return what is recorded of the build of a generation."""
+    """Return the history's record of the build of a generation."""
     rows = [
         row
         for row in History(settings.warehouse).rows([spec.name])

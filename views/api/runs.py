@@ -1,4 +1,4 @@
-"""Runs of rebuilds: what is asked for as settings, what failed as its error."""
+"""Runs of rebuilds from Python: settings from arguments, failures as exceptions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def chosen(
 
 
 def stages() -> Stages:
-    """Return what shows the stages of a run: on a terminal, else in the log."""
+    """Return a display of a run's stages: a bar on a terminal, else lines in the log."""
     return Stages(Console(stderr=True))
 
 

@@ -1,4 +1,4 @@
-"""What is told of views: runs, generations, proofs, differences, cases; they show themselves."""
+"""Results that a notebook can show: runs, generations, proofs, differences, cases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROVED = {True: "verified", False: "refuted", None: "not verified"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ViewRun(Shown):
-    """What became of a view in a run that went well.
+    """The result of a successful run for one view.
 
     Attributes:
         view: its name.
@@ -64,7 +64,7 @@ class ViewRun(Shown):
 
     @property
     def took(self) -> float | None:
-        """Return the seconds of the whole run; None where nothing was built."""
+        """Return the seconds of the whole run, or None if nothing was built."""
         return self.seconds.get("total")
 
     def cells(self) -> tuple[str, ...]:
@@ -88,12 +88,12 @@ RUN_COLUMNS = ("view", "generation", "state", "rows", "proof", "LSN", "took", "s
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Runs(Shown):
-    """What became of several views in one run."""
+    """The results of one run for several views."""
 
     found: tuple[ViewRun, ...]
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of views."""
         return len(self.found)
 
     def __iter__(self) -> Iterator[ViewRun]:
@@ -131,7 +131,7 @@ class Generation:
 
     @property
     def took(self) -> float | None:
-        """Return the seconds of its whole build; None where they are not on record."""
+        """Return the seconds of the whole build, or None if they are not recorded."""
         return self.seconds.get("total")
 
     @classmethod
@@ -157,7 +157,7 @@ class Generations(Shown):
     found: tuple[Generation, ...]
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of generations."""
         return len(self.found)
 
     def __iter__(self) -> Iterator[Generation]:
@@ -189,7 +189,7 @@ class Generations(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Proof(Shown):
-    """What a verification of a generation found.
+    """The result of verifying a generation.
 
     Attributes:
         view: its name.
@@ -259,7 +259,7 @@ class Proof(Shown):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diff(Shown):
-    """How a generation differs from the one that serves.
+    """The difference between a generation and the one that serves.
 
     Attributes:
         found: counts, columns and the first rows of each kind.
@@ -295,7 +295,7 @@ class Diff(Shown):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RowOrigin(Shown):
-    """Where a row of a view comes from.
+    """The origin of a row of a view.
 
     Attributes:
         found: frontier, columns, and the records of each table.
@@ -311,7 +311,7 @@ class RowOrigin(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseOutcome:
-    """What became of one case of a view.
+    """The result of one case of a view.
 
     Attributes:
         view: its name.
@@ -328,7 +328,7 @@ class CaseOutcome:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Cases(Shown):
-    """What became of the cases of a project's views."""
+    """The results of the cases of a project's views."""
 
     found: tuple[CaseOutcome, ...]
 
@@ -338,7 +338,7 @@ class Cases(Shown):
         return all(each.passed for each in self.found)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of cases."""
         return len(self.found)
 
     def __iter__(self) -> Iterator[CaseOutcome]:

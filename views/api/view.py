@@ -64,7 +64,7 @@ class View:
         return Diff(found)
 
     def publish(self, generation: int | None = None) -> ViewRun:
-        """Let readers see the staged generation.
+        """Publish the staged generation.
 
         Raises:
             ChangelogError: nothing is staged, another number is, or a sink does not move.
@@ -81,7 +81,7 @@ class View:
         return abort_staged([self._spec()], self._settings, stages())[self.name]
 
     def rollback(self) -> ViewRun:
-        """Let readers see the generation again that served before.
+        """Publish the previous generation again.
 
         Raises:
             ChangelogError: there is none.
@@ -89,7 +89,7 @@ class View:
         return one(roll_back([self._spec()], self._settings, stages()))
 
     def serves(self, sink: str | None = None) -> str:
-        """Return where the generation that serves can be read.
+        """Return the address of the generation that serves.
 
         Args:
             sink: its kind; the view's first when left out.
@@ -137,7 +137,7 @@ class View:
         return next((each for each in found if each.verified is not True), found[0])
 
     def explain(self, key: object) -> RowOrigin:
-        """Return where the row of a key comes from, at the newest frontier.
+        """Trace the row of a key to its records, at the newest frontier.
 
         Args:
             key: its value; of several columns a tuple in their order, or a mapping by column.

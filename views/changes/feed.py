@@ -68,7 +68,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """Some changes on the way to a frontier; the view is not whole behind them."""
+    """Some changes on the way to a frontier; the view is not complete after them."""
 
     changes: Sequence[Change]
 
@@ -126,13 +126,13 @@ class Feed:
             self._frontiers.assign([TopicPartition(self._register, 0, self._register_end)])
 
     def close(self) -> None:
-        """Let the brokers go."""
+        """Close the clients of the brokers."""
         for each in (self._records, self._frontiers):
             if each is not None:
                 each.close()
 
     def begin(self, since: str | None) -> None:
-        """Take the place that a client goes on from; without one the newest frontier.
+        """Go to the place from which a client continues, or to the newest frontier.
 
         Raises:
             ConfigurationError: it is none.
@@ -152,7 +152,7 @@ class Feed:
         self._is_first = since is None or since == START
 
     def events(self) -> Iterator[Event]:
-        """Yield what a client lacks, and then what comes, for as long as it is asked.
+        """Yield the events that a client lacks, and then new ones, until it stops.
 
         Raises:
             GoneError: the topic is another one, or the client took too long.
@@ -199,7 +199,7 @@ class Feed:
             yield Some(found)
 
     def _messages(self, end: int) -> Iterator[Message]:
-        """Yield the records before an offset; the first behind it is kept for the next step."""
+        """Yield the records before an offset; keep the first one after it for the next step."""
         if self._at >= end:
             return
         waits_until = time.monotonic() + self._server.retry_seconds
@@ -286,7 +286,7 @@ class Feed:
         return Moment(Lsn(lsn), int(said["end"]), generation, message.timestamp()[1] // 1000)
 
     def _require_deletes(self, place: Place) -> None:
-        """Refuse a place behind which deletes may have been forgotten."""
+        """Refuse a place after which deletes may have been forgotten."""
         with closing(consumer_of(self._server.kafka)) as consumer:
             start, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), 10)
             if place.offset < start:
@@ -310,7 +310,7 @@ class Feed:
         return time.time() - written_s <= self._kept_s * _MARGIN
 
     def _first(self, consumer: Consumer) -> Message:
-        """Return the first record behind the place of a consumer."""
+        """Return the first record after a consumer's place."""
         until = time.monotonic() + self._server.retry_seconds
         while time.monotonic() < until:
             message = consumer.poll(_POLL_S)
@@ -322,7 +322,7 @@ class Feed:
         )
 
     def _require_life(self, *, at_once: bool = False) -> None:
-        """Refuse to go on where the topic is another one under the same name."""
+        """Raise if the topic was made anew under the same name."""
         if not at_once and time.monotonic() - self._looked < _LIFE_EVERY_S:
             return
         self._looked = time.monotonic()
@@ -342,7 +342,7 @@ class Feed:
         return blake2b(str(found.topic_id).encode(), digest_size=4).hexdigest()
 
     def _times(self) -> tuple[float, float]:
-        """Return how long superseded records and deletes are kept, in seconds."""
+        """Return for how many seconds superseded records and deletes are kept."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
         admin = AdminClient({**self._server.kafka.client_config(), "log_level": 0})
         found = admin.describe_configs([resource])[resource].result()

@@ -1,4 +1,4 @@
-"""Moments of a view's topic: where each frontier ends in it, and where a client goes on. Pure.
+"""Moments of a view's topic: the end of each frontier in it, and a client's place. Pure.
 
 An LSN alone does not say where: after a rollback the same LSN comes again with other rows. So a
 client that goes on gives back the whole mark of a frontier: its LSN, the offset behind it, the
@@ -23,7 +23,7 @@ _AGAIN = f"read the view whole (since={START}), and go on from the last frontier
 
 
 class GoneError(ViewError):
-    """What a client lacks is not kept any more, or cannot be told."""
+    """The changes that a client lacks are no longer kept, or cannot be determined."""
 
 
 class NotBuiltError(GoneError):
@@ -51,7 +51,7 @@ class Moment:
     written_s: int
 
     def mark(self, life: str) -> str:
-        """Return what a client gives back to go on from here.
+        """Return the mark with which a client continues from this moment.
 
         >>> Moment(Lsn.parse("0/1A"), 7, 2, 1764000000).mark("00c0ffee")
         '0/1A-7-00c0ffee-1764000000'
@@ -106,7 +106,7 @@ def _marked(place: Place, life: str, moments: Sequence[Moment], own: str) -> Pla
 
 
 def _behind(lsn: Lsn, moments: Sequence[Moment]) -> Place:
-    """Return where the first frontier of an LSN ends, or the one behind which it lies.
+    """Return the end of the frontier of an LSN, or of the last one before it.
 
     To begin earlier does no harm: the last change of a key counts.
     """

@@ -1,4 +1,4 @@
-"""Where a row of a view comes from.
+"""Trace a row of a view to the records that it is made of.
 
 A key comes in, the records behind it go out.
 """

@@ -1,4 +1,4 @@
-"""Where each field of a row comes from: the records on the log, and those that they superseded.
+"""Trace each field of a row to records on the log, and to those that they superseded.
 
 The rows are found by the verifier's code: it reads the log to the newest frontier, folds it in
 DuckDB, and there runs the query for the places that `views.explain.provenance` reads off the view's
@@ -78,7 +78,7 @@ def _text(value: object) -> str:
 
 
 def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation:
-    """Say where the row of a view with a key comes from, at the newest frontier.
+    """Trace the row of a view with this key, at the newest frontier.
 
     Raises:
         NoSuchRowError: the view has no row of that key.
@@ -131,7 +131,7 @@ class _Work:
         self._folded: dict[TableName, Folded] = {}
 
     def add(self, log: LogTables, table: TableName) -> None:
-        """Read a table, and let queries see where its rows lie."""
+        """Read a table, with the places of its rows as columns."""
         folded = log.fold(table)
         state = log.load(folded)
         create_view(self._database, state, with_places=True)
@@ -213,7 +213,7 @@ class _Work:
         }
 
     def _places(self, found: RowLineage) -> list[list[tuple[int | None, int | None]]]:
-        """Return the places of each source's rows, those of a source each once."""
+        """Return the places of each source's rows, without duplicates."""
         sql = translate(found.places, self._types(with_places=True)).sql
         self._prepare()
         keys = [f"k{number}" for number in range(len(self._spec.key))]
@@ -233,7 +233,7 @@ class _Work:
         ]
 
     def _row(self) -> dict[str, str | None] | None:
-        """Compute the row; None where DuckDB cannot.
+        """Compute the row, or return None if DuckDB cannot.
 
         Raises:
             NoSuchRowError: it can, and there is none.

@@ -1,4 +1,4 @@
-"""Where a row comes from, as a value: for people, and as JSON."""
+"""The origin of a row as a value: as text for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """A record that goes into the row, and what it superseded.
+    """A record that the row is made of, and the records that it superseded.
 
     Attributes:
         place: of the record.
@@ -88,7 +88,7 @@ class Contributions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Where a row comes from.
+    """The origin of a row.
 
     Attributes:
         view: its name.

@@ -1,4 +1,4 @@
-"""Where rows of a nested query come from: subqueries, groups and unions are followed (pure).
+"""Origins of the rows of a nested query, through subqueries, groups and unions (pure).
 
 A query Q is made into one that gives Q's columns and, for each table that Q reads anywhere, the
 place of one row of it; a row of Q comes once for each combination of rows that goes into it:
@@ -25,11 +25,11 @@ Leaf = Callable[[exp.Table], int]
 
 
 class UnnestableError(Exception):
-    """Why the places of a query's rows cannot be told."""
+    """The places of a query's rows cannot be determined; says why."""
 
 
 def inlined(query: exp.Query) -> exp.Query:
-    """Return a query with each name of a WITH clause replaced by what it stands for."""
+    """Return a query with each name of a WITH clause replaced by its query."""
     return _inlined(query.copy(), {})
 
 
@@ -182,7 +182,7 @@ def _choosing(
 
 
 def derived(query: exp.Query, alias: str) -> exp.Subquery:
-    """Return a query as a source of another one."""
+    """Return a query as a subquery for a FROM clause."""
     return exp.Subquery(this=query, alias=_alias(alias))
 
 

@@ -1,4 +1,4 @@
-"""Where the columns and rows of a SQL view come from, read off its query (pure).
+"""Origins of the columns and rows of a SQL view, read from its query (pure).
 
 `qualify` gives each column its table, and `merge_subqueries` dissolves the subqueries and WITH
 clauses that only select and join. Where one SELECT over tables is left, a query for the places of
@@ -39,7 +39,7 @@ class QueryTable:
 
 @dataclass(frozen=True, slots=True)
 class FieldOrigin:
-    """Where a column of a view comes from.
+    """The origin of a column of a view.
 
     Attributes:
         columns: alias and column of what its expression reads.
@@ -54,7 +54,7 @@ class FieldOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLineage:
-    """What a query says of its rows.
+    """The origin of a query's rows and columns.
 
     Attributes:
         sources: the tables that its rows are made of.
@@ -71,7 +71,7 @@ class RowLineage:
 
 
 class UntraceableError(Exception):
-    """Why the rows of a view cannot be traced."""
+    """The rows of a view cannot be traced; says why."""
 
 
 def trace(sql: str, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]) -> RowLineage:
@@ -184,7 +184,7 @@ def columns_of(sql: str, tables: Mapping[TableName, Sequence[str]]) -> dict[str,
 
 
 def _written(tables: Collection[TableName]) -> dict[str, str]:
-    """Return the names that people know tables by, by those that queries read them under."""
+    """Return the table names for people, by the names that queries read them under."""
     return {reading_name(table): table.table for table in tables}
 
 

@@ -22,7 +22,7 @@ from changelog.contract.base.errors import ChangelogError
 
 
 class GenerationState(Enum):
-    """Where a generation is in its life."""
+    """The states of a generation, from open to retired."""
 
     OPEN = "open"
     SEALED = "sealed"
@@ -83,27 +83,27 @@ class Generation:
             raise ValueError(f"generation numbers start at 1, not {self.number}")
 
     def seal(self) -> Generation:
-        """Say that nothing more is written to it."""
+        """Return the generation as sealed: nothing more is written to it."""
         return self._move(GenerationState.SEALED)
 
     def verify(self) -> Generation:
-        """Say that an independent recomputation found it right."""
+        """Return the generation as verified by an independent recomputation."""
         return self._move(GenerationState.VERIFIED)
 
     def refute(self) -> Generation:
-        """Say that an independent recomputation found it wrong; it is never published."""
+        """Return the generation as refuted by the recomputation; it is never published."""
         return self._move(GenerationState.REFUTED)
 
     def fail(self) -> Generation:
-        """Say that its build broke off; it is never published."""
+        """Return the generation as failed in its build; it is never published."""
         return self._move(GenerationState.FAILED)
 
     def stage(self) -> Generation:
-        """Say that it is put aside, whole, until somebody publishes or aborts it."""
+        """Return the generation as staged: complete, and waiting to be published or aborted."""
         return self._move(GenerationState.STAGED)
 
     def publish(self, *, unverified: bool = False) -> Generation:
-        """Say that readers see it; one that is only sealed needs `unverified`."""
+        """Return the generation as published; one that is only sealed needs `unverified`."""
         if self.state is GenerationState.SEALED and not unverified:
             raise IllegalMoveError(
                 f'generation {self.number} of view "{self.view}" is not verified',
@@ -112,7 +112,7 @@ class Generation:
         return self._move(GenerationState.PUBLISHED)
 
     def retire(self) -> Generation:
-        """Say that readers see another generation of the view."""
+        """Return the generation as retired: readers see another one."""
         return self._move(GenerationState.RETIRED)
 
     def _move(self, state: GenerationState) -> Generation:

@@ -1,4 +1,4 @@
-"""What became of each generation: a Delta table in the warehouse, appended to and never changed.
+"""The history of generations: a Delta table in the warehouse that is only appended to.
 
 One row per step of a generation: `sealed` (whole, verified as far as asked for, about to be
 swapped in), `staged` (the same, but put aside until somebody publishes it), `published` (by a
@@ -185,7 +185,7 @@ class History:
         """What `steps` read last, and of which table's which version."""
 
     def identity(self) -> str:
-        """Return what tells this history from that of any other warehouse; it is made if need be.
+        """Return the id of this history, creating the table if it does not exist.
 
         Raises:
             ChangelogError: the table cannot be read or made.
@@ -272,7 +272,7 @@ class History:
         return states_of(self.steps(view))
 
     def version(self) -> tuple[str, int] | None:
-        """Return what is another one after each append; None where there is no history yet.
+        """Return a version that changes with every append, or None if there is no history.
 
         Raises:
             ChangelogError: the table is there and cannot be read.
@@ -300,7 +300,7 @@ class History:
             raise self._failed("read", error) from error
 
     def tidy(self) -> None:
-        """Put the files of many appends into one, and remove those that this once replaced.
+        """Compact the files of many appends into one, and remove files replaced long ago.
 
         Raises:
             ChangelogError: the table cannot be written.
@@ -333,7 +333,7 @@ def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]
 
 
 def states_of(steps: Iterable[Step]) -> dict[int, str]:
-    """Return the last state of each generation, what was told last at the end.
+    """Return the last state of each generation, the most recently changed one last.
 
     A dropped view has none that is anything else.
     """

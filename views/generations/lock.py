@@ -1,4 +1,4 @@
-"""Who works on a view: one rebuild, one follower beside it, and one of both that moves readers.
+"""Locks of a view: for one rebuild, one follower beside it, and whoever moves its readers.
 
 The locks are the operating system's (`flock`): they end with their process however that dies, so a
 dead owner's lock is free without anybody judging whether a process id is still the same process.
@@ -49,7 +49,7 @@ _PROBED_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for a lock of a view, and what ends the wait.
+    """A limit on the wait for a view's lock.
 
     Attributes:
         until: a moment of the monotonic clock; the locks of a run share it.
@@ -61,7 +61,7 @@ class Patience:
 
     @classmethod
     def of(cls, seconds: float, stop: Callable[[], bool]) -> Patience:
-        """Return the patience that ends in so many seconds."""
+        """Return the patience that ends after this number of seconds."""
         return cls(time.monotonic() + seconds, stop)
 
     def is_over(self) -> bool:
@@ -147,7 +147,7 @@ class Moving:
         *,
         keeps: bool = False,
     ) -> None:
-        """Take what is moved.
+        """Store the views whose readers will be moved; takes no lock yet.
 
         Args:
             place: of the project.
@@ -164,7 +164,7 @@ class Moving:
 
     @property
     def place(self) -> Place:
-        """Return where the locks are."""
+        """Return the place of the locks."""
         return self._place
 
     def __enter__(self) -> Self:
@@ -182,7 +182,7 @@ class Moving:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let others."""
+        """Release the locks."""
         self._depth -= 1
         if self._depth == 0:
             self._held.close()
@@ -250,7 +250,7 @@ class Moving:
         }
 
     def is_wanted(self) -> bool:
-        """Tell whether somebody waits for what is held here."""
+        """Return whether another process is waiting for a lock held here."""
         if self._place.leases is not None and self._is_wanted_elsewhere(self._place.leases):
             return True
         folder = folder_of(self._place.root)
@@ -300,7 +300,7 @@ class Moving:
 
 
 def others_of(place: Place, view: str, *, builds: bool) -> Others:
-    """Return what others have built of a view; see `views.generations.reservation.others`.
+    """Return the generations that other processes have built; see `views.generations.reservation`.
 
     Of a builder on another machine its lease tells. As long as that was not given back, and nobody
     has taken over, what it names is spared.
@@ -317,7 +317,7 @@ def others_of(place: Place, view: str, *, builds: bool) -> Others:
 
 
 def reserve(place: Place, view: str, generations: Collection[int]) -> None:
-    """Say what the holder of a view's lock builds; see `views.generations.reservation.reserve`.
+    """Record the generations that the lock's holder builds; see `views.generations.reservation`.
 
     Raises:
         LockedError: another one has the lock by now.

@@ -1,4 +1,4 @@
-"""Where the locks of a project are: its folder, and the topic of leases behind it."""
+"""The place of a project's locks: its folder, and the topic of leases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDER = Path(".changelog") / "locks"
 
 
 class Place:
-    """Where the locks of a project are.
+    """The place of a project's locks.
 
     Args:
         root: the project's folder.
@@ -48,7 +48,7 @@ class Place:
         return f"{self._identity}/{view}/{kind}"
 
     def check(self) -> None:
-        """Refuse to go on where a lease is known to be lost.
+        """Raise if a lease is known to be lost.
 
         Raises:
             LockedError: that is so.
@@ -68,7 +68,7 @@ class Place:
 
 
 def place_for(settings: RebuildSettings) -> Place:
-    """Return where a run locks its views, as the settings say; nothing is locked yet.
+    """Return the place where a run locks its views, by the settings; takes no lock.
 
     Raises:
         ChangelogError: the project's folder cannot be written.
@@ -90,7 +90,7 @@ def place_for(settings: RebuildSettings) -> Place:
 
 
 def folder_of(root: Path) -> Path:
-    """Return where the local locks of a project lie, made if need be.
+    """Return the folder of a project's local locks, creating it if needed.
 
     Raises:
         ChangelogError: it cannot be made.

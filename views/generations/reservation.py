@@ -1,4 +1,4 @@
-"""Which generations somebody builds now, and which ones a builder that died has left.
+"""The generations under construction, and those that a dead builder has left.
 
 A follower clears up beside a rebuild, and both take new numbers: what the one builds must be known
 to the other before anything of it is in a sink. The builder writes its numbers into a file beside
@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """What others than the one who clears up have built of a view.
+    """The generations that other processes have built of a view.
 
     Attributes:
         spared: somebody builds them now.
@@ -33,7 +33,7 @@ class Others:
     left: tuple[Path, ...] = ()
 
     def cleared(self) -> None:
-        """Say that the dead are removed."""
+        """Record that the generations of dead builders are removed."""
         for path in self.left:
             path.unlink(missing_ok=True)
 
@@ -55,12 +55,12 @@ def reserving(folder: Path, view: str) -> Iterator[None]:
 
 
 def reserve(folder: Path, view: str, numbers: Collection[int]) -> None:
-    """Say what is built, in place of what was said before; only for the holder of the lock."""
+    """Record the generations being built, replacing an earlier record; needs the view's lock."""
     _write(_paths(folder, view)[0], numbers)
 
 
 def others(folder: Path, view: str, *, builds: bool) -> Others:
-    """Return what others have built; only for who may clear up.
+    """Return the generations of other builders; only for a process that may clear up.
 
     Args:
         folder: of the locks.

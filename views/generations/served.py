@@ -27,14 +27,14 @@ class Served:
     sinks: Mapping[str, Sink]
 
     def held(self, steps: Steps = UNSEEN) -> dict[str, Held]:
-        """Ask each sink what it holds now, which is a step of those that are expected."""
+        """Return the generations that each sink holds and serves; counts a step for each."""
         return {
             name: Held(sink.published(), frozenset(sink.generations()))
             for name, sink in self._each(steps)
         }
 
     def held_without_listing(self, steps: Steps = UNSEEN) -> dict[str, Held]:
-        """Ask each sink only what it serves, which no sink needs Spark for; likewise a step."""
+        """Return the generation that each sink serves, without Spark; counts a step for each."""
         return {name: Held(sink.published(), frozenset()) for name, sink in self._each(steps)}
 
     def _each(self, steps: Steps) -> Iterator[tuple[str, Sink]]:
@@ -83,6 +83,6 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
 
 
 def topic_prefix_of(project: Project) -> str:
-    """Return what the names of views' topics begin with, before a point."""
+    """Return the prefix of the names of views' topics, without its point."""
     said = project.section(Sinks).topic.prefix
     return said or ".".join(filter(None, [project.topic_prefix, "views"]))

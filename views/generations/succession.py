@@ -1,4 +1,4 @@
-"""Which generation of a view comes next, serves again, stays and goes: pure decisions.
+"""Decide which generation of a view comes next, serves again, stays and goes. Pure.
 
 Everything here looks at two witnesses: what each sink holds and serves, which is the truth, and
 the history, which knows what the sinks cannot say (sealed, refuted, rolled back to).
@@ -23,7 +23,7 @@ from views.generations.history import (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one sink of a view holds.
+    """The generations in one sink of a view.
 
     Attributes:
         published: the generation that readers see, or None.
@@ -59,7 +59,7 @@ def published_late(steps: Iterable[Step]) -> dict[int, int]:
 
 
 def _place(number: int, late: Late) -> tuple[int, bool]:
-    """Return where a generation stands in the order in which readers first saw them."""
+    """Return a sort key for the order in which readers first saw generations."""
     return late.get(number, number), number in late
 
 
@@ -144,7 +144,7 @@ def to_retire(
 
 
 def leftovers(held: Held, states: States) -> list[int]:
-    """Return what killed, failed and refuted rebuilds left in a sink, to be removed first.
+    """Return the generations that killed, failed and refuted rebuilds left in a sink.
 
     What a run put aside on purpose is none of that, and its history says so; what was aborted is.
     """

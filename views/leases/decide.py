@@ -1,4 +1,4 @@
-"""Who holds a lock, decided by the records alone: every reader of the topic decides the same.
+"""Decide from the records alone who holds a lock, so that every reader decides the same.
 
 Records are judged in the order of their offsets, and time is the brokers' (`LogAppendTime`): no
 host's clock is asked.
@@ -57,7 +57,7 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """What is known of a lock.
+    """The state of a lock according to the records read so far.
 
     Attributes:
         tenure: the newest one, None before the first.
@@ -70,7 +70,7 @@ class Lock:
     known: frozenset[str] = frozenset()
 
     def then(self, placed: Placed) -> Lock:
-        """Return the lock behind the next record."""
+        """Return the state of the lock after the next record."""
         if placed.record is None:
             return self._without(placed)
         lock = replace(self, known=self.known | {placed.id})

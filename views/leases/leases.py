@@ -76,7 +76,7 @@ class Leases:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Have a connection, and a thread that keeps alive what is held.
+        """Open a connection, and a thread that renews the leases held.
 
         Raises:
             UnavailableError: the brokers do not answer.
@@ -149,7 +149,7 @@ class Leases:
         self.claim(taken, is_over)
 
     def release(self, locks: Iterable[str]) -> None:
-        """Give locks back; where the brokers do not answer they end by themselves."""
+        """Release locks; if the brokers do not answer, the leases expire by themselves."""
         with self._mutex:
             gone = {lock: self._held.pop(lock) for lock in locks if lock in self._held}
             alive = {lock: held for lock, held in gone.items() if not held.is_lost}
@@ -165,7 +165,7 @@ class Leases:
                 log.warning("a lock is not given back, and ends in %.0f s: %s", self._ttl_s, error)
 
     def say(self, lock: str, building: Collection[int]) -> None:
-        """Say which generations the holder of a lock builds.
+        """Record the generations that the holder of a lock builds.
 
         Raises:
             LeaseLostError: another one has it.
@@ -177,7 +177,7 @@ class Leases:
             self._raise_if_lost()
 
     def tenure(self, lock: str) -> Tenure | None:
-        """Return who has a lock, or had it last, by what the topic says now.
+        """Return the present or last holder of a lock, according to the topic.
 
         Raises:
             UnavailableError: the brokers do not answer.
@@ -201,7 +201,7 @@ class Leases:
             return any(self._others_waiting(lock) for lock in locks)
 
     def check(self) -> None:
-        """Refuse to go on where a lock is known to be lost; asks nobody.
+        """Raise if a lock is known to be lost; asks no broker.
 
         Raises:
             LeaseLostError: that is so.
@@ -225,7 +225,7 @@ class Leases:
             self._raise_if_lost()
 
     def _refused(self, ids: Mapping[str, str]) -> list[str]:
-        """Claim locks; returns those that were not granted, and then none is held."""
+        """Claim locks; return those that were refused, in which case none is held."""
         with self._mutex:
             begun = _now()
             self._write_and_look(
@@ -245,7 +245,7 @@ class Leases:
             return refused
 
     def _wait(self, refused: Collection[str], is_over: Callable[[], bool]) -> None:
-        """Wait until a lock that was refused may be had, or it is time to claim it anew."""
+        """Wait until a refused lock may be free, or it is time to claim it again."""
         again = time.monotonic() + self._ttl_s / 3
         while time.monotonic() < again and not is_over():
             time.sleep(_LOOK_S)
@@ -256,7 +256,7 @@ class Leases:
                 return
 
     def _let_others(self, locks: Iterable[str], is_over: Callable[[], bool]) -> None:
-        """Let those claim that waited before; one that died meanwhile is not waited for long."""
+        """Wait briefly for earlier claims to take their turn; a dead claimant times out."""
         until = time.monotonic() + 10 * _LOOK_S
         while time.monotonic() < until and not is_over() and self._are_free_for_others(locks):
             time.sleep(_LOOK_S / 5)
@@ -280,7 +280,7 @@ class Leases:
         return found.waiting[one] > since
 
     def _clear_up(self, ids: Mapping[str, str]) -> None:
-        """Remove the records of claims that nobody needs: what counts now lies behind them."""
+        """Remove the records of claims that are superseded by later records."""
         gone: dict[bytes, Record | None] = {}
         for lock, mine in ids.items():
             wait = {one for one in self._locks[lock].waiting if self._waits(lock, one)}
@@ -289,7 +289,7 @@ class Leases:
         self._write(gone)
 
     def _renew(self) -> None:
-        """Write all that is held anew, and read what became of it."""
+        """Renew all leases, and read whether they still hold."""
         if any(each.until < _now() for each in self._held.values()):
             # Who stood still reads first: a renewal says how far its writer had read.
             self._look()
@@ -307,7 +307,7 @@ class Leases:
             self._look(self._write(records))
 
     def _look(self, end: int | None = None) -> None:
-        """Read what is new, up to an offset or the end, and see what is lost."""
+        """Read new records, up to an offset or the end, and mark leases that are lost."""
         assert self._topic is not None  # noqa: S101 - `open` has it
         for placed in self._topic.read(end):
             self._locks[placed.lock] = self._locks.get(placed.lock, Lock()).then(placed)
@@ -372,7 +372,7 @@ class Leases:
 
 
 def described(tenure: Tenure | None) -> str:
-    """Return who has a lock and until when, for an error."""
+    """Return a lock's holder and its expiry as text for an error."""
     if tenure is None:
         return "its owner is not known"
     until = datetime.fromtimestamp(tenure.until_ms / 1000, UTC).isoformat(timespec="seconds")
@@ -380,7 +380,7 @@ def described(tenure: Tenure | None) -> str:
 
 
 def place_of(folder: Path) -> str:
-    """Return what tells a folder of local locks on this machine, empty where nothing does.
+    """Return an id of the folder of local locks on this machine, or an empty text if there is none.
 
     Two processes have the same only if a lock on a file of that folder keeps one from the other:
     they run under the same boot of one kernel, and see the same folder.
@@ -394,6 +394,6 @@ def place_of(folder: Path) -> str:
 
 
 def _now() -> float:
-    """Return seconds that go on while the machine sleeps."""
+    """Return seconds of a clock that also runs while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)

@@ -1,4 +1,4 @@
-"""What is written on the topic of the leases: who claims a lock, keeps it, gives it back."""
+"""Records of the lease topic: claim, renew, release."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from changelog.contract.base.secret import redacted
 
 
 class Step(Enum):
-    """What a record does."""
+    """The kind of a record."""
 
     CLAIM = "claim"
     RENEW = "renew"
@@ -71,7 +71,7 @@ class Owner:
         return {name: getattr(self, name) for name in ("pid", "host", "started", "command")}
 
     def __str__(self) -> str:
-        """Return who it is, for an error."""
+        """Return the owner as text for an error."""
         return f"process {self.pid} on {self.host} since {self.started}, `{self.command}`"
 
 

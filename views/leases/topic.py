@@ -130,7 +130,7 @@ class LeaseTopic:
         return self._written
 
     def read(self, end: int | None = None) -> Iterator[Placed]:
-        """Return what came since the last call.
+        """Yield the records since the last call.
 
         Args:
             end: the offset up to which, that of the topic's end as it is now if None.
@@ -159,7 +159,7 @@ class LeaseTopic:
                 yield self._placed(message)
 
     def _end(self) -> int:
-        """Ask where the topic ends; the consumer's own question would wait behind its fetch."""
+        """Return the topic's end, by the admin client: a consumer's request waits for a fetch."""
         wanted = {self._place: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
 
         def ask() -> int:
@@ -263,7 +263,7 @@ class LeaseTopic:
 
 
 def _patiently(ask: Callable[[], T], passing: AbstractSet[int]) -> T:
-    """Return an answer of brokers, which are asked again where what they say will pass.
+    """Ask the brokers, retrying while the error is one that passes.
 
     Raises:
         KafkaException: something else, or it did not pass.

@@ -1,4 +1,4 @@
-"""Which views a run need not build again, since a run shortly before has. Pure.
+"""Decide which views need no new build, since a recent run has built them. Pure.
 
 What counts is when the generation that serves was built, not when readers were moved to it: after a
 rollback an old one serves.

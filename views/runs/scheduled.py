@@ -103,7 +103,7 @@ class Scheduled:
         self._ends = threading.Event()
 
     def run_until(self, stop: Callable[[], bool]) -> None:
-        """Start what is due until `stop` says so, then end what still runs.
+        """Start what is due until `stop` returns True, then end the runs under way.
 
         Args:
             stop: tells whether somebody asked to end.

@@ -1,4 +1,4 @@
-"""What is told of a run to other programs: one JSON object. Pure."""
+"""The summary of a run for other programs: one JSON object. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def summary(
     seconds: float,
     at: datetime | None = None,
 ) -> dict[str, Any]:
-    """Return what became of a run as plain values.
+    """Return the summary of a run as plain values.
 
     Args:
         results: one for each view.

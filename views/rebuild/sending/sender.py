@@ -78,20 +78,20 @@ class Sender:
         self._thread.start()
 
     def send(self, waiting: Waiting) -> None:
-        """Let the sink have rows as soon as it can."""
+        """Queue rows for the sink."""
         with self._changed:
             self._add(waiting)
             self._changed.notify_all()
 
     def reached(self, position: Position) -> None:
-        """Take note that there is nothing for the sink before a position but what was sent."""
+        """Note that all rows before this position have been queued."""
         with self._changed:
             if not self._lacks():
                 self._at = max(self._at, position)
 
     @property
     def reach(self) -> Reach:
-        """Return how far the sink is."""
+        """Return the sink's position, and by how much it is late."""
         with self._changed:
             since = self._since()
             behind_s = 0.0 if since is None else max(time.monotonic() - since, 0.001)
@@ -99,17 +99,17 @@ class Sender:
 
     @property
     def rows(self) -> int | None:
-        """Return how many rows the generation has; None before anything was sent."""
+        """Return the number of rows of the generation, or None before anything was sent."""
         return self._rows
 
     @property
     def failed(self) -> Exception | None:
-        """Return why nothing more is sent, if that is so."""
+        """Return the error that ended the sending, or None."""
         return self._failed
 
     @property
     def can_catch_up(self) -> bool:
-        """Tell whether a sink that was left behind answers again."""
+        """Return whether a sink that was left behind answers again."""
         with self._changed:
             return self._left is not None and self._left.answers
 
@@ -175,7 +175,7 @@ class Sender:
                 self._changed.notify_all()
 
     def _is_next(self) -> bool:
-        """Take what is to be sent, nothing where the sink is only asked; False at the end."""
+        """Take the next rows to send, or none to probe the sink; return False at the end."""
         with self._changed:
             while not self._is_ended:
                 pause_s = self._not_before - time.monotonic()

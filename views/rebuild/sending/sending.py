@@ -1,4 +1,4 @@
-"""Let all sinks of a follower's views have deltas, none of them waiting for another."""
+"""Send deltas to all sinks of a follower's views, so that no sink waits for another."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sending:
         }
 
     def send(self, deltas: Mapping[str, Delta], position: Position) -> None:
-        """Let sinks have what was proved, and wait a little for those that lacked nothing.
+        """Queue proved deltas for the sinks, and wait briefly for sinks that were up to date.
 
         Args:
             deltas: by view; views without one have the same rows as before.
@@ -58,22 +58,22 @@ class Sending:
             sender.wait(since + PATIENCE_S)
 
     def reach(self, view: str) -> dict[str, Reach]:
-        """Return how far each sink of a view is."""
+        """Return the progress of each sink of a view."""
         return {name: sender.reach for name, sender in self._senders.get(view, {}).items()}
 
     def rows(self, view: str) -> int | None:
-        """Return how many rows a view has; None before anything was sent."""
+        """Return the number of rows of a view, or None before anything was sent."""
         found = (sender.rows for sender in self._senders[view].values())
         return next((rows for rows in found if rows is not None), None)
 
     def failed(self, view: str) -> Exception | None:
-        """Return why a sink of a view takes no more, if one does not."""
+        """Return the error for which a sink of a view takes no more rows, or None."""
         found = (sender.failed for sender in self._senders[view].values())
         return next((error for error in found if error is not None), None)
 
     @property
     def calls_for_spark(self) -> str | None:
-        """Return why the next round is to be one of Spark's, or None."""
+        """Return the reason why the next round has to use Spark, or None."""
         for sender in self._all():
             if isinstance(sender.failed, ElsewhereError):
                 return str(sender.failed)

@@ -1,4 +1,4 @@
-"""What a sink does not have yet: deltas that wait for it, merged to one.
+"""Deltas waiting for a sink, merged into one.
 
 A delta says of some keys which row each has at a position, or that it has none. So two of them say
 together what each key has that one of them names: by the later one, where both do. Sent at once in
@@ -26,7 +26,7 @@ class UnlikeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What a sink does not have yet.
+    """A merged delta waiting for a sink.
 
     Attributes:
         delta: the row that each key has.
@@ -45,7 +45,7 @@ class Waiting:
         return bool(table.num_rows > MOST_KEYS or table.nbytes > MOST_BYTES)
 
     def then(self, later: Waiting) -> Waiting:
-        """Return what both say.
+        """Return this delta merged with a later one.
 
         Raises:
             UnlikeError: their columns differ.

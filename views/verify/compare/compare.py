@@ -194,7 +194,7 @@ class Comparison:
             """
 
     def counts(self) -> dict[str, int]:
-        """Return how many mismatches there are of each kind; `run` found them."""
+        """Return the number of mismatches of each kind; call `run` first."""
         rows = self._database.execute("SELECT kind, count(*) FROM mismatches GROUP BY kind")
         return dict(rows.fetchall())
 
@@ -308,7 +308,7 @@ class Comparison:
         return f"WHERE hash({self._keys()}) % 1000000 < {round(self._share * 1_000_000)}"
 
     def _expected_rows(self) -> int:
-        """Return how many rows are expected, each under a key of its own."""
+        """Return the number of expected rows; require that their keys are unique and not null."""
         nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in self._key)
         keys = (
             f"SELECT {self._keys()}, count(*) AS __rows, {nulls} AS __has_null "

@@ -1,4 +1,4 @@
-"""What the log says at one frontier: read, folded and decoded once, for every verification of it.
+"""States of tables at one frontier: read, folded and decoded once for all verifications of it.
 
 A run verifies several views, and a view in several sinks; they share the states of their tables.
 These may be read ahead, in a thread, while Spark builds what is to be verified.
@@ -33,7 +33,7 @@ from views.verify.processes.stages import Stages
 
 
 class _OverError(Exception):
-    """Nobody waits any more for what is read ahead."""
+    """Nobody is waiting for the rows that are being read ahead."""
 
 
 class Evidence:
@@ -128,11 +128,11 @@ class Evidence:
         self._tell(text)
 
     def taken(self, table: TableName) -> Taken | None:
-        """Return what the state of a table was made of; None when nobody has asked for it."""
+        """Return how a table's state was obtained, or None if nobody has asked for it."""
         return self._taken.get(table)
 
     def _read_by_tasks(self, table: TableName) -> Taken | None:
-        """Return a state that tasks have read; None where this process reads it.
+        """Return a state that tasks have read, or None if this process reads it.
 
         What is kept for the next proof, or goes on from what is kept, is read here.
         """
@@ -220,7 +220,7 @@ class Evidence:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Remove the database, once what is read ahead has ended."""
+        """Remove the database, once reading ahead has ended."""
         self._is_over.set()
         for reading in self._ahead.values():
             reading.cancel()

@@ -27,7 +27,7 @@ EXPECTED = "expected"
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a sink goes without.
+    """The rows that a sink may lack because its server refused them.
 
     Attributes:
         expected: the relation of what must be there besides.

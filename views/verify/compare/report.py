@@ -1,4 +1,4 @@
-"""What a verification found: a verdict, the differing rows, and the certificate."""
+"""The result of a verification: a verdict, the differing rows, and the certificate."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class VerifyReport:
         return asdict(self)
 
     def raise_on_mismatch(self) -> None:
-        """Let only what was not refuted pass.
+        """Raise if the view was refuted.
 
         Raises:
             RefutedError: something differs; shows the first difference.

@@ -1,4 +1,4 @@
-"""Does the state of a declared log lead to later ends, by what was appended since? Pure.
+"""Decide whether a kept state of a declared log can be brought forward by newer records. Pure.
 
 A state holds what all records before its ends say. What is appended by one leader stays as it is,
 so with the records from there to later ends it is the state at these, if each of them was found.
@@ -45,7 +45,7 @@ class Standing:
 
 
 def not_ahead(before: Standing, topic_id: str, ends: Sequence[int]) -> Iterator[str]:
-    """Say why ends of a topic are none that a log may have later; the brokers need not be asked."""
+    """Yield the reasons why a topic's ends cannot be later ends of the same log; asks no broker."""
     if before.topic_id != topic_id:
         yield f"its id changed from {before.topic_id} to {topic_id}"
     if len(before.ends) != len(ends):
@@ -57,7 +57,7 @@ def not_ahead(before: Standing, topic_id: str, ends: Sequence[int]) -> Iterator[
 
 
 def not_the_same(before: Standing, now: Standing) -> Iterator[str]:
-    """Say why what a log was is not the beginning of what it is now."""
+    """Yield the reasons why the log read before is not a prefix of the log as it is now."""
     if found := [*not_ahead(before, now.topic_id, now.ends)]:
         yield from found
         return
@@ -75,7 +75,7 @@ def not_the_same(before: Standing, now: Standing) -> Iterator[str]:
 
 
 def may_lack(before: Standing, now: Standing, *, ended_ms: int) -> str | None:
-    """Say why records may lack of those between two ends, where offsets have none; or nothing.
+    """Return the reason why records between two ends may have been cleaned away, or None.
 
     Args:
         before: how the log stood at the old ends.
@@ -96,7 +96,7 @@ def not_exact_whole(
     begun_ms: int,
     ended_ms: int,
 ) -> str | None:
-    """Say why a whole reading of a log may have missed something, or nothing.
+    """Return the reason why a whole reading of a log may have missed a record, or None.
 
     Args:
         before: how the log stood before it was read.
@@ -131,7 +131,7 @@ def _is_cleaned(cleaning: Cleaning) -> bool:
 def _uncovered(
     cleanings: tuple[Cleaning, Cleaning], asked_ms: int | None, ended_ms: int
 ) -> str | None:
-    """Say why what was appended since a time may have been cleaned away, or nothing."""
+    """Return the reason why records appended since a time may have been cleaned away, or None."""
     for each in cleanings:
         if each.clock != BROKERS_CLOCK:
             return f"message.timestamp.type is {each.clock}, not {BROKERS_CLOCK}"

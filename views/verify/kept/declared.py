@@ -1,4 +1,4 @@
-"""The state of a declared log, brought forward by what was appended since.
+"""The state of a declared log in DuckDB, brought forward by the records appended since.
 
 A whole reading reads each record of the log. Here the rows stay, and with them of each key where it
 stands (`views.verify.kept.statements`); of the log only what came since is read. Whether that
@@ -37,7 +37,7 @@ from views.verify.values.types import quoted
 
 
 class KeptLog:
-    """The state of one declared log in a database, brought forward by what was appended.
+    """The state of one declared log in a database, brought forward by the records appended since.
 
     Args:
         database: holds the state.
@@ -155,7 +155,7 @@ class KeptLog:
     def _standing(
         self, frontier: Frontier, asked_ms: int | None
     ) -> tuple[Standing, tuple[int, ...]]:
-        """Return how the log stands now, and where its partitions end."""
+        """Return the log's present identity and settings, and the present end of each partition."""
         topic, log = self._log.topic, self._log
         ends = self._ends(frontier)
         facts = declared_facts(self._kafka, frontier, log)
@@ -190,7 +190,7 @@ class KeptLog:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Tell of whatever is not as it has to be that it forbids to go on.
+    """Turn a failed precondition into an error that says the state cannot be brought forward.
 
     Raises:
         VerdictError: something is not.

@@ -33,7 +33,7 @@ _MANIFEST, _LOCK, _SWAP = "manifest.json", "lock", "swap.lock"
 
 
 class KeptTopic:
-    """What is kept of one topic; a context manager that holds the lock of a reader."""
+    """The kept state of one topic; as a context manager it holds the reader's lock."""
 
     def __init__(self, folder: Path) -> None:
         """Take the folder of the topic."""
@@ -47,7 +47,7 @@ class KeptTopic:
         return (self._folder / _MANIFEST).exists()
 
     def manifest(self) -> Manifest | None:
-        """Return what is kept, each of its files read through; None when nothing is.
+        """Return the manifest after checking each file it names, or None if nothing is kept.
 
         Raises:
             BrokenError: it is not what was written.
@@ -75,13 +75,13 @@ class KeptTopic:
         return f"{uuid.uuid4().hex}.parquet"
 
     def written(self, name: str, rows: int, inexact: Iterable[str]) -> KeptFile:
-        """Return what a manifest says of a file that has been written."""
+        """Return the manifest's entry for a file that has been written."""
         digest = self._digest(name)
         assert digest is not None  # noqa: S101 - it has been written
         return KeptFile(name=name, rows=rows, sha256=digest, inexact=tuple(sorted(inexact)))
 
     def seal(self, manifest: Manifest) -> bool:
-        """Let a state count in place of the one that was read; False when another run was quicker.
+        """Replace the manifest that was read; return False if another run replaced it first.
 
         Raises:
             OSError: it cannot be written.
@@ -94,7 +94,7 @@ class KeptTopic:
         return True
 
     def forget(self) -> None:
-        """Let nothing be kept."""
+        """Remove the manifest, so that no state is kept."""
         (self._folder / _MANIFEST).unlink(missing_ok=True)
 
     def sweep(self) -> None:
@@ -137,7 +137,7 @@ class KeptTopic:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
 
@@ -163,7 +163,7 @@ class KeptTopic:
 
 
 def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
-    """Remove what is kept of some topics, unless somebody else reads there.
+    """Remove the kept states of these topics, unless another process is reading them.
 
     Raises:
         OSError: it cannot be looked at.
@@ -179,7 +179,7 @@ def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
 
 
 def remove_gone(root: Path, frontier: Frontier) -> None:
-    """Remove what is kept of tables of a slot that are not captured any more.
+    """Remove the kept states of tables that a slot no longer captures.
 
     Raises:
         OSError: it cannot be looked at.

@@ -1,4 +1,4 @@
-"""Does what was proved at one frontier lead to another one, and until when? Pure.
+"""Decide whether a state proved at one frontier leads to another, and until when. Pure.
 
 A state that was proved at a frontier F0 holds all records before F0's ends. With the last record of
 each key from F0's ends to F1's on top it is the state at F1, if the two are cuts of one log and the
@@ -39,7 +39,7 @@ COMPACTED, BROKERS_CLOCK = "compact", "LogAppendTime"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """What a topic's cleaner goes by.
+    """The settings of a topic that its cleaner obeys.
 
     Attributes:
         policy: `cleanup.policy`.
@@ -81,7 +81,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proved:
-    """What a kept state is of.
+    """The description of a kept state: its topic, its frontier, and how the topic was read.
 
     Attributes:
         topic: whose.
@@ -98,7 +98,7 @@ class Proved:
     reading: Reading
 
     def until_ms(self, now: Cleaning) -> int:
-        """Return from when on a tombstone behind the frontier may be gone."""
+        """Return the time from which a tombstone after the frontier may be gone."""
         lag = min(self.cleaning.lag_ms, now.lag_ms)
         return self.appended_ms + lag + min(self.cleaning.retention_ms, now.retention_ms)
 
@@ -112,7 +112,7 @@ def obstacles(
     starts: Sequence[int],
     now_ms: int,
 ) -> Iterator[str]:
-    """Say why a kept state does not lead to a frontier.
+    """Yield the reasons why a kept state does not lead to a frontier.
 
     Args:
         proved: what it is of.
@@ -143,7 +143,7 @@ def obstacles(
 
 
 def too_late(proved: Proved, cleaning: Cleaning, now_ms: int) -> str | None:
-    """Say that deletes may have been missed since a state was proved, or nothing."""
+    """Return a sentence saying that deletes may have been missed since the proof, or None."""
     if now_ms + ALLOWANCE_MS < proved.until_ms(cleaning):
         return None
     return (
@@ -153,7 +153,7 @@ def too_late(proved: Proved, cleaning: Cleaning, now_ms: int) -> str | None:
 
 
 def unfit(cleaning: Cleaning) -> Iterator[str]:
-    """Say why no state of a topic can be gone on from, by its settings."""
+    """Yield the settings of a topic that forbid bringing any state of it forward."""
     if cleaning.policy != COMPACTED:
         yield f"cleanup.policy is {cleaning.policy}, not {COMPACTED}"
     if cleaning.clock != BROKERS_CLOCK:
@@ -161,7 +161,7 @@ def unfit(cleaning: Cleaning) -> Iterator[str]:
 
 
 def not_exact(proved: Proved, *, begun_ms: int, ended_ms: int, whole: bool) -> str | None:
-    """Say why the read that a state comes from may have missed something, or nothing.
+    """Return the reason why the reading behind a state may have missed a record, or None.
 
     Args:
         proved: what the state is of.
@@ -178,7 +178,7 @@ def not_exact(proved: Proved, *, begun_ms: int, ended_ms: int, whole: bool) -> s
 
 
 def cannot_be_kept(frontier: Frontier, topic: str) -> Iterator[str]:
-    """Say why the state of a topic is not kept, by its frontier."""
+    """Yield the reasons, found in the frontier, why a topic's state is not kept."""
     if frontier.scope_of(topic).form != PLAIN:
         yield "its records are not rows in Avro"
     if -1 in frontier.leader_epochs.get(topic, (-1,)):

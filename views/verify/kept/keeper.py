@@ -57,7 +57,7 @@ _PATTERN = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeping:
-    """Where states are kept, and what for.
+    """Where states are kept, and whether they are used, begun or both.
 
     Attributes:
         warehouse: folder or URI.
@@ -80,7 +80,7 @@ NOWHERE = Keeping(warehouse="", frontier_topic="", offset=0, goes_on=False, begi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """The state of a table, and what it was made of.
+    """The state of a table, and how it was obtained.
 
     Attributes:
         state: the state.
@@ -110,7 +110,7 @@ class _Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A state that may be kept: of the whole topic, or of what was touched since another."""
+    """A state that may be kept: of the whole topic, or of the keys touched since another state."""
 
     case: _Case
     state: TableState
@@ -136,7 +136,7 @@ class Keeper:
         stages: Stages | None = None,
         never: str = "",
     ) -> None:
-        """Take what is needed; reads nothing.
+        """Store the arguments; reads nothing.
 
         Args:
             keeping: where states are kept.
@@ -186,7 +186,7 @@ class Keeper:
         return Taken(state=state, records=folded.records, left_out=left_out, note=note)
 
     def forget(self, tables: Collection[TableName]) -> None:
-        """Forget what is kept of tables that a mismatch puts in doubt.
+        """Forget the kept states of tables that a mismatch puts in doubt.
 
         Whatever is wrong, the view or what was recomputed, the next proof reads their topics from
         the start; also where this run did not take their states from here.
@@ -202,7 +202,7 @@ class Keeper:
                 log.warning("what is kept of %s cannot be forgotten, remove it: %s", table, error)
 
     def keep(self) -> None:
-        """Keep what was proved."""
+        """Keep the states that were proved."""
         for table, found in self._found.items():
             try:
                 if (why := self._kept(found)) is not None:
@@ -222,11 +222,11 @@ class Keeper:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let go of the locks."""
+        """Release the locks."""
         self._held.close()
 
     def _case(self, table: TableName) -> tuple[_Case | None, str]:
-        """Return what is to be known of a topic whose state may be kept; else why it is not."""
+        """Return the facts for keeping a topic's state, or the reason why it is not kept."""
         topic = self._frontier.topic_of(table)
         pin = self._pins.get(topic or "")
         if self._never or topic is None or pin is None:
@@ -255,7 +255,7 @@ class Keeper:
         return case, "nothing is kept of it yet"
 
     def _gone_on(self, table: TableName, case: _Case) -> Taken | str:
-        """Return the state of a table from what is kept of it, or why that cannot be."""
+        """Bring a table's kept state forward; return it, or the reason why it cannot be."""
         try:
             with self._stages.of("kept"):
                 manifest = case.place.manifest()
@@ -365,7 +365,7 @@ class Keeper:
 
 
 def _never(warehouse: str) -> str:
-    """Say why nothing is kept in a warehouse, or nothing."""
+    """Return the reason why a warehouse keeps no states, or an empty text."""
     if not warehouse:
         return "nobody has said where"
     if "://" in warehouse and not warehouse.startswith("file://"):

@@ -1,4 +1,4 @@
-"""What a kept state consists of, as its manifest tells; pure.
+"""The manifest of a kept state: its files, their digests, and the frontier it was proved at. Pure.
 
 The manifest bears a digest of its own, and one of each file. That finds what a disk or a hand has
 changed by mistake; who changes both on purpose can do so, as he can change what is served.

@@ -193,11 +193,11 @@ class ResidentStates:
         return self._tables[table].state
 
     def taken(self, table: TableName) -> Taken | None:
-        """Return what the state of a table was made of."""
+        """Return a table's state and how it was obtained, or None if it has not been read."""
         return self._tables.get(table)
 
     def touched(self, table: TableName) -> int:
-        """Return how many keys of a table were touched on the way to the frontier."""
+        """Return the number of keys of a table that changed on the way to the frontier."""
         return self._touched[table]
 
     def is_declared(self, table: TableName) -> bool:
@@ -274,7 +274,7 @@ class ResidentStates:
         record: FrontierRecord,
         captured: Sequence[FrontierRecord],
     ) -> Proved:
-        """Return what a table's state at a frontier is of, once it is read.
+        """Return the description of a table's state at a frontier, for use once it is read.
 
         Raises:
             VerdictError: it cannot go from frontier to frontier.
@@ -308,7 +308,7 @@ def _require_keyed(state: TableState) -> None:
 
 @cache
 def _program() -> str:
-    """Return this program's version: what is installed is looked up once."""
+    """Return this program's version, looked up once."""
     return version("changelog-store")
 
 

@@ -1,4 +1,4 @@
-"""Kept rows in DuckDB: a base that stays in its file, and on top of it what was touched since.
+"""Kept rows in DuckDB: a base in its own file, and layers of the keys touched since.
 
 A base has one row for each key. A layer has one for each key that was touched: the row, or that it
 is gone. The newest layer that has a key decides about it, and the base about keys that no layer
@@ -28,7 +28,7 @@ OWN_COLUMNS = frozenset({KEY_COLUMN, GONE_COLUMN})
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Survivors without those that tell that their row is gone; notes the keys of all."""
+    """The survivors that are rows; the keys of deleted ones are noted too."""
 
     survivors: Survivors
     keys: list[pa.ChunkedArray] = field(default_factory=list)

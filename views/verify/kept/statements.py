@@ -93,7 +93,7 @@ class KeptStatements:
         return self.state
 
     def advance(self, said: str) -> tuple[TableState, int]:
-        """Bring the state to what is said in a table, too; it is left as it was by an error.
+        """Apply a table of statements to the state, or leave it unchanged on error.
 
         Returns:
             The state, and how many keys were spoken of.
@@ -135,7 +135,7 @@ class KeptStatements:
         return self.state, touched
 
     def _name(self, said: str) -> None:
-        """Write down where each key stands, and by which deletes rows may have changed theirs.
+        """Record the place of each key, and the deletes by which rows may have changed their key.
 
         Where older records were being sent again, the row of a key may stand before its last one.
         Is that a delete, `is_behind` tells: a tombstone right behind it belongs to it.
@@ -216,7 +216,7 @@ class KeptStatements:
                 raise self._unlike()
 
     def _require_ascending(self, said: str) -> None:
-        """Require that what is said of a key is in the order of the source.
+        """Require that the statements about each key are in the source's order.
 
         Then the last statement is the newest. A tombstone counts where it stands, but for one
         right behind the delete of its key, which is gone already.

@@ -1,4 +1,4 @@
-"""What the log says of tables: survivors decoded, whatever form they have.
+"""States of tables according to the log: survivors decoded, whatever their form.
 
 Survivors come in, tables of DuckDB go out.
 """

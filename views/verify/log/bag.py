@@ -1,4 +1,4 @@
-"""The rows of a table without a primary key: those that were written, less those taken away.
+"""The rows of a table without a primary key: the rows written, less the rows deleted.
 
 All records since the table was last emptied are read, one by one, and decoded here. Rows of the
 same values are as good as each other, so for each row that was taken away one of the same values
@@ -53,7 +53,7 @@ _CONTENTS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ReadChanges:
-    """What was read: the number of records, and the schema id of the newest value."""
+    """The number of records read, and the schema id of the newest value."""
 
     count: int
     newest_schema_id: int | None
@@ -164,7 +164,7 @@ def keep_rows(
 
 
 def add_places(database: duckdb.DuckDBPyConnection, state: TableState, places: str) -> TableState:
-    """Give the rows of a loaded state the places where they were written, as two more columns.
+    """Add to the rows of a loaded state two columns with the LSN and sequence of their writing.
 
     Raises:
         ConfigurationError: the table has a column of such a name.
@@ -181,7 +181,7 @@ def add_places(database: duckdb.DuckDBPyConnection, state: TableState, places: s
 
 
 def _digest(row: tuple[object, ...]) -> bytes:
-    """Return what two rows have in common if they have the same values, and else in no case known.
+    """Return a SHA-256 digest of the row.
 
     Python writes each value as it is, also -0.0 and NaN.
     """

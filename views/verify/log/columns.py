@@ -59,7 +59,7 @@ class ColumnReader:
         self._made: dict[bytes, tuple[RowDecoder, list[tuple[int | None, Any]]] | None] = {}
 
     def read(self, batch: pa.Table) -> list[tuple[pa.Table, list[ByColumn]]] | None:
-        """Return the rows of each schema, and their columns; None where a row goes by the rule."""
+        """Return the rows and columns of each schema, or None if a row needs decoding alone."""
         values, found = batch["value"], []
         quarantine = self._decoder.quarantine
         if values.null_count or (quarantine is not None and quarantine.has_any(batch)):
@@ -120,7 +120,7 @@ def is_by_column(decoder: Decoder) -> bool:
 
 
 def row_fields(text: str, columns: Sequence[LoggedColumn]) -> list[RowField] | None:
-    """Return the fields of a writer's schema; None where it has a form of its own."""
+    """Return the fields of a writer's schema, or None if it is not in the standard form."""
     fields = json.loads(text)["fields"]
     if [each["name"] for each in fields] != [column.field for column in columns]:
         return None

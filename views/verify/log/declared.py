@@ -91,7 +91,7 @@ _BAD = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a record says of one key; `kind` is `row`, `gone`, `tombstone` or `fault`.
+    """One statement of a record about a key; `kind` is `row`, `gone`, `tombstone` or `fault`.
 
     Of a row, `lacks` are the columns that the source left out, and `begins` tells that none is
     taken from an older record of the key.
@@ -134,7 +134,7 @@ class DeclaredReader:
         self.standing = set[str]()
 
     def said(self, key: bytes | None, value: bytes | None) -> list[Said]:
-        """Return what a record says, in its order."""
+        """Return a record's statements, in their order."""
         if value is None:
             try:
                 return [Said(TOMBSTONE, self._own_key(key))]

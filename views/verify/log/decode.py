@@ -190,7 +190,7 @@ class AvroDecoder(Decoder):
         return self._schemas.text(schema_id), columns, self._plan(schema_id)
 
     def _plan(self, schema_id: int) -> list[tuple[str | None, Any]]:
-        """Say where each column of the reader comes from: a field of the writer, or a default."""
+        """Return for each column of the reader its source: a field of the writer, or a default."""
         fields = {column.column: column for column in self._writer(schema_id).columns}
         plan: list[tuple[str | None, Any]] = []
         for column in self.columns:

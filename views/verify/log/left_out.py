@@ -25,7 +25,7 @@ HELD = b""
 
 
 class StandIn:
-    """Debezium's stand-in for a value that it did not get, in the form that each type has.
+    """Debezium's placeholder for a value that it did not receive, in the form of each type.
 
     By `UnchangedToastedPlaceholder` of its connector for PostgreSQL.
     """

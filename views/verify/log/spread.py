@@ -119,7 +119,7 @@ class SpreadTables:
         self._count = 0
 
     def state(self, table: TableName) -> SpreadState | None:
-        """Return the state of a table; None where this process has to read it.
+        """Return the state of a table, or None if this process has to read it.
 
         Raises:
             LogError: the topic is not what the frontier says, or what ran the tasks is not sound.
@@ -136,7 +136,7 @@ class SpreadTables:
         return self._read(frontier, table, topic, self._pins[topic])
 
     def _obstacle(self, frontier: Frontier, table: TableName, topic: str) -> str | None:
-        """Say why tasks cannot read a topic, as far as can be told before."""
+        """Return the reason, if known beforehand, why tasks cannot read a topic, or None."""
         if table in self._declared:
             return "it is the log of another program"
         if topic not in self._pins:
@@ -229,7 +229,7 @@ class SpreadTables:
         found.require()
 
     def _attach(self, state: TableState, place: Place, receipts: Sequence[Receipt]) -> None:
-        """Fetch the rows, and make of their files what the base table of a state is."""
+        """Fetch the rows and create the base table of a state from their files."""
         folder = self._folder / state.base
         folder.mkdir()
         files = [*in_threads(partial(_fetched, state.topic, place, folder), receipts)]

@@ -229,7 +229,7 @@ class LogTables:
         newest: int | None,
         quarantine: Quarantine | None,
     ) -> tuple[Decoder, LoggedSchema] | None:
-        """Return what decodes a topic of ours, and the schema that rows are read as.
+        """Return the decoder of a topic of ours, and the schema that its rows are read as.
 
         Args:
             table: whose topic it is.

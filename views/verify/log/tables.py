@@ -76,7 +76,7 @@ class TableState:
     is_keyed: bool = False
 
     def selected(self) -> str:
-        """Return the columns as a query of `base` selects them, failing on what is not exact."""
+        """Return the select list over `base`; the query fails on a value without an exact form."""
         return ", ".join(
             f"{self._exact(number)} AS {quoted(folded(column.column))}"
             for number, column in enumerate(self.columns)
@@ -112,7 +112,7 @@ class TableState:
 
 @contextmanager
 def exact_values() -> Iterator[None]:
-    """Tell what a query says that met a value without an exact place.
+    """Turn DuckDB's error about a value without an exact form into an error for users.
 
     Raises:
         LogError: it met one.

@@ -1,4 +1,4 @@
-"""A helper of the verifier: jobs on standard input, the rows that come of them on its output.
+"""A helper process of the verifier: jobs on standard input, their rows on standard output.
 
 A job is a generator of tables with its arguments. What it gives is sent as it comes; at its end
 comes what it returns, or the error that ended it.

@@ -1,4 +1,4 @@
-"""What helpers of the verifier are given to do: generators of tables, with their arguments."""
+"""The jobs of the verifier's helpers: generators of tables, with their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs pieces of the verifier's work: threads of this process, or an engine with machines.
+"""Runs pieces of the verifier's work: in threads of this process, or by an engine with machines.
 
 An engine is trusted with nothing but to call what it is given. It may do so twice, or forget a
 piece, or lose what came of it: who has given the work looks whether each piece was done once.
@@ -16,7 +16,7 @@ class Launcher(Protocol):
     """Runs work; `views.verify.processes.threads.in_threads` does so here."""
 
     def __call__(self, work: Callable[[Given], str], given: Sequence[Given], /) -> Iterator[str]:
-        """Return what comes of each thing that is given, in any order.
+        """Run the work on each argument; yield the results in any order.
 
         The work and all that is given can be pickled; what comes of it is a short text.
         """

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def let_go() -> None:
-    """Give memory that is free back to the system: Arrow and the C library keep what they had."""
+    """Return free memory to the system, which Arrow and the C library would otherwise keep."""
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

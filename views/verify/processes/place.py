@@ -20,7 +20,7 @@ _CHUNK_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a file is: its size in bytes and its SHA-256."""
+    """The size of a file in bytes and its SHA-256."""
 
     size: int
     digest: str
@@ -44,7 +44,7 @@ class Place:
             raise self._refused("written", error) from error
 
     def fetch(self, name: str, file: Path) -> Stamp:
-        """Copy a file from there; return the stamp of what was copied.
+        """Copy a file from the store; return the stamp of the copy.
 
         Raises:
             SinkError: it is not there, or cannot be read.

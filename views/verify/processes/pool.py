@@ -23,7 +23,7 @@ _WAIT_S = 0.1
 
 
 def helpers() -> int:
-    """Return how many helpers this machine has room for."""
+    """Return the number of helpers that suits this machine's cores."""
     ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(_MOST, ours or 1)
 
@@ -47,7 +47,7 @@ def done_by_helpers(jobs: Iterable[Job], quarantine: Quarantine | None) -> Itera
 
 
 class _Crew:
-    """Helpers, each with a thread that gives it jobs and takes what comes back."""
+    """Helper processes, each with a thread that sends it jobs and receives its replies."""
 
     def __init__(self, jobs: Iterable[Job], count: int) -> None:
         self._left, self._lock = iter(jobs), threading.Lock()
@@ -69,7 +69,7 @@ class _Crew:
             thread.start()
 
     def replies(self) -> Iterator[pa.Table | Done]:
-        """Return what comes back, until all jobs are done; raises the first error."""
+        """Yield the replies until all jobs are done; raises the first error."""
         working = len(self._threads)
         while working:
             reply = self._made.get()

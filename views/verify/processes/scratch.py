@@ -63,7 +63,7 @@ def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.T
 def together(
     batches: Iterable[pa.Table], least_bytes: int, least_rows: int | None = None
 ) -> Iterator[pa.Table]:
-    """Put small batches together, without a copy, until they have so many bytes, or rows."""
+    """Combine small batches, without a copy, up to a least size in bytes or rows."""
     found: list[pa.Table] = []
     size = rows = 0
     for batch in batches:
@@ -92,7 +92,7 @@ def make_table(database: duckdb.DuckDBPyConnection, table: str, schema: pa.Schem
 
 @contextmanager
 def scratch(work_directory: Path | None, memory_limit: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database in memory; what is beyond the limit lies below `work_directory`.
+    """Open an in-memory database that spills to `work_directory` beyond its memory limit.
 
     None is the system's place. A database on disk would compress what is read once or twice.
     """

@@ -1,4 +1,4 @@
-"""How long each stage of a verification takes."""
+"""Wall time of each stage of a verification."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Stages:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Add what is done inside to a stage."""
+        """Add the time spent inside the block to a stage."""
         began = time.monotonic()
         try:
             yield

@@ -16,7 +16,7 @@ Made = TypeVar("Made")
 def in_threads(
     work: Callable[[Given], Made], given: Iterable[Given], threads: int | None = None
 ) -> Iterator[Made]:
-    """Return what comes of each thing that is given, in their order; one a thread is under way.
+    """Apply the work to each argument in threads; yield the results in order.
 
     An error of one ends all: nothing of what comes behind it is returned.
 

@@ -33,7 +33,7 @@ class Buckets:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __len__(self) -> int:
-        """Return how many buckets there are."""
+        """Return the number of buckets."""
         return len(self._kept)
 
     def put(self, bucket: int, table: pa.Table) -> None:
@@ -67,13 +67,13 @@ class Buckets:
                     yield stream.read_all()
 
     def forget(self, bucket: int) -> None:
-        """Let go of a bucket."""
+        """Drop a bucket's records."""
         self._kept[bucket] = []
         if self._folder is not None:
             self._path(bucket).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of all."""
+        """Drop all records and remove the folder."""
         self._kept = [[] for _ in self._kept]
         if self._folder is not None:
             self._folder.cleanup()

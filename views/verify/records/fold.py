@@ -25,7 +25,7 @@ _SURVIVOR = ["part", "off", "key", "value"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRules:
-    """Which records count.
+    """The rules by which records count.
 
     Attributes:
         epoch: the frontier's; `before` counts in it, records of older epochs all count.

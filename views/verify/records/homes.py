@@ -1,4 +1,4 @@
-"""Whether each key lies in the partition that its hash names: then no other has it too (pure).
+"""Check whether each key is in the partition that its hash names, and so in no other (pure).
 
 Kafka's murmur2 over a column of keys at once, by code of the verifier's own.
 """
@@ -15,7 +15,7 @@ _SIGN = np.uint32(0x7FFFFFFF)
 
 
 def homes_of(keys: pa.BinaryArray, partitions: int) -> np.ndarray:
-    """Return the partition of each key; none of them is null."""
+    """Return the partition of each key; no key may be null."""
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
     raw = keys.buffers()[2]
     data = np.frombuffer(raw if raw is not None else b"", np.uint8)

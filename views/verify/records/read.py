@@ -55,7 +55,7 @@ _POLL_SECONDS = 0.05  # `consume` waits for a whole batch or for this long
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What must not move while a topic is read."""
+    """The facts about a topic that must not change while it is read."""
 
     topic_id: str
     starts: tuple[int, ...]
@@ -79,7 +79,7 @@ def topic_settings(kafka: KafkaConnection, topic: str) -> dict[str, str]:
 
 
 def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[int, int]]:
-    """Return where the first partitions end now, and the epoch of the leader that says so.
+    """Return the present end of each partition, with the epoch of the leader that reported it.
 
     An epoch is -1 where it is not known. What is appended by one leader stays as it is.
 
@@ -179,7 +179,7 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
 
 
 def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> None:
-    """Check that no transaction is open before the ends: what lies behind it cannot be read.
+    """Require that no open transaction hides records before the ends.
 
     Raises:
         UnavailableLogError: one stays open, or the brokers do not answer.
@@ -278,7 +278,7 @@ def _asked(
 def _places(
     kafka: KafkaConnection, topic: str, count: int, *, committed: bool = True
 ) -> list[tuple[int, int]]:
-    """Return where the first partitions begin, and where what is committed or appended ends."""
+    """Return the start of each partition, and its committed or appended end."""
     try:
         return _asked(kafka, topic, count, committed=committed)
     except KafkaException as error:

@@ -1,4 +1,4 @@
-"""What tasks say of their parts of a topic, as texts, and whether they say the whole (pure).
+"""Receipts of tasks for their parts of a topic, as texts, and whether they cover the whole (pure).
 
 Texts, so that nothing that comes back from another machine is code. A receipt that is missing, one
 that came twice, one of another run and one of other offsets each end the verification.
@@ -44,13 +44,13 @@ class Part:
 
     @property
     def offsets(self) -> int:
-        """Return how many offsets it has."""
+        """Return the number of offsets in this part."""
         return sum(end - start for start, end in self.share.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What a task has done with a part.
+    """A task's account of the part that it has read.
 
     Attributes:
         run: of which verification.

@@ -36,7 +36,7 @@ def shared_out(starts: Sequence[int], ends: Sequence[int], threads: int) -> list
 def require_whole(
     topic: str, starts: Sequence[int], ends: Sequence[int], read: Iterable[Share]
 ) -> None:
-    """Require that what was read is each offset once.
+    """Require that each offset was read exactly once.
 
     Raises:
         LogError: some were read twice, or not at all.

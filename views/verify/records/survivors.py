@@ -1,4 +1,4 @@
-"""What is left of a topic's records: the last of each key, in batches, folded when asked for."""
+"""The last record of each key of a topic, in batches, folded on demand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FoldedBuckets:
     threads: int | None = None
 
     def batches(self) -> Iterator[pa.Table]:
-        """Fold one bucket after the other, and let go of it."""
+        """Fold one bucket after the other, dropping each afterwards."""
         with closing(self.buckets):
             for folded in in_threads(self._fold, range(len(self.buckets)), self.threads):
                 for first in range(0, len(folded), BATCH_ROWS):

@@ -57,7 +57,7 @@ LAST = (2**31, 2**63)
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """How the keys of a topic begin."""
+    """The form of a topic's keys."""
 
     is_json: bool
     schema_id: int | None
@@ -83,7 +83,7 @@ class _Keys:
 
 @dataclass(slots=True)
 class Findings:
-    """What is found of records as they go by; several threads may tell.
+    """Counts and faults collected while records pass by; safe to call from several threads.
 
     Attributes:
         homes: the partitions of the topic, where it is looked whether each key lies in its own.
@@ -264,7 +264,7 @@ def findings_of(
 
 
 def buckets_of(offsets: int, folder: Path | None, *, most_bytes: int = KEPT_BYTES) -> Buckets:
-    """Return buckets for the records of so many offsets; see `Buckets`."""
+    """Return buckets for this number of records; see `Buckets`."""
     count = min(1 + offsets // _BUCKET_OFFSETS, _MOST_BUCKETS)
     return Buckets(count, folder, most_bytes=most_bytes)
 
@@ -294,7 +294,7 @@ def _untold(_records: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where records go, who is told their number, and whether reading goes on."""
+    """The destination of records, a callback for their number, and a flag to stop."""
 
     found: Findings
     buckets: Buckets

@@ -1,4 +1,4 @@
-"""What each kind of sink serves, read back.
+"""Read back what each kind of sink serves.
 
 An address comes in, rows go out.
 """

@@ -58,7 +58,7 @@ _Entries = tuple[list[bytes], list[Any]]
 
 
 def _pages(server: redis.Redis, prefix: str, command: str, many: bool) -> Iterator[_Entries]:
-    """Return keys and what they hold, a page at a time; an error stands for another type."""
+    """Yield keys and values, a page at a time; a value of another type is an error."""
     pattern = prefix.translate(_GLOB) + "*"
     cursor, keys = server.scan(0, match=pattern, count=_PAGE)
     while cursor or keys:
@@ -87,5 +87,5 @@ def _pages(server: redis.Redis, prefix: str, command: str, many: bool) -> Iterat
 
 
 def as_bytes(raw: bytes | str) -> bytes:
-    """Return what the client returns as bytes, whatever its settings decode."""
+    """Return the client's answer as bytes, whatever its settings decode."""
     return raw.encode() if isinstance(raw, str) else raw

@@ -53,7 +53,7 @@ def text_page(ids: list[str], texts: list[bytes]) -> Page:
 
 
 class Form:
-    """What the rows of one view look like in JSON.
+    """The form that the rows of one view have in JSON.
 
     Args:
         columns: the view's columns.

@@ -111,7 +111,7 @@ def _pages(link: extensions.connection, query: sql.Composed) -> Iterator[list[tu
 
 
 def _value(name: sql.Identifier, kind: Type) -> sql.Composable:
-    """Return what the server is to give of a column."""
+    """Return the SQL expression that reads a column in the form that the verifier compares."""
     if _is_document(kind):
         return sql.SQL("{}::jsonb::text").format(name)
     if kind.name == "array":

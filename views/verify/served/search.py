@@ -68,7 +68,7 @@ def search_tables(address: Address, form: Form) -> Iterator[pa.Table]:
 
 
 def _page_size(client: httpx.Client, index: str) -> int:
-    """Return how many documents make a page, from the size of some: a page is held in memory."""
+    """Return the documents of a page, by the size of a sample: a page is held in memory."""
     answer = client.post(f"/{index}/_search", json={"size": _SAMPLE, "sort": ["_doc"]})
     found = len(_whole(_parsed(answer))["hits"]["hits"])
     each = len(answer.content) // max(found, 1)
@@ -120,7 +120,7 @@ def _whole(page: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_routing(hits: list[dict[str, Any]], column: tuple[str, Type]) -> None:
-    """Raise where a document lies apart from where readers are told to look for it.
+    """Raise if a document is not on the shard where readers look for it.
 
     Raises:
         ValueError: one is routed by another text than that of its key.

@@ -1,4 +1,4 @@
-"""What a sink serves, read back as its readers would read it, into one DuckDB table.
+"""Read what a sink serves, as its readers would, into one DuckDB table.
 
 The table has the view's columns and two more: `__fault`, which says why a row is not in the form
 that its sink promises, and `__id`, the document id or cache key under which it was found.

@@ -13,7 +13,7 @@ _WAIT_S = 0.1
 
 
 def read_at_once(sources: Sequence[Callable[[], Iterator[T]]]) -> Iterator[T]:
-    """Return what all sources give, in no order.
+    """Yield the items of all sources, in no particular order.
 
     A source that raises ends all of them, and so does a caller that stops reading: each is closed
     by its own thread before this ends.
@@ -37,7 +37,7 @@ class _Readers(Generic[T]):
             thread.start()
 
     def found(self) -> Iterator[T]:
-        """Return what the sources give until all have ended; raises the first error."""
+        """Yield items until all sources have ended; raises the first error."""
         reading = len(self._threads)
         while reading:
             found = self._found.get()

@@ -82,7 +82,7 @@ def topic_tables(address: Address, form: Form) -> Iterator[pa.Table]:
 
 
 def _messages(kafka: KafkaConnection, topic: str) -> Iterator[list[Message]]:
-    """Return what is committed up to the end that a reader meets, in batches."""
+    """Yield the committed records up to the topic's present end, in batches."""
     config = kafka.client_config(
         group_id=f"changelog-{uuid.uuid4()}",
         enable_auto_commit=False,
@@ -121,7 +121,7 @@ class _Json:
         return self._form.table(text_page(ids, [message.value() or b"" for message in found]))
 
     def _id(self, message: Message) -> str:
-        """Return the id of a key's columns; one that is none stands for itself, and is a fault.
+        """Return the id of a record's key; a malformed key is its own id, and a fault.
 
         A record that should have no key and has none is found under that of its row.
         """
@@ -201,7 +201,7 @@ def _array(name: str, values: Sequence[Any], kind: Type) -> pa.Array:
 
 
 def _take(kind: Type) -> Take:
-    """Return what makes of a bare value one that Arrow takes for the type; null is null."""
+    """Return the function that converts a raw Avro value to this Arrow type; null stays null."""
     inner = [(name, _take(each)) for name, each in kind.fields]
     match kind.name:
         case "decimal":

@@ -209,7 +209,7 @@ def count_rows(snapshot: Snapshot, name: TableName, *, where: str = "") -> int:
 
 
 def _relation(snapshot: Snapshot, name: TableName) -> sql.Composable:
-    """Return a table as a query names it: alone, unless its rows lie in its partitions."""
+    """Return a table's name for a query: with ONLY, unless its rows are in its partitions."""
     with snapshot.connection.cursor() as cursor:
         cursor.execute(
             "SELECT relkind FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
@@ -251,7 +251,7 @@ class TextTable:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending."""
+        """Insert the pending rows."""
         if self._pending:
             columns = [pa.array(c, pa.string()) for c in zip(*self._pending, strict=True)]
             batch = pa.Table.from_arrays(columns, names=self._columns)

@@ -54,7 +54,7 @@ _PEEKED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRequest:
-    """What to verify against the source.
+    """A request to verify tables against the source.
 
     Attributes:
         postgres: connection string of the source.
@@ -309,7 +309,7 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
 
 
 def _difference(found: DifferingRow, names: Mapping[str, str], offset: str | None) -> Difference:
-    """Return what was found under the table's own names of columns."""
+    """Return a difference under the table's own column names."""
     key = {names[name]: value for name, value in found.key.items()}
     column = None if found.column is None else names[found.column]
     return Difference(key, found.kind, column, found.expected, found.served, offset)
