@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Changes:
-    """What is to become of the topics that are named; without any of it they are looked at."""
+    """Changes to the named topics; without any of them the topics are only listed."""
 
     subjects: ClassVar[Mapping[str, str]] = {"create": "Topics and producers"}
     create: Annotated[
@@ -124,7 +124,7 @@ def topics(
 def _look(
     settings: Project, names: list[str], steps: Steps, *, all_topics: bool
 ) -> tuple[FrontierRecord | None, list[TopicSurvey], list[str]]:
-    """Return the frontier, how the topics stand, and the captured ones that are gone.
+    """Return the frontier, the state of each topic, and the captured topics that are gone.
 
     Raises:
         ConfigurationError: there is no such topic.

@@ -1,4 +1,4 @@
-"""How topics stand, of our log or any other: settings, offsets, density, and the verdict."""
+"""A survey of topics, of our log or any other: settings, offsets, density, and the verdict."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSurvey:
-    """How one topic stands.
+    """The state of one topic.
 
     Attributes:
         state: as the broker describes it.
@@ -118,7 +118,7 @@ class TopicSurvey:
 
 
 def told(surveys: Sequence[TopicSurvey]) -> list[str]:
-    """Say for people how topics stand; what is the same for all of them is said once, first."""
+    """Describe topics for people; lines that are the same for all of them come once, first."""
     common: list[str] = []
     if len(surveys) > 1:
         first, *others = (each._general() for each in surveys)
@@ -139,7 +139,7 @@ def survey(
     others: Mapping[str, FrontierRecord] | None = None,
     steps: Steps = UNSEEN,
 ) -> list[TopicSurvey]:
-    """Ask how topics stand, and judge each by itself; one that does not exist is left out.
+    """Describe and judge each topic; one that does not exist is left out.
 
     Args:
         kafka: the brokers.

@@ -69,7 +69,7 @@ class ForeignTable(LogTable):
 
     @contextmanager
     def reading(self) -> Iterator[DataFrame]:
-        """Give a frame of Spark whose actions inside the block are watched, and checked behind it.
+        """Yield a Spark frame; its reads are watched inside the block and checked after it.
 
         Raises:
             VerdictError: before or behind the block: records may be missing of what was read.

@@ -52,12 +52,12 @@ class Opened:
 
     @property
     def topic(self) -> str:
-        """Return where its records lie."""
+        """Return the table's topic."""
         return self.schemas.topic
 
     @property
     def frontier(self) -> Frontier:
-        """Return what a state of it is true at."""
+        """Return the frontier at which the state is true."""
         return self.cut.record.frontier
 
     @property
@@ -66,7 +66,7 @@ class Opened:
         return self.schemas.logged(self.schemas.reader_id)
 
     def key_bytes(self, key: Key) -> bytes:
-        """Return a key as it stands on the log.
+        """Return a key in its form on the log.
 
         Raises:
             ConfigurationError: it is no key of the table, or the table cannot be read here.
@@ -102,7 +102,7 @@ class Opened:
             )
 
     def scan(self, told: Told | None = None) -> LocalScan:
-        """Return what reads its records here."""
+        """Return a reader of the table's records in this process."""
         if told is None:
             return LocalScan(self.reach.kafka, self.cut, self.schemas)
         return LocalScan(self.reach.kafka, self.cut, self.schemas, told)
@@ -121,7 +121,7 @@ class Opened:
         return found
 
     def recheck(self) -> None:
-        """Require that what was read is exact.
+        """Require that the rows read are exact.
 
         Raises:
             VerdictError: it is not, or not any more.

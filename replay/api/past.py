@@ -1,4 +1,4 @@
-"""What the log tells of a table's past: versions of a row, its origin, and all changes.
+"""The past of a table according to the log: versions of a row, its origin, and all changes.
 
 Nothing is guessed. Versions that compaction may have taken are said to be missing; changes are
 given as long as the state at their beginning is exact, since the cleaner has then used no record
@@ -94,7 +94,7 @@ def _complete_since(opened: Opened, now_ms: int) -> datetime | None:
 
 
 def origin_of(opened: Opened, key: Key) -> Origin:
-    """Return where the row of a key comes from; see `LogTable.explain`."""
+    """Return the origin of the row of a key; see `LogTable.explain`."""
     found = _versions(opened, key)
     said, lsn = _said(opened, key), opened.frontier.lsn
     if not found:
@@ -158,7 +158,7 @@ def _said(opened: Opened, key: Key) -> dict[str, str]:
 
 
 def changes_between(first: Opened, last: Opened) -> Changes:
-    """Return what changed from one cut to another; see `LogTable.changes`."""
+    """Return the changes from one cut to another; see `LogTable.changes`."""
     last.require_local()
     _require_one_life(first, last)
     first.cut.verdict.require()
@@ -182,7 +182,7 @@ def changes_between(first: Opened, last: Opened) -> Changes:
 
 
 def _between(first: Opened, last: Opened) -> list[PartitionRange]:
-    """Return what lies behind the first cut and before the last; partitions may have come."""
+    """Return the ranges between two cuts; partitions may have been added."""
     begun, ended = first.frontier.ends[first.topic], last.frontier.ends[last.topic]
     starts = [*begun, *last.cut.states[last.topic].log_starts[len(begun) :]]
     return [

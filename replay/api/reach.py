@@ -1,4 +1,4 @@
-"""How a log is reached, and what of it is meant: connections, a slot, a moment."""
+"""Access to a log: connections, a slot, and a moment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Moment = Lsn | datetime | LogFrontier | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How a log is reached.
+    """Access to a log.
 
     Attributes:
         kafka: the brokers.

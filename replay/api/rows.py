@@ -1,4 +1,4 @@
-"""What the log tells of single rows: their versions, their origin, and changes of a table."""
+"""Single rows according to the log: versions, origins, and changes of a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowVersion:
-    """What a row was from one change on.
+    """One version of a row, valid from a change on.
 
     Attributes:
         change: `copy`, `insert`, `update`, `delete` or `truncate`.
@@ -69,7 +69,7 @@ class History(Shown):
     verdict: str
 
     def __len__(self) -> int:
-        """Return how many versions there are."""
+        """Return the number of versions."""
         return len(self.versions)
 
     def __iter__(self) -> Iterator[RowVersion]:
@@ -102,7 +102,7 @@ class History(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Origin(Shown):
-    """Where a row comes from.
+    """The origin of a row.
 
     Attributes:
         table: its name.
@@ -141,7 +141,7 @@ class Origin(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Changes(Shown):
-    """What changed in a table between two frontiers: exact, or it would have been refused.
+    """The changes of a table between two frontiers, exact and complete.
 
     Attributes:
         table: its name.
@@ -157,7 +157,7 @@ class Changes(Shown):
     rows: pa.Table = field(compare=False)
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return int(self.rows.num_rows)
 
     def arrow(self) -> pa.Table:

@@ -1,4 +1,4 @@
-"""How a value shows itself: a small table, as text and in a notebook. Pure.
+"""Values that display themselves as a small table, as text and in a notebook. Pure.
 
 The HTML takes its colours from the page, so that it reads in light and dark.
 """
@@ -68,7 +68,7 @@ class Sheet:
 
 
 class Shown(ABC):
-    """What shows itself as a small table."""
+    """A value that displays itself as a small table."""
 
     __slots__ = ()
 

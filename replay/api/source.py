@@ -43,7 +43,7 @@ class ChangelogPartition(InputPartition):
 
 
 class _Task:
-    """What a task needs to read its ranges, and to judge them."""
+    """The values with which a task reads and judges its ranges."""
 
     def __init__(self, kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> None:
         self.kafka, self.cut, self.schemas = kafka, cut, schemas
@@ -77,7 +77,7 @@ class ChangelogReader(DataSourceReader):
         return [ChangelogPartition(each, task) for each in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a partition, and check behind them that they are exact.
+        """Yield the rows of a partition, then check that they were exact.
 
         Raises:
             VerdictError: they are not, or not any more.
@@ -104,7 +104,7 @@ class ChangelogSource(DataSource):
         return from_arrow_schema(RowReader(_opened(self.options).schemas).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is ours
-        """Return what reads the table."""
+        """Return the reader of the table."""
         return ChangelogReader(self.options)
 
 

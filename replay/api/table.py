@@ -83,7 +83,7 @@ class LogTable:
 
     @contextmanager
     def reading(self) -> Iterator[DataFrame]:
-        """Give a frame of Spark whose actions inside the block are watched, and checked behind it.
+        """Yield a Spark frame; its reads are watched inside the block and checked after it.
 
         Raises:
             VerdictError: before or behind the block: what was read is not exact.
@@ -151,7 +151,7 @@ class LogTable:
         return history_of(self.opened(), key)
 
     def explain(self, key: Key) -> Origin:
-        """Return where the row of a key comes from; needs no Spark.
+        """Return the origin of the row of a key; needs no Spark.
 
         Raises:
             ConfigurationError: the log has nothing of the key; or as `history`.
@@ -160,7 +160,7 @@ class LogTable:
         return origin_of(self.opened(), key)
 
     def changes(self, start: Moment, end: Moment | None = None) -> Changes:
-        """Return what changed between two moments, every change of every row; needs no Spark.
+        """Return every change of every row between two moments; needs no Spark.
 
         Each moment is that of the newest frontier at or before it. The log knows every change
         since the first as long as it can give the state there exactly; else this is refused.

@@ -1,4 +1,4 @@
-"""How far a read is, shown where somebody looks, once it takes more than two seconds."""
+"""Progress of a read, shown on a terminal or in a notebook after two seconds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def shown(what: str, total: int) -> Iterator[Told]:
-    """Give what shows how far a read is: on a terminal and in a notebook, else nowhere.
+    """Yield a callback that shows the progress of a read on a terminal or in a notebook.
 
     Args:
         what: is read.

@@ -1,4 +1,4 @@
-"""What the log says of itself: tables, frontiers, verdicts; frozen values that show themselves."""
+"""Tables, frontiers and verdicts of a log: frozen values that display themselves."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LogFrontiers(Shown):
     found: tuple[LogFrontier, ...]
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of frontiers."""
         return len(self.found)
 
     def __iter__(self) -> Iterator[LogFrontier]:
@@ -229,7 +229,7 @@ class LogTables(Shown):
         return tuple(each.table for each in self.found)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of tables."""
         return len(self.found)
 
     def __iter__(self) -> Iterator[TableEntry]:

@@ -13,7 +13,7 @@ TASK_MEMORY_MB = 256
 
 
 class OnBadRecord(Enum):
-    """What follows when a record that decides about a row cannot be read."""
+    """The reaction to a record that decides about a row and cannot be read."""
 
     FAIL = "fail"
     """The replay fails and names the record."""
@@ -23,7 +23,7 @@ class OnBadRecord(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
-    """How careful and how fast a replay is.
+    """Settings for the caution and the speed of a replay.
 
     Attributes:
         clock_allowance_ms: how far our clock and the broker's may be apart; the verdict ends

@@ -1,4 +1,4 @@
-"""What goes wrong inside Spark's tasks, said in our own words.
+"""Translate failures inside Spark's tasks into our own errors.
 
 A check in a task raises with Spark's `raise_error`, or in Python; its text travels through Spark's
 own exception, between two marks. `translated()` stands round every action and makes of it the
@@ -44,7 +44,7 @@ def _text(part: Column) -> Column:
 
 
 def translate(error: BaseException) -> ChangelogError | None:
-    """Say in our own words what a failed action means; None when it is not about the log."""
+    """Return our own error for a failed action, or None if it is not about the log."""
     if isinstance(error, ChangelogError):
         return error
     said = _said(error)
@@ -64,7 +64,7 @@ def translate(error: BaseException) -> ChangelogError | None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn a failed action's exception into ours; what is not about the log passes.
+    """Turn a failed action's exception into ours; an error that is not about the log passes.
 
     Raises:
         CorruptRecordError: a record cannot be decoded; names topic, partition and offset.

@@ -1,4 +1,4 @@
-"""What a record of a table's topic has to bear, so that the fold knows its place. Pure."""
+"""The parts of a record that tell the fold its place. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Layer = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRange:
-    """What to read of a topic.
+    """A range of offsets in each partition of a topic.
 
     Attributes:
         topic: its name.
@@ -48,12 +48,12 @@ class TopicRange:
 
 
 def key_prefix(schema_id: int | None) -> bytes:
-    """Return what every key begins with: the frame of its schema id, or a document's brace."""
+    """Return the bytes that every key begins with: a schema id's frame, or a document's brace."""
     return b"{" if schema_id is None else frame(schema_id)
 
 
 def no_key(schema_id: int | None) -> str:
-    """Say what is wrong with a key that begins otherwise.
+    """Return the error text for a key that begins otherwise.
 
     The cleaner compares key bytes, so a key under another schema id is another key, and the old
     key's record would stay for ever.

@@ -35,7 +35,7 @@ from replay.base.config import TASK_MEMORY_MB, OnBadRecord
 
 
 class Spark(Section):
-    """Where and how Spark runs."""
+    """Settings of Spark."""
 
     section: ClassVar[str] = "spark"
     subjects: ClassVar[Mapping[str, str]] = {"master": "Spark"}
@@ -54,7 +54,7 @@ class Spark(Section):
 
 
 class Kept(Section):
-    """What is kept, and where, and what becomes of records that cannot be read."""
+    """Settings of kept states, and of records that cannot be read."""
 
     section: ClassVar[str] = "rebuild"  # which views declare further settings of
     warehouse: Annotated[
@@ -164,12 +164,12 @@ class Logs(RootModel[dict[str, Log]]):
 
     @property
     def declared(self) -> tuple[DeclaredLog, ...]:
-        """Return those of other programs."""
+        """Return the logs of other programs."""
         return tuple(log for log in self.all if isinstance(log, DeclaredLog))
 
     @property
     def captured(self) -> tuple[CapturedLog, ...]:
-        """Return those of other captures."""
+        """Return the logs of other captures."""
         return tuple(log for log in self.all if isinstance(log, CapturedLog))
 
 

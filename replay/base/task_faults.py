@@ -1,4 +1,4 @@
-"""What a task of Spark has found, as a text that reaches the driver.
+"""Faults found by Spark's tasks, as texts that reach the driver.
 
 Whatever a task raises arrives as the text of Spark's own exception. What we mean stands in it
 between two marks, with its kind; `replay.base.failures` finds it there.
@@ -20,7 +20,7 @@ _MARKED = re.compile(r"<changelog:(\w+)>(.*?)</changelog>", re.DOTALL)
 
 
 class Fault(Enum):
-    """What a task found."""
+    """The kind of fault that a task found."""
 
     CORRUPT = "corrupt"
     """A record that capture did not write, or that cannot be decoded."""
@@ -35,25 +35,25 @@ class Fault(Enum):
 
 
 class MarkedError(Exception):
-    """What a task of ours raises: its text is marked."""
+    """A fault raised in a task of ours; its text is marked."""
 
     def __init__(self, fault: Fault, text: str) -> None:
         super().__init__(text.join(marks(fault)))
 
 
 def marks(fault: Fault) -> tuple[str, str]:
-    """Return what stands before and behind the text of a fault."""
+    """Return the marks before and after the text of a fault."""
     return f"<changelog:{fault.value}>", "</changelog>"
 
 
 def marked(said: str) -> tuple[Fault, str] | None:
-    """Find a fault and its text in what was said."""
+    """Return the fault and its text in an exception's text, or None."""
     found = _MARKED.search(said)
     return None if found is None else (Fault(found[1]), found[2])
 
 
 def error_of(fault: Fault, text: str) -> LogError:
-    """Return the error that says what was found."""
+    """Return the error for a fault."""
     match fault:
         case Fault.CORRUPT:
             return CorruptRecordError(

@@ -1,4 +1,4 @@
-"""What the broker says: topics, their settings and ends, how dense their records lie.
+"""Facts about topics from the broker: settings, ends, and the density of records.
 
 A connection comes in, facts of topics go out.
 """

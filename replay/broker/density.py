@@ -1,4 +1,4 @@
-"""How densely records stand in a log that the cleaner has made gaps in. Pure.
+"""Estimate the density of records in a log where the cleaner has left gaps. Pure.
 
 A partition is cut into strata of equal length; the first records of each say how many there may be
 in the whole. So a read can be estimated, and split, by records instead of by offsets.
@@ -38,7 +38,7 @@ class Stratum:
 
 @dataclass(frozen=True, slots=True)
 class Density:
-    """How densely records stand in a topic; per partition its strata."""
+    """The density of records in a topic, by strata of each partition."""
 
     strata: tuple[tuple[Stratum, ...], ...]
 
@@ -54,12 +54,12 @@ class Density:
 
     @property
     def ratio(self) -> float | None:
-        """Return the records for each offset; None where there are no offsets."""
+        """Return the number of records for each offset, or None if there are no offsets."""
         return None if self.offsets == 0 else self.records / self.offsets
 
 
 def strata_of(start: int, end: int, points: int) -> list[tuple[int, int]]:
-    """Cut a range into at most `points` parts of about equal length, none of them empty."""
+    """Cut a range into at most `points` parts of about equal length, each of them non-empty."""
     count = min(points, end - start)
     bounds = [start + (end - start) * n // count for n in range(count + 1)] if count > 0 else []
     return list(pairwise(bounds))

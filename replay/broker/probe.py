@@ -1,4 +1,4 @@
-"""Read a few records here and there: what stands behind a frontier's ends, how dense a log is.
+"""Probe a topic by reading a few records: past a frontier's ends, and for its density.
 
 No client may ask the broker's cleaner how far it is. What can be asked: where a log starts, and
 which records there still are. The first record past a frontier's end says from when on the cleaner
@@ -29,7 +29,7 @@ _RECORDS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where to read in a partition.
+    """A place in a partition at which to read.
 
     Attributes:
         start: the first offset to read.
@@ -129,7 +129,7 @@ class _Probe:
 def past_ends(
     kafka: KafkaConnection, frontier: Frontier, states: Mapping[str, TopicState]
 ) -> dict[str, PastEnds]:
-    """Ask what stands behind a frontier's ends, of the topics that are those it knows.
+    """Read the first record past a frontier's ends in each topic that the frontier knows.
 
     Reads at most one record of each partition, and of none that nothing was added to.
 
@@ -160,7 +160,7 @@ def past_ends(
 
 
 def _behind(frontier: Frontier, state: TopicState, partition: int) -> _Place | None:
-    """Return the place of a frontier's end; None when there is nothing to ask there."""
+    """Return the place of a frontier's end, or None if there is nothing to read there."""
     end, now = frontier.ends[state.topic][partition], state.ends[partition]
     known = frontier.leader_epochs.get(state.topic, ())
     epoch = known[partition] if partition < len(known) else -1
@@ -220,7 +220,7 @@ def sample_density(
 def refine_density(
     kafka: KafkaConnection, topic: str, density: Density, *, tasks: int, rounds: int = 10
 ) -> Density:
-    """Sample again where cuts into so many tasks would be in doubt; see `replay.broker.splits`.
+    """Sample again where a cut into this number of tasks is uncertain; see `replay.broker.splits`.
 
     Raises:
         UnavailableLogError: the brokers do not answer.

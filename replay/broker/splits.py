@@ -1,4 +1,4 @@
-"""Where to cut a topic so that each task of a scan has about as many records. Pure.
+"""Cut a topic so that each task of a scan has about as many records. Pure.
 
 Splitting by offsets gives tasks of very different lengths on a log that was cleaned: most of its
 records stand near its end. So cuts follow the sampled density (`replay.broker.density`). What is
@@ -27,7 +27,7 @@ _LAST_PARTS = 256
 
 
 def tasks_of(records: int, *, partitions: int, cores: int) -> int:
-    """Return how many tasks a scan should have.
+    """Return the number of tasks for a scan.
 
     Less than one for each partition is not possible. More are worth it where cores would wait,
     if each has enough to do; and where one would be so long that losing it costs much.

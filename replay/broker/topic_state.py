@@ -1,4 +1,4 @@
-"""How a topic stands at one moment, and what moved between two."""
+"""The state of a topic at one moment, and the differences between two moments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastEnds:
-    """What stands behind the ends of a frontier in one topic, as far as the broker tells.
+    """The first records past the ends of a frontier in one topic, as far as the broker tells.
 
     Attributes:
         first_ms: per partition when the first record there was appended, by the broker's clock,

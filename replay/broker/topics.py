@@ -54,7 +54,7 @@ _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
 def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicState]:
-    """Ask how topics stand; those that do not exist are left out.
+    """Return the state of each topic that exists.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
@@ -484,7 +484,7 @@ def consumer_of(kafka: KafkaConnection, *, committed: bool = True, **options: fl
 def consumer_config(
     kafka: KafkaConnection, *, committed: bool = True, **options: float
 ) -> dict[str, Any]:
-    """Return the settings of such a consumer."""
+    """Return the settings of a consumer that reads explicit ranges."""
     config = kafka.client_config(
         group_id=f"changelog-{uuid.uuid4()}",
         enable_auto_commit=False,

@@ -1,4 +1,4 @@
-"""Which frontier is read, now or as of an earlier moment.
+"""Choose the frontier to read, now or as of an earlier moment.
 
 What is asked for comes in, a frontier that may be read goes out.
 """

@@ -1,4 +1,4 @@
-"""Which frontier is meant by "as of then", and what else there is. Pure.
+"""Choose the frontier meant by "as of then", and list the alternatives. Pure.
 
 A state is exact at a frontier and nowhere between two: a record before a later frontier's ends may
 carry a value from after the moment that was asked for (`changelog.capture.frontier.settle` holds
@@ -26,7 +26,7 @@ _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """What was asked for: an LSN of the newest epoch, or a time.
+    """The moment asked for: an LSN of the newest epoch, or a time.
 
     Attributes:
         text: as it was written.
@@ -39,7 +39,7 @@ class AsOf:
     ts_us: int | None = None
 
     def reaches(self, frontier: Frontier, epoch: int) -> bool:
-        """Tell whether a frontier lies at or before it; `epoch` is the newest one."""
+        """Return whether a frontier is at or before this moment; `epoch` is the newest one."""
         if self.lsn is not None:
             return frontier.epoch == epoch and frontier.lsn <= self.lsn
         return self.ts_us is not None and frontier.ts_us <= self.ts_us
@@ -132,7 +132,7 @@ def _same_records(one: FrontierRecord, other: FrontierRecord, topics: Sequence[s
 
 
 def nearest(frontiers: Sequence[Frontier], asked: AsOf, epoch: int) -> tuple[Frontier, ...]:
-    """Return the last frontier at or before what was asked for and the first one after it."""
+    """Return the last frontier at or before the moment, and the first one after it."""
     ordered = sorted(frontiers, key=lambda frontier: (frontier.epoch, frontier.lsn))
     before = [frontier for frontier in ordered if asked.reaches(frontier, epoch)]
     after = [frontier for frontier in ordered if frontier not in before]

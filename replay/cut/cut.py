@@ -1,4 +1,4 @@
-"""What a replay is going to read, and whether it may; needs no Spark.
+"""The cut of a replay: what it will read, and whether the read can be exact. Needs no Spark.
 
 The topics are asked how they stand, and the verdict says whether a read up to the frontier can be
 exact. Afterwards, and while it goes on, the same is asked again: nothing that the exactness rests
@@ -32,7 +32,7 @@ _NAP_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """What the broker said of some topics.
+    """The broker's answers about some topics.
 
     Attributes:
         states: how each stands.
@@ -71,7 +71,7 @@ class BrokerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What a replay is going to read, and whether it may; nothing of it is read yet.
+    """The cut of a replay: what it will read, and whether the read can be exact.
 
     Attributes:
         record: the frontier.
@@ -115,7 +115,7 @@ def freeze(
     sample: bool = False,
     steps: Steps = UNSEEN,
 ) -> Cut:
-    """Ask the broker how the topics of `tables` stand and judge; needs no Spark.
+    """Ask the broker about the topics of `tables`, and judge; needs no Spark.
 
     Args:
         kafka: the brokers.
@@ -166,7 +166,7 @@ def freeze(
 def ask(
     kafka: KafkaConnection, frontier: Frontier, topics: Iterable[str], clock: Clock = clock_ms
 ) -> BrokerFacts:
-    """Ask the broker how topics stand, and what stands behind a frontier's ends in them.
+    """Ask the broker for the state of topics, and for the first records past a frontier's ends.
 
     An end before the frontier's is asked for again for a moment, before the verdict calls it a
     loss: a leader that has just taken over tells one behind what was acknowledged (KIP-207).
@@ -295,7 +295,7 @@ def estimated(
 def _ranges(
     frontier: Frontier, states: Mapping[str, TopicState]
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return what is to be read of the topics whose partitions the frontier knows."""
+    """Return the ranges to read of the topics whose partitions the frontier knows."""
     return {
         topic: (state.log_starts, tuple(map(min, frontier.ends[topic], state.ends)))
         for topic, state in states.items()

@@ -20,7 +20,7 @@ from replay.cut.cut import Cut, freeze
 
 @dataclass(frozen=True, slots=True)
 class PastCut:
-    """An older frontier and how the log stands to it."""
+    """An older frontier, and the cut of the log at it."""
 
     record: FrontierRecord
     cut: Cut

@@ -135,7 +135,7 @@ def freeze_declared(
 def _alive_from(
     kafka: KafkaConnection, logs: Sequence[DeclaredLog], states: Mapping[str, TopicState]
 ) -> dict[str, tuple[int, ...]]:
-    """Return where logs begin that do not begin at their first record.
+    """Return the start offsets of topics whose oldest records are gone.
 
     What is gone before the read is accepted; what goes meanwhile is not.
     """
@@ -227,7 +227,7 @@ def open_declared(
 
 
 def _statements(source: LogSource, raw: DataFrame) -> DataFrame:
-    """Return what the records say, a row each."""
+    """Return the statements of the records, one row each."""
     types = pa.struct([pa.field(c.column, _arrow(c.type)) for c in source.columns])
     schema = pa.schema([*_COLUMNS, ("row", types)])
 
@@ -273,7 +273,7 @@ def _batch(
 
 
 def _carried(source: LogSource, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
-    """Return what rows had under keys that they left, where a row lacks it under its new one."""
+    """Return values that rows had under their old keys, and lack under their new ones."""
     log = source.log
     if not (left_out.places and log.key_changes) or log.shape.is_flat:
         return None
@@ -326,7 +326,7 @@ def _folded(log: DeclaredLog, groups: DataFrame, left_out: LeftOut) -> DataFrame
 
 
 def _is_torn(log: DeclaredLog) -> Column:
-    """Tell whether a key stands in two partitions, so that offsets do not say what is newer."""
+    """Return whether a key is in two partitions, so that offsets do not give the order."""
     apart = F.col("low") != F.col("high")
     return apart if log.order is Order.OFFSET else apart & F.col("tombstone").isNotNull()
 
@@ -363,7 +363,7 @@ class _Said:
         return StateRows(self.frame.where(F.col("fault").isNull()).select("row"), self._columns)
 
     def quarantined(self) -> DataFrame:
-        """Return the others: `topic, partition, offset, key, value, reason`."""
+        """Return the faulty records: `topic, partition, offset, key, value, reason`."""
         return self.frame.where(F.col("fault").isNotNull()).select(
             F.lit(self.source.log.topic).alias("topic"),
             "partition",

@@ -73,7 +73,7 @@ class RowEncoder:
         ]
 
     def _check(self, schema: str) -> None:
-        """Refuse a column that would not be read back as what it is."""
+        """Refuse a column whose values would not read back as the same type."""
         lower = [each.lower() for each in self._fields]
         for own, field, read in zip(
             self._columns, self._fields, read_schema(schema).columns, strict=True

@@ -22,7 +22,7 @@ from changelog.contract.rows.types import Kind
 
 
 class FaultError(Exception):
-    """What is wrong with a record."""
+    """A record is faulty; says why."""
 
 
 class Number(str):
@@ -77,7 +77,7 @@ def reader(column: LoggedColumn, *, avro: bool) -> Reader:
 
 
 def default(column: LoggedColumn) -> Any:  # noqa: ANN401
-    """Return what a record without the column stands for, as a record with it would have it."""
+    """Return the value of a column that a record lacks, in the form of a record that has it."""
     found = json.loads(column.default or "null")
     is_bytes = column.type.kind in {Kind.BYTES, Kind.DECIMAL}
     return found.encode("iso-8859-1") if is_bytes else found
@@ -165,7 +165,7 @@ def _float(value: Any) -> float:  # noqa: ANN401
 
 
 def _string(value: Any) -> str:  # noqa: ANN401
-    """Return a text; whatever else stands there as the text that JSON has for it."""
+    """Return a text as it is, and any other JSON value as JSON text."""
     return str(value) if isinstance(value, str) else _dumped(value)
 
 

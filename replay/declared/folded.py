@@ -80,13 +80,13 @@ class Reached:
         return True
 
     def take(self, later: Reached) -> None:
-        """Take what was reached by a later range."""
+        """Merge the positions reached by a later range."""
         self.highest |= later.highest
         self.superseded = (self.superseded - later.highest.keys()) | later.superseded
 
 
 class _Filled(NamedTuple):
-    """What a row took from older statements of its key.
+    """The values that a row took from older statements of its key.
 
     Attributes:
         since: the source's position of the one that had it; None where that is not known.

@@ -204,7 +204,7 @@ class FollowedLog:
         return new
 
     def _check_whole(self, held: _Held, cut: Cut, *, has_gaps: bool) -> None:
-        """Check, behind the read, that it met every record between two cuts."""
+        """Check, after the read, that it met every record between two cuts."""
         topic = self._log.topic
         now = inspect(self._kafka, [topic])
         _check_same({topic: cut.states[topic]}, now)
@@ -222,7 +222,7 @@ def _nothing(_key: bytes) -> None:
 def _ranges(
     topic: str, starts: Sequence[int], ends: Sequence[int], state: TopicState | None = None
 ) -> list[PartitionRange]:
-    """Return what is to be read of each partition.
+    """Return the range to read of each partition.
 
     Raises:
         VerdictError: it is too much, or begins before the log does.

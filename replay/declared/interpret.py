@@ -41,7 +41,7 @@ timestamps as microseconds."""
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a record says of one key.
+    """One statement of a record about a key.
 
     Attributes:
         key: canonical text of the key's values; None where it cannot be read.
@@ -115,7 +115,7 @@ class Interpreter:
         self._placeholder = Placeholder(log.placeholder if log.leaves_out else "")
 
     def statements(self, key: bytes | None, value: bytes | None) -> list[Statement]:
-        """Return what a record says, in its order; a record at fault says one thing."""
+        """Return a record's statements, in their order; a faulty record has one."""
         found: str | None = None
         try:
             if value is None:
@@ -261,7 +261,7 @@ class Interpreter:
 
 
 def _unit(kind: ColumnType) -> str:
-    """Return what the bare values of a type are, where its kind does not say it."""
+    """Return the unit of a type's bare values, if its kind does not imply it."""
     return kind.name if kind.name in {MILLIS, DIGITS} else ""
 
 

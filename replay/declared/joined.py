@@ -21,7 +21,7 @@ from replay.verdict.verdict import Verdict, together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutParts:
-    """What a cut of several logs is made of.
+    """The parts of a cut of several logs.
 
     Attributes:
         own: the cut of the project's own tables; None where none is read.
@@ -35,7 +35,7 @@ class CutParts:
 
     @property
     def captured(self) -> tuple[Cut, ...]:
-        """Return those that stand at a frontier, the project's own first."""
+        """Return the cuts of captured logs, the project's own first."""
         return (*([] if self.own is None else [self.own]), *self.others)
 
     def joined(self, logs: Sequence[DeclaredLog | CapturedLog]) -> Cut:

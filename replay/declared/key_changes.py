@@ -24,7 +24,7 @@ _LSN = "carried_lsn"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where the value of a column is: a statement's place, or what a departure of a key had."""
+    """The source of a column's value: a statement's place, or the departure of a key."""
 
     place: int | None = None
     departure: int | None = None
@@ -69,12 +69,12 @@ def carried(
 
 
 def name(place: int) -> str:
-    """Return the name of the column with what was carried for a place."""
+    """Return the name of the column with the values carried for a place."""
     return f"carried_{place}"
 
 
 def joined(groups: DataFrame, found: DataFrame | None) -> DataFrame:
-    """Put what was carried beside the keys to which it was."""
+    """Join carried values to the keys that received them."""
     if found is None:
         return groups
     arrived = F.col("began").getField("lsn")
@@ -118,7 +118,7 @@ def departures(
 
 
 def resolved(found: Mapping[int, Cells], lsn: int, column: int) -> int | None:
-    """Return the place of the statement that has a column, from key to key; None without."""
+    """Follow a column's value from key to key; return the place of its statement, or None."""
     cell, departure, seen = Cell(departure=lsn), lsn, set[int]()
     while cell.place is None and cell.departure is not None:
         departure = cell.departure

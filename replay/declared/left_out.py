@@ -41,7 +41,7 @@ class LeftOut:
         ]
 
     def aggregates(self, said: Column, order: Column) -> list[Column]:
-        """Return what is kept of a key's statements: they have `row`, `missing` and `begins`."""
+        """Return the aggregates over a key's statements: `row`, `missing` and `begins`."""
         if not self.places:
             return [F.max_by(said, order).alias("last")]
         is_partial = F.size("missing") > 0
@@ -66,7 +66,7 @@ class LeftOut:
         return key_changes.joined(groups, carried)
 
     def last(self) -> Column:
-        """Return the newest statement of a key; what is missing in it is filled, or its fault."""
+        """Return a key's newest statement with its missing values filled, or a fault."""
         if not self.places:
             return F.col("last")
         whole, partial = F.col("whole"), F.col("partial")

@@ -1,4 +1,4 @@
-"""How Debezium writes a value that PostgreSQL did not send: an unchanged one, kept out of the row.
+"""Debezium's placeholder for a TOASTed value that PostgreSQL did not send.
 
 PostgreSQL leaves a TOASTed column out of an update that does not touch it. Debezium puts a text in
 its place (`unavailable.value.placeholder`), in a form that the column's type can hold

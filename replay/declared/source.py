@@ -1,4 +1,4 @@
-"""What is known of a declared log before a record is read: its columns, and where it begins."""
+"""The columns and the beginning of a declared log, known before a record is read."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _no_quarantine(topic: str) -> ConfigurationError:
 
 
 def _content(columns: Sequence[LoggedColumn], names: Sequence[str]) -> Column:
-    """Return what two rows have in common if and only if they are the same."""
+    """Return a column that is equal for two rows if and only if the rows are the same."""
     return F.struct(
         *(
             _exact(F.col(name), column.type).alias(name)

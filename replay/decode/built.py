@@ -21,7 +21,7 @@ _KEPT = 512
 
 
 def built(build: Callable[[TopicSchemas], T], schemas: TopicSchemas) -> T:
-    """Return what a function makes of schemas, made at the first call of this session's JVM."""
+    """Return an expression built from schemas; built once in this session's JVM."""
     # Of a Spark Connect server expressions are made here, without any call.
     jvm = None if is_remote() else SparkContext._gateway
     writers = tuple(schemas.writers.items())

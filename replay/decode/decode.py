@@ -112,7 +112,7 @@ def _of_avro(
 
 
 def _parts(schemas: TopicSchemas) -> tuple[Column, Column]:
-    """Take row and operation out of what was decoded."""
+    """Return the row and the operation of a decoded value."""
     found = F.col("decoded")
     row = found.getField("after") if schemas.form.envelope is Envelope.NESTED else found
     op = found.getField("op") if schemas.form.has_events else F.lit(None).cast("string")
@@ -186,7 +186,7 @@ def _obstacles(schemas: TopicSchemas, writer_id: int) -> list[str]:
 
 
 def _frame_fault(schemas: TopicSchemas) -> Column:
-    """Say what is wrong with the schema id of a record, null when nothing is."""
+    """Return the fault in a record's schema id, or null."""
     found = F.substring("value", 1, FRAME_BYTES)
     unknown = F.concat(
         F.lit("the value's first bytes "),
@@ -207,7 +207,7 @@ def _frame_fault(schemas: TopicSchemas) -> Column:
 
 
 def _row_fault(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
-    """Say what is wrong with a row, or with the event that tells of it."""
+    """Return the fault in a row, or in its event, or null."""
     row = F.col("row")
     missing = [row.getField(column.field).isNull() for column in _key_columns(reader)]
     is_broken = reduce(Column.__or__, missing) if missing else _is_unlike(schemas, reader)
@@ -238,7 +238,7 @@ def _key_columns(schema: LoggedSchema) -> list[LoggedColumn]:
 
 
 def logged_name(number: int) -> str:
-    """Return the name of a column as it is kept: no name of a table's own stands beside it."""
+    """Return the name under which a column is kept; it cannot clash with a table's own names."""
     return f"column_{number}"
 
 

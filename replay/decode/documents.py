@@ -42,7 +42,7 @@ _NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 def parsed(value: Column, envelope: Envelope) -> Column:
-    """Parse a value's bytes; null for one that is not a JSON object and nothing else.
+    """Parse a value's bytes; null unless it is exactly one JSON object.
 
     The array round it is what finds a second document, or anything else, behind the first.
     """
@@ -176,7 +176,7 @@ def _ends(text: Column, low: int, high: int) -> Column:
 
 
 def _astronomical(text: Column) -> Column:
-    """Write a year BC as Spark counts it: 1 BC is the year 0, and a minus stands before."""
+    """Write a year BC in Spark's form: 1 BC is the year 0, and earlier years are negative."""
     year = F.regexp_extract(text, "^([0-9]+)-.* BC$", 1)
     rest = F.regexp_extract(text, "^[0-9]+(-.*) BC$", 1)
     negative = F.concat(F.lit("-"), F.lpad((year.try_cast("int") - 1).cast("string"), 4, "0"), rest)

@@ -1,4 +1,4 @@
-"""Which schemas a topic's records bear, from the registry or the topic of the schemas.
+"""The schemas of a topic's records, from the registry or the topic of the schemas.
 
 Every version of the topic's value subject may stand on the log; the newest one is what rows are
 read as. The key's subject must have one version only: the cleaner compares key bytes, which hold

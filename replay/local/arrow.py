@@ -46,7 +46,7 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
 
 
 def array_maker(kind: ColumnType) -> Callable[[Sequence[Any]], pa.Array]:
-    """Return what makes an array of bare values.
+    """Return the function that makes an Arrow array of a type's bare values.
 
     It raises TypeError on an escape, which is a text: the value has no place in the type.
     """

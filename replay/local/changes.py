@@ -1,4 +1,4 @@
-"""What changed between two frontiers: records -> changes with both sides. Pure.
+"""The changes between two frontiers: from records to changes with both sides. Pure.
 
 A record says what a row is from then on; what it was before is the record of its key that came
 before. So each key's records are gone through in their order, from what it was at the first
@@ -19,7 +19,7 @@ from replay.local.records import Last, Version, Written
 
 
 class ChangeType(Enum):
-    """What a row of changes is; the words are those of Delta's change data feed."""
+    """The kind of a row of changes, in the words of Delta's change data feed."""
 
     INSERT = "insert"
     UPDATE_PREIMAGE = "update_preimage"
@@ -54,7 +54,7 @@ def touched(records: Iterable[Version], since: Position) -> dict[bytes, list[Ver
 
 
 def once(records: Iterable[Version]) -> Iterator[Version]:
-    """Return the records of a key without those that were sent again: of equals the last.
+    """Yield a key's records without resends: of records with equal positions, the last.
 
     Args:
         records: in the order of changes, of equal positions in that of their offsets.
@@ -67,7 +67,7 @@ def once(records: Iterable[Version]) -> Iterator[Version]:
 def changes_of(
     before: Mapping[bytes, Last], records: Mapping[bytes, Iterable[Version]]
 ) -> list[RowChange]:
-    """Return the changes in their order, both sides of an update behind each other.
+    """Return the changes in order, with the two sides of an update next to each other.
 
     Args:
         before: the rows that there were, of the keys in `records`.

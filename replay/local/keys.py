@@ -23,7 +23,7 @@ Key = object
 
 
 def key_bytes(logged: LoggedSchema, schema_id: int | None, key: Key) -> bytes:
-    """Return a key as it stands on the log.
+    """Return a key in its form on the log.
 
     Args:
         logged: the schema of the table's rows.

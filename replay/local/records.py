@@ -10,7 +10,7 @@ from changelog.contract.base.position import Position
 
 
 class Written(NamedTuple):
-    """A record that has a value, and where it stands."""
+    """A record with a value, and its place."""
 
     value: bytes
     partition: int
@@ -37,7 +37,7 @@ class Last:
 
     @property
     def order(self) -> tuple[bytes, int, int]:
-        """Return what is greatest of the record that decides."""
+        """Return the sort key that is greatest for the record that decides."""
         return self.position, self.offset, self.partition
 
 

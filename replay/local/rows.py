@@ -45,7 +45,7 @@ class _Writer:
 
 
 def can_read(schemas: TopicSchemas) -> bool:
-    """Tell whether records of such schemas are read here: in Avro, whatever they tell."""
+    """Return whether records of these schemas can be read here: only Avro can."""
     return schemas.form.output is Output.AVRO
 
 
@@ -154,7 +154,7 @@ class RowReader:
         return row
 
     def _read_writer(self, number: int) -> _Writer | str:
-        """Return how records of a version are read, or why they cannot be."""
+        """Return the reader of a writer's version, or the reason why it cannot be read."""
         writer, text = self._schemas.logged(number), self._schemas.writers[number]
         why = obstacles(writer, self.logged)
         if why:
@@ -189,7 +189,7 @@ def _chosen(logged: LoggedSchema, columns: Sequence[str] | None) -> list[int]:
 
 
 def _default(column: LoggedColumn) -> Any:  # noqa: ANN401 - any type
-    """Return what a record without the column holds."""
+    """Return the value of a column that a record lacks."""
     return None if column.default is None else _bare_value(json.loads(column.default), column.type)
 
 

@@ -61,11 +61,11 @@ class LocalScan:
 
     @property
     def has_grown(self) -> bool:
-        """Tell whether a key may lie in several partitions."""
+        """Return whether a key may be in several partitions."""
         return self.schemas.topic in self._frontier.grown
 
     def ranges(self) -> list[PartitionRange]:
-        """Return what is read of each partition, empty ones left out."""
+        """Return the range to read of each partition, without empty ones."""
         topic = self.schemas.topic
         starts, ends = self.cut.states[topic].log_starts, self._frontier.ends[topic]
         return [
@@ -75,7 +75,7 @@ class LocalScan:
         ]
 
     def ranges_of(self, key: bytes) -> list[PartitionRange]:
-        """Return what is read for one key."""
+        """Return the ranges to read for one key."""
         ranges = self.ranges()
         if self.has_grown:
             return ranges

@@ -59,7 +59,7 @@ class Replay(States):
         return True
 
     def metrics(self) -> dict[TableName, TableMetrics | None]:
-        """Return what the first action on each state saw; None for one that no action has read."""
+        """Return the counts of the first action on each state; None for a state not read yet."""
         return {table: each.get() for table, each in self._observations.items()}
 
     def beside(self, other: Replay, cut: Cut) -> Replay:
@@ -82,7 +82,7 @@ class Replay(States):
         self._exact_for_ms()
 
     def watched(self, *, look_s: float = LOOK_S) -> ReadWatch:
-        """Return what rechecks while a block reads, and ends its jobs when the read is not exact.
+        """Return a watch that rechecks while a block reads, and ends its jobs if it is not exact.
 
         Raises:
             VerdictError: when the block is left: what `recheck` has found meanwhile.
@@ -100,7 +100,7 @@ def watching(
     clock: Clock = clock_ms,
     look_s: float = LOOK_S,
 ) -> ReadWatch:
-    """Return what rechecks a read while it goes on, and ends Spark's jobs when it is not exact.
+    """Return a watch that rechecks a read under way, and ends Spark's jobs if it is not exact.
 
     Args:
         spark: runs the jobs of the read.
@@ -161,7 +161,7 @@ def open_replay(
 
 
 class Survivors(Protocol):
-    """The last record of each key, decoded; those of a topic, of whatever form."""
+    """The last record of each key of a topic, decoded."""
 
     def rows(self) -> StateRows:
         """Return the rows; a record that cannot be read ends the task."""
@@ -170,12 +170,12 @@ class Survivors(Protocol):
         """Return the rows of the records that can be read."""
 
     def quarantined(self) -> DataFrame:
-        """Return the others: `topic, partition, offset, key, value, reason`."""
+        """Return the unreadable records: `topic, partition, offset, key, value, reason`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """What is known of a table before its state is opened.
+    """The facts about a table that are known before its state is opened.
 
     Attributes:
         key: names of the primary key's columns; none of a table without one.
@@ -252,7 +252,7 @@ def _decoded(
 
 
 def _bag(cut: Cut, scan: Scan, schemas: TopicSchemas, observations: StateObservations) -> Bag:
-    """Return the rows of a table without a primary key: all of its records say what it holds."""
+    """Return the rows of a table without a primary key, computed from all its records."""
     frontier, topic = cut.record.frontier, schemas.topic
     raw = JavaSource(scan.spark, scan.kafka).raw(
         TopicRange(

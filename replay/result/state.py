@@ -69,7 +69,7 @@ class ReplayedState:
 
 @dataclass(frozen=True, slots=True)
 class TableMetrics:
-    """What the first action on a state saw.
+    """The counts of the first action on a state.
 
     Attributes:
         records_read: records between the log start and the frontier's ends.
@@ -97,19 +97,19 @@ class States(ABC):
     @property
     @abstractmethod
     def reads_log(self) -> bool:
-        """Tell whether actions on the states read the log; they read what is stored otherwise."""
+        """Return whether actions on the states read the log rather than stored rows."""
 
     @abstractmethod
     def metrics(self) -> Mapping[TableName, TableMetrics | None]:
-        """Return what was read of the log for each table; None where nothing was read yet."""
+        """Return the counts of each table's reading, or None if nothing was read yet."""
 
     @abstractmethod
     def watched(self) -> AbstractContextManager[object]:
-        """Return what ends the actions of a block on these states once they are not exact."""
+        """Return a watch that ends the actions of a block once these states are not exact."""
 
     @abstractmethod
     def recheck(self) -> None:
-        """Check that what was read of the log is exact, and what a verifier reads of it now.
+        """Check that the reading was exact, and that a verifier may read the log now.
 
         Raises:
             VerdictError: a topic or its settings changed, a leader moved, or a deadline passed.

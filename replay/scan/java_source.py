@@ -63,5 +63,5 @@ def _offsets(topic: str, offsets: tuple[int, ...]) -> str:
 
 
 def place(topic: str) -> tuple[str | Column, ...]:
-    """Return the parts of a message that say where a record stands."""
+    """Return the parts of an error text that name a record's place."""
     return (f'topic "{topic}", partition ', F.col("partition"), ", offset ", F.col("offset"))

@@ -56,7 +56,7 @@ NEVER = b"\xff" * POSITION_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRules:
-    """Which records count, and how many are held.
+    """The rules by which records count, and the number of keys held.
 
     Attributes:
         prefix: what every key begins with.
@@ -131,22 +131,22 @@ class LastRecords:
 
     @property
     def records(self) -> int:
-        """Return how many were added."""
+        """Return the number of records added."""
         return self._fold.records
 
     @property
     def tombstones(self) -> int:
-        """Return how many of them had no value."""
+        """Return the number of tombstones among them."""
         return self._fold.tombstones
 
     @property
     def keys_held(self) -> int:
-        """Return how many keys are held in memory."""
+        """Return the number of keys held in memory."""
         return self._fold.keys_held
 
     @contextmanager
     def adding(self) -> Iterator[Fold]:
-        """Let records be added to the fold, and make room for more.
+        """Yield the fold for adding records; make room for more afterwards.
 
         Raises:
             StrangeRecordError: one has no place, and faults are not kept.
@@ -205,7 +205,7 @@ class LastRecords:
         return Columns(found.keys, found.positions, found.offsets, found.values, faults)
 
     def close(self) -> None:
-        """Let go of the memory, and of the file if there is one."""
+        """Release the memory, and the file if there is one."""
         self._fold.close()
         if self._file is not None:
             self._file.close()

@@ -82,7 +82,7 @@ def _read(
 
 
 def _consumed(kafka: KafkaConnection, consumer: Consumer) -> list[Message]:
-    """Return what is there, as soon as anything is: the client waits for a whole batch else."""
+    """Return the records that have arrived, without waiting for a full batch."""
     try:
         first = consumer.poll(_WAIT_S)
         return [] if first is None else [first, *consumer.consume(_BATCH, 0)]

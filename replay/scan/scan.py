@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """How topics are read.
+    """The Spark session, brokers and settings with which topics are read.
 
     Attributes:
         spark: runs the tasks.
@@ -91,7 +91,7 @@ class Scan:
 
 
 def by_tasks(spark: SparkSession, job: Job) -> DataFrame:
-    """Return what the tasks find, in the columns of `SPARK_SCHEMA`."""
+    """Return the tasks' results, in the columns of `SPARK_SCHEMA`."""
 
     def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return run(job, numbers)
@@ -131,7 +131,7 @@ def layers_of(kafka: KafkaConnection, wanted: TopicRange, *, cores: int) -> list
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Return how many tasks run at once; a session on a server has noted it."""
+    """Return the number of tasks that run at once; a session on a server has noted it."""
     if is_remote():
         return int(spark.conf.get(PARALLELISM) or 1)
     return spark.sparkContext.defaultParallelism

@@ -1,4 +1,4 @@
-"""What a task of Spark runs: a range of a partition -> the last record of each of its keys.
+"""A Spark task: from a range of a partition to the last record of each of its keys.
 
 It reads with librdkafka and folds at once, so that Spark never sees a record that was superseded
 in its range: neither moved, nor sorted, nor decoded. Imported where the task runs.
@@ -39,7 +39,7 @@ SPARK_SCHEMA = f"{RECORD_SCHEMA}, fault string, records bigint, tombstones bigin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the tasks of one scan have to know.
+    """The values that the tasks of one scan share.
 
     Attributes:
         kafka: the brokers; its options name no file.

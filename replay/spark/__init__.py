@@ -1,4 +1,4 @@
-"""Spark itself: a session, a Connect server, what it must have, its warehouse.
+"""Spark sessions: local, on a Connect server, their requirements, and their warehouse.
 
 Settings come in, a session goes out.
 """

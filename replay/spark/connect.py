@@ -54,7 +54,7 @@ def connected(url: str, wanted: WantedServer) -> SparkSession:
 
 
 def _looked_at(spark: SparkSession, url: str, wanted: WantedServer) -> SparkSession:
-    """Return a session that has what it needs; end one that lacks something."""
+    """Return the session if it has all it needs; else end it."""
     try:
         _expect_an_answer(spark)
         if lacking := settled(spark, wanted):
@@ -100,7 +100,7 @@ def _of_this_process() -> SparkSession | None:
 
 
 def place_of(url: str) -> str:
-    """Return host and port of a server; behind them a URL may hold a token."""
+    """Return host and port of a server, without the token that a URL may hold."""
     try:
         found = urlsplit(url)
         host, port = found.hostname, found.port

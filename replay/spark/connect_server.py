@@ -50,7 +50,7 @@ def with_server(settings: SessionSettings, *, host: str, port: int) -> SessionSe
 
 
 def shown(settings: SessionSettings) -> str:
-    """Return the words behind spark-submit that start such a server elsewhere, without secrets."""
+    """Return the arguments of spark-submit that start such a server, without secrets."""
     made = spark_settings(settings)
     jars = made.pop("spark.jars")
     master = made.pop("spark.master")
@@ -97,7 +97,7 @@ def serve(
 
 
 def _started(settings: SessionSettings, stop: Callable[[], bool]) -> SparkSession | None:
-    """Start the session; None when somebody asks to stop before it is there.
+    """Start the session; return None if asked to stop before it has started.
 
     What is half started ends with this process: Java waits for its input to be closed.
     """

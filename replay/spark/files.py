@@ -62,7 +62,7 @@ class Files:
         return {each.path.removeprefix(f"{path}/"): each.size for each in found}
 
     def footer(self, place: str) -> pq.FileMetaData:
-        """Return what the last bytes of a Parquet file tell of it."""
+        """Return the metadata in the footer of a Parquet file."""
         system, path = self._of(place)
         return pq.read_metadata(path, filesystem=system)
 
@@ -75,7 +75,7 @@ class Files:
                 remove_markers(folder, os.environ)
 
     def read(self, place: str) -> bytes:
-        """Return what a file holds."""
+        """Return the content of a file."""
         folder, _, name = place.rpartition("/")
         return bytes(obstore.get(self._store(folder), name).bytes())
 
@@ -188,6 +188,6 @@ def _check_store(warehouse: str) -> None:
 
 
 def _why(error: Exception) -> str:
-    """Return what a store said, without the request that it was said of."""
+    """Return a store's error without the request that it is about."""
     code = re.search(r"<Code>(\w+)</Code>", str(error))
     return code[1] if code else str(error).partition("\n")[0].rpartition(" - ")[2]

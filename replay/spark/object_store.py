@@ -1,4 +1,4 @@
-"""How Spark reaches a warehouse on an S3-compatible store: as deltalake and obstore reach it.
+"""Spark's settings for a warehouse on an S3-compatible store, from the names that deltalake reads.
 
 Both read the names `AWS_…` from the environment (object_store, `AmazonS3ConfigKey`), in each
 process of a run. Spark's S3A has settings of its own, which are made of the same names here, for
@@ -73,7 +73,7 @@ def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def remove_markers(folder: str, environ: Mapping[str, str]) -> None:
-    """Remove what is below a folder by its objects' whole names.
+    """Remove the objects below a folder by their whole names.
 
     Hadoop marks an empty folder by an empty object whose name ends in a slash, as Delta lets it for
     `_staged_commits`. object_store has no such names: it lists the folder, and removes nothing.

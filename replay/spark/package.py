@@ -1,4 +1,4 @@
-"""Which code this is: what tasks import on another machine has to be the same."""
+"""A digest of this code, which has to be the same on the machines that run tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Spark Connect server has to be started with, looked at before anything is read.
+"""Check before reading that a Spark Connect server was started with what we need.
 
 Settings that no session can change, the jars, the warehouse, and on its executors the options of
 Java and this very code in Python. What a session can set is set.
@@ -41,7 +41,7 @@ _FACTS = "part int, zone string, properties string, lacks string"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedServer:
-    """What a session on a server has to have.
+    """The requirements of a session on a server.
 
     Attributes:
         settings: ours and the user's, by Spark's names. A session takes some; the others the
@@ -99,7 +99,7 @@ def _holds(there: Mapping[str, str | None], name: str, value: str) -> bool:
 
 
 def _sources(spark: SparkSession) -> list[str]:
-    """Let the server look for the classes that its jars bring; return the jars that are missing."""
+    """Make the server load classes of its jars; return the jars that are missing."""
 
     def avro() -> DataFrame:
         return spark.range(0).select(from_avro(F.lit(bytearray()), '"string"'))
@@ -113,7 +113,7 @@ def _sources(spark: SparkSession) -> list[str]:
 
 
 def _fault(look: Callable[[], DataFrame]) -> str | None:
-    """Say why the server cannot read; that there is nothing at a place is no reason."""
+    """Return the reason why the server cannot read, or None; an empty place is no reason."""
     try:
         look().schema  # noqa: B018 - this asks the server
     except PySparkException as error:
@@ -178,7 +178,7 @@ def _facts(spark: SparkSession, wanted: WantedServer, marker: str | None) -> Dat
 
 
 def _look(marker: str | None, warehouse: str, code: str) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Return what a task of the look does; it must not need the package that it looks for."""
+    """Return the function of the checking task, which must not need the package it checks for."""
 
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next((batch.slice(0, 1) for batch in batches if batch.num_rows), None)

@@ -28,7 +28,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def token_file(port: int) -> Path:
-    """Return where the token of the server at a port of this machine is kept."""
+    """Return the path of the token of the server at a port of this machine."""
     return Path(platformdirs.user_state_dir("changelog-store")) / f"spark-server-{port}.token"
 
 
@@ -88,7 +88,7 @@ def taken_token(url: str) -> Iterator[str]:
 
 
 def _kept(place: Path) -> str | None:
-    """Read a file that is ours alone; None when there is none."""
+    """Read a file that only we can access; return None if there is none."""
     try:
         with place.open(encoding="ascii") as file:
             status = os.fstat(file.fileno())

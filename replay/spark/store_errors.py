@@ -29,7 +29,7 @@ _OF_JAVA = re.compile(
 
 
 def unanswered(text: str) -> str | None:
-    """Return in a few words why a store gave no answer; None where something else went wrong.
+    """Return briefly why a store did not answer, or None if the error is another.
 
     Args:
         text: the whole of an error of deltalake, obstore or Spark.
@@ -43,7 +43,7 @@ def unanswered(text: str) -> str | None:
 
 
 def silence(place: str, text: str) -> str | None:
-    """Return that the store of a place does not answer, and why; None where `text` says otherwise.
+    """Return that a place's store does not answer, and why, or None if the error is another.
 
     Args:
         place: URI of a table or file.
@@ -56,6 +56,6 @@ def silence(place: str, text: str) -> str | None:
 
 
 def _lines(text: str) -> list[str]:
-    """Return what a client says, without the colours and arrows of its tree."""
+    """Return the lines of a client's error, without the colours and arrows of its tree."""
     plain = (line.strip().removeprefix("↳").strip() for line in _COLOURS.sub("", text).splitlines())
     return [line for line in plain if line]

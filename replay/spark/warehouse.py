@@ -1,4 +1,4 @@
-"""What the Delta tables of a warehouse have in common."""
+"""Settings and paths that the Delta tables of a warehouse share."""
 
 from __future__ import annotations
 

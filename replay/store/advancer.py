@@ -65,7 +65,7 @@ class Advancer:
     clock: Clock = clock_ms
 
     def advance(self, plan: Advance, tables: Mapping[TableName, TopicSchemas]) -> Stored:
-        """Read what is missing, seal it, and return the states.
+        """Read the missing records, seal the checkpoints, and return the states.
 
         Args:
             plan: what is missing.
@@ -227,7 +227,7 @@ class Advancer:
         return judged_again(self.kafka, plan.cut(), plan.judged, self.clock)
 
     def _seal(self, step: Step, checkpoint: Checkpoint) -> list[str]:
-        """Let a checkpoint count, and return the layers that are not needed any more."""
+        """Seal a checkpoint, and return the layers that are no longer needed."""
         if checkpoint is step.checkpoint:
             return []
         before = step.manifest.checkpoints

@@ -80,7 +80,7 @@ def _layer_json(layer: Layer) -> list[Any]:
 
 
 def _layer(raw: Sequence[Any]) -> Layer:
-    """Read what `_layer_json` gives, and what it gave before it noted positions."""
+    """Parse the output of `_layer_json`, also from before it noted positions."""
     name, rows, tombstones, *places = raw
     return Layer(name, rows, tombstones, *(each and Position.parse(each) for each in places))
 
@@ -112,7 +112,7 @@ class Checkpoint:
         return self.base.record.frontier
 
     def layers_since(self, position: Position) -> list[Layer] | None:
-        """Return the layers of what came from a position on; None when one holds more than that.
+        """Return the layers from a position on, or None if one of them also holds earlier records.
 
         Args:
             position: from the founding of the checkpoint on.
@@ -225,7 +225,7 @@ class CheckpointStore:
         return next(reversed(self.manifest(topic).checkpoints), None)
 
     def seal(self, checkpoint: Checkpoint, before: Manifest, keep: Sequence[Checkpoint]) -> None:
-        """Let a checkpoint count, in one commit.
+        """Seal a checkpoint in one commit.
 
         Args:
             checkpoint: the new one.
@@ -258,7 +258,7 @@ class CheckpointStore:
             raise self._failed(checkpoint.topic, "written", error) from error
 
     def tidy(self, topic: str, *, hours: int) -> None:
-        """Remove what older versions of a manifest left behind, after some hours."""
+        """Remove files that older versions of a manifest used, after some hours."""
         try:
             tidy(DeltaTable(self._place(topic)), hours)
         except (DeltaError, OSError) as error:
@@ -282,7 +282,7 @@ class CheckpointStore:
 
 
 def unnamed(manifest: Manifest, there: Iterable[str], *, now: datetime) -> list[str]:
-    """Return what killed runs left: layers that no checkpoint names, unless they are young."""
+    """Return the layers that killed runs left: named by no checkpoint, and not recent."""
     named = {layer.name for each in manifest.checkpoints for layer in each.layers}
     limit = f"{(now - YOUNG).astimezone(UTC):%Y%m%dT%H%M%S}"
     return sorted(name for name in there if name not in named and name < limit)

@@ -119,7 +119,7 @@ def _renames_at_once(place: str) -> bool:
 
 @contextmanager
 def _exact_moments(spark: SparkSession) -> Iterator[None]:
-    """Let Parquet hold timestamps as 64 bits of microseconds while the block runs.
+    """Make Parquet hold timestamps as 64 bits of microseconds while the block runs.
 
     Spark's default is INT96, which other readers turn to nanoseconds: moments before 1677 and
     after 2262, infinity among them, come out wrong without an error.

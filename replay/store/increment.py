@@ -1,4 +1,4 @@
-"""What came of some tables since a frontier, for a process that holds their states itself.
+"""The records of tables since a frontier, for a process that holds their states itself.
 
 A checkpoint is brought forward by Spark, and sealed. Who follows a log holds what it needs in
 memory, and wants the last record of each key that was touched since, soon: so the same ranges are
@@ -63,7 +63,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increment:
-    """What leads from one frontier to a later one.
+    """The records that lead from one frontier to a later one.
 
     Attributes:
         held: the tables at the later one.
@@ -78,7 +78,7 @@ class Increment:
 
     @property
     def records(self) -> int:
-        """Return how many keys were touched."""
+        """Return the number of keys that changed."""
         return sum(map(len, self.changed.values()))
 
 

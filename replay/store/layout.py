@@ -1,4 +1,4 @@
-"""How the files of a Delta table lie: their partitions, and the bounds that let readers skip them.
+"""The layout of a Delta table's files: partitions, and bounds that let readers skip files.
 
 A partition's folder is named by a digest and not by its values: these stand in the log, where any
 text is itself, while a name on a disk has a length, an alphabet and characters that readers escape
@@ -32,7 +32,7 @@ _LONGEST_TEXT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the files of one table lie.
+    """The layout of one table's files.
 
     Attributes:
         schema: of the table, its partition columns too, which its files do not have.

@@ -1,4 +1,4 @@
-"""What has to be read to have tables at a frontier: from which checkpoints, or from the start.
+"""Plan the reading that brings tables to a frontier, from checkpoints or from the start.
 
 The newest checkpoint of each topic that leads to the frontier is chosen, and the verdict says
 whether reading on from there is exact. Needs no Spark; what is written is in
@@ -26,7 +26,7 @@ from replay.verdict.verdict import Verdict, VerdictKind, judge, together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What is to be read of one topic.
+    """The reading planned for one topic.
 
     Attributes:
         topic: which one.
@@ -51,7 +51,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """What has to be read to have the tables at a frontier; nothing of it is read yet.
+    """The reading planned to bring tables to a frontier; nothing has been read yet.
 
     Attributes:
         record: the frontier.
@@ -92,7 +92,7 @@ class Advance:
         return {topic: step.why for topic, step in self.steps.items() if step.checkpoint is None}
 
     def cut(self) -> Cut:
-        """Return the same for those who ask about a replay."""
+        """Return the plan as a cut."""
         return Cut(
             record=self.record,
             topics=self.topics,
@@ -199,7 +199,7 @@ def _step(
 def _behind(
     kafka: KafkaConnection, checkpoint: Checkpoint, state: TopicState | None
 ) -> PastEnds | None:
-    """Ask what stands behind a checkpoint's ends, where a leader has changed since."""
+    """Ask for the first records past a checkpoint's ends, if a leader has changed since."""
     known = checkpoint.frontier.leader_epochs.get(checkpoint.topic)
     if state is None or known in {None, state.leader_epochs}:
         return None
@@ -207,7 +207,7 @@ def _behind(
 
 
 def _holds(checkpoint: Checkpoint, record: FrontierRecord, *, is_whole: bool) -> bool:
-    """Tell whether a checkpoint is the state at a frontier: no record lies between the two.
+    """Return whether a checkpoint is the state at a frontier: no record is between the two.
 
     Equal ends say so of a log that `is_whole`: that has lost nothing since.
     """

@@ -1,4 +1,4 @@
-"""Bring checkpoints to frontiers that lie inside of what is to be read, so that layers end there.
+"""Make checkpoints at frontiers inside the planned reading, so that layers end there.
 
 A layer has the last record of each key alone: what a key held inside of it is not known. Who goes
 on from rows of a frontier without a checkpoint needs just that. So the log is read in two steps,
@@ -43,7 +43,7 @@ class Stops:
     places: Collection[Position]
 
     def before(self, plan: Advance, bring: Callable[[Advance], object]) -> Advance:
-        """Stop at the places on the way, and return what is left to do.
+        """Make checkpoints at the places on the way, and return the plan for the rest.
 
         What the log does not lead to exactly any more is passed by, which the caller finds out by
         `StoredRecords.knows_rows_at`.
@@ -88,7 +88,7 @@ class Stops:
 
 
 def _is_inside(plan: Advance, place: Position) -> bool:
-    """Tell whether a position lies inside of what is to be read behind a checkpoint."""
+    """Return whether a position is inside the planned reading after a checkpoint."""
     begun = [
         cut_of(step.checkpoint.frontier)
         for step in plan.steps.values()

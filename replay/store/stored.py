@@ -1,4 +1,4 @@
-"""States from checkpoints, and the records behind them: what each key holds, and what it held.
+"""States from checkpoints, with the records that a key has and had.
 
 A state is the records of a base layer, less those of the keys that were touched since, and what
 the later layers say of these. The log is needed no more: the time that a view takes does not count
@@ -64,7 +64,7 @@ class Stored(States):
         return False
 
     def metrics(self) -> Mapping[TableName, TableMetrics | None]:
-        """Return what was read of the log for each table."""
+        """Return the counts of the log's reading for each table."""
         return self._metrics
 
     def watched(self) -> AbstractContextManager[object]:
@@ -84,7 +84,7 @@ class Stored(States):
             recheck(self._proof, self._kafka, self._clock)
 
     def records(self, table: TableName) -> StoredRecords:
-        """Return the records behind a state."""
+        """Return the records of a state."""
         return self._records[table]
 
 
@@ -150,9 +150,9 @@ class StoredRecords:
         return self.checkpoint.layers_since(position) is not None
 
     def changed_since(self, position: Position) -> ChangedRecords | None:
-        """Return the last record of each key touched from a position on; None without layers of it.
+        """Return the last record of each key changed since a position, possibly of none.
 
-        That may be none.
+        None if no layers tell it.
         """
         known = self.checkpoint.layers_since(position)
         if self.layers is None or (known is not None and not known):
@@ -207,7 +207,7 @@ class StoredRecords:
         )
 
     def decoded(self, records: DataFrame) -> DataFrame:
-        """Return rows of records of this topic, none of them a tombstone."""
+        """Return the rows of this topic's records, none of which is a tombstone."""
         return self.rows(records).frame
 
     def rows(self, records: DataFrame) -> StateRows:

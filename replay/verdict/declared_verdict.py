@@ -84,7 +84,7 @@ def lost_meanwhile(
     after: Mapping[str, TopicState],
     times: Times,
 ) -> list[str]:
-    """Say what a scan that goes on until now may have missed; empty when nothing."""
+    """Return the reasons why a scan under way may have missed records; empty if there are none."""
     return [
         f'topic "{log.topic}": {why}'
         for log in logs
@@ -111,7 +111,7 @@ def _lost(was: TopicState, now: TopicState, times: Times) -> Iterator[str]:
 def lost_between(
     was: TopicState, held: Sequence[int], *, has_gaps: bool, times: Times
 ) -> str | None:
-    """Say why what lies between two cuts may not be whole; None where it is.
+    """Return the reason why records between two cuts may be missing, or None.
 
     Whoever holds the rows at the first cut needs every record that came since. One that the cleaner
     has removed leaves a gap, and so does the end of a transaction. None can be removed before it is
@@ -153,7 +153,7 @@ def is_cleaned(state: TopicState) -> bool:
 
 
 def _safe_ms(state: TopicState) -> int | None:
-    """Return the lag that keeps a record safe; None where it runs by the writers' clocks."""
+    """Return the lag that keeps a record safe, or None if writers' clocks decide."""
     if state.settings.get("message.timestamp.type") != "LogAppendTime":
         return None
     return lag_ms(state) or None

@@ -44,7 +44,7 @@ _REMEDY = "rebuild from the start of the log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """Where the stored state of a topic stands.
+    """The stored state of a topic, and the topic's settings when it was stored.
 
     Attributes:
         record: the frontier that it is true at.
@@ -123,7 +123,7 @@ def obstacles(
     state: TopicState | None,
     behind: PastEnds | None = None,
 ) -> Iterator[str]:
-    """Say why the log between a stored state and a frontier does not lead from one to the other."""
+    """Yield the reasons why the log does not lead from a stored state to a frontier."""
     old, new = base.record.frontier, record.frontier
     if state is None:
         yield "it does not exist any more"

@@ -113,7 +113,7 @@ def scan_limit(state: TopicState, times: Times) -> Limit:
 
 
 def longest_cleaning_ms(retention: int) -> int:
-    """Return how long a cleaning may take for which a scan's deadline allows."""
+    """Return the longest duration of a cleaning that a scan's deadline allows for."""
     return min(retention // 10, _HOUR_MS)
 
 
@@ -134,12 +134,12 @@ def _starts(
 
 
 def lag_ms(state: TopicState) -> int:
-    """Return how old a newer record must be before the cleaner removes one for it."""
+    """Return the age at which a newer record lets the cleaner remove an older one."""
     return int(state.settings.get("min.compaction.lag.ms") or 0)
 
 
 def retention_ms(state: TopicState) -> int:
-    """Return how long a tombstone stays after its first cleaning."""
+    """Return the time that a tombstone stays after its first cleaning."""
     return int(state.settings.get("delete.retention.ms") or 0)
 
 

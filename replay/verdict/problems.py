@@ -1,4 +1,4 @@
-"""What stands against an exact read of a topic, each with its way out. Pure.
+"""Problems that forbid an exact read of a topic, each with its remedy. Pure.
 
 Nothing here depends on time: what is found stays until somebody does something about it. What
 time does is in `replay/verdict/verdict.py`.
@@ -36,7 +36,7 @@ _WAIT = "let capture write a newer frontier"
 def problems(
     frontier: Frontier, topic: str, state: TopicState | None, past: PastEnds | None
 ) -> Iterator[Problem]:
-    """Return what stands against reading a topic of our log up to a frontier.
+    """Yield the problems of reading a topic of our log up to a frontier.
 
     Args:
         frontier: what is to be read.
@@ -62,7 +62,7 @@ def problems(
 
 
 def problems_of_foreign(state: TopicState) -> Iterator[Problem]:
-    """Return what stands against reading a topic of which no frontier of ours speaks."""
+    """Yield the problems of reading a topic that no frontier of ours covers."""
     name = f'topic "{state.topic}"'
     if deletes_by_age(state.settings):
         policy = state.settings.get("cleanup.policy")
@@ -85,7 +85,7 @@ def problems_of_starts(state: TopicState) -> Iterator[Problem]:
 
 
 def problems_of_resuming(stored: Frontier, frontier: Frontier, topic: str) -> Iterator[Problem]:
-    """Return what stands against going on from a state at `stored` up to `frontier`."""
+    """Yield the problems of resuming from a state at `stored` up to `frontier`."""
     name, remedy = f'topic "{topic}"', "rebuild from the start of the log"
     ids = stored.topic_ids.get(topic), frontier.topic_ids.get(topic)
     if stored.cluster_id != frontier.cluster_id or ids[0] != ids[1]:

@@ -48,7 +48,7 @@ _COMFORT = 2  # the finish may be that many times as far as estimated
 
 
 class VerdictKind(Enum):
-    """What the log can give."""
+    """The answer of the verdict."""
 
     EXACT = "exact"
     EXACT_UNTIL = "exact-until"
@@ -238,7 +238,7 @@ def _past_limit(limit: Limit, times: Times) -> Verdict:
 
 
 def refused(found: Sequence[Problem], allowance_ms: int) -> Verdict:
-    """Return the verdict on a topic that something stands against."""
+    """Return the verdict on a topic with problems."""
     return Verdict(
         VerdictKind.NOT_EXACT,
         None,

@@ -1,4 +1,4 @@
-"""Watch a read while it goes on: one that is exact no more is ended, not waited for."""
+"""Watch a read under way, and end it once it is no longer exact."""
 
 from __future__ import annotations
 
