@@ -100,7 +100,7 @@ def compile_library(
 
 
 def stamp(header: Path) -> str:
-    """Return what tells the declarations that a library was compiled with from any others."""
+    """Return the stamp of the declarations that a library was compiled with."""
     return str(_headers()["stamp"](header.read_bytes()))
 
 
@@ -145,7 +145,7 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
 
 
 def manylinux(library: bytes) -> str | None:
-    """Return the tag of the machines that can open a library; None where that is not known.
+    """Return the platform tag of machines that can load a library, or None if it is not known.
 
     By its own words: it may need nothing but the C library, and of that no newer version than the
     tag names (PEP 600).

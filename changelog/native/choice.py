@@ -1,4 +1,4 @@
-"""Which way is taken: C, or Python where there is no library or none is wanted.
+"""The choice between C and Python: Python if there is no library, or none is wanted.
 
 The environment's CHANGELOG_NATIVE says `auto` (C where it is there), `c` or `python`. It is decided
 once a process, when the first module of this folder is imported: a choice at each call would cost
@@ -20,7 +20,7 @@ _WAYS = ("auto", "c", "python")
 
 
 def why_python(way: str) -> str:
-    """Return why Python is taken; empty where C is.
+    """Return the reason why Python is used, or an empty text if C is.
 
     Raises:
         ConfigurationError: C is asked for and cannot be had, or the way is none.

@@ -59,7 +59,7 @@ _FUNCTIONS = ffi.new(
 
 
 def _text(raw: object) -> str:
-    """Return what a C string says, on one line; empty for none."""
+    """Return a C string on one line; empty for a null pointer."""
     return " ".join(_FFI.string(raw).decode("utf-8", "replace").split()) if raw else ""
 
 
@@ -202,7 +202,7 @@ def copy_lines(
 
 
 def _raise_error(pgconn: object, result: object, wanted: int) -> None:
-    """Let a result go; raises what it says when it is another one than is wanted."""
+    """Free a result; raise its error if its status is not the wanted one."""
     try:
         if result and _LIBPQ.PQresultStatus(result) == wanted:
             return

@@ -18,7 +18,7 @@ class Chosen:
     """The settings of a section that a command has options for."""
 
     def __init__(self, section: type[Section], *keys: str) -> None:
-        """Take all that have an option, or those that are named."""
+        """Choose all settings of a section that have an option, or only the named ones."""
         self.settings = [
             each
             for each in declared(section, section.section)
@@ -53,7 +53,7 @@ def takes(*chosen: Chosen) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def _options(taken: inspect.Parameter, settings: Sequence[Declared]) -> list[inspect.Parameter]:
-    """Return what typer reads in place of a parameter of the command."""
+    """Return the parameters that typer reads in place of one of the command."""
     if taken.annotation == Given:
         return [_parameter(each) for each in settings]
     if is_dataclass(taken.annotation):
@@ -64,7 +64,7 @@ def _options(taken: inspect.Parameter, settings: Sequence[Declared]) -> list[ins
 def _value(
     taken: inspect.Parameter, settings: Sequence[Declared], values: Mapping[str, Any]
 ) -> Any:  # noqa: ANN401 - of any type
-    """Return what the command gets for a parameter, of what typer found."""
+    """Return the value of a command's parameter, from the values that typer parsed."""
     kind: Any = taken.annotation
     if kind == Given:
         return {each.name: each.from_option(values[_name(each)]) for each in settings}

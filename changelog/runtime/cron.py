@@ -56,7 +56,7 @@ class Schedule:
         now: Callable[[], datetime] = lambda: datetime.now().astimezone(),
         wait: Callable[[float], None],
     ) -> Iterator[datetime]:
-        """Return each moment when it has come, until stopped; those that passed meanwhile are not.
+        """Yield each moment when it has come, until stopped; moments missed meanwhile are skipped.
 
         Args:
             stop: asked often.

@@ -32,7 +32,7 @@ log = logging.getLogger("changelog")
 
 
 class LogFormat(Enum):
-    """How log lines look."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -72,12 +72,12 @@ class _OnTerminal(logging.Handler):
 
 
 def _is_terminal() -> bool:
-    """Tell what a console would, without one."""
+    """Return whether standard error is a terminal, without making a console."""
     return sys.stderr.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, and what is known besides.
+    """One JSON object a line: time (UTC), level, logger, message, and further fields.
 
     A record that concerns a table or a place in the WAL carries it by `extra=`, as text. Each
     value is redacted before it is quoted: afterwards a secret's end would be hard to see.
@@ -156,7 +156,7 @@ def logs_json() -> bool:
 
 
 def bar_console(*, as_json: bool = False) -> Console:
-    """Return where progress bars go: nowhere when JSON lines are wanted, or JSON is the result."""
+    """Return the console of progress bars; it shows nothing when the output is JSON."""
     from rich.console import Console  # noqa: PLC0415 - a tenth of a start
 
     from changelog.runtime.terminal import console  # noqa: PLC0415 - likewise
@@ -216,7 +216,7 @@ def print_json(value: object) -> None:
 
 
 def drop_output(stream: TextIO) -> None:
-    """Let nothing that is written to a stream go anywhere, what it still holds neither.
+    """Redirect a stream to /dev/null and discard its buffer.
 
     Else Python would try it once more at the end, and end with 120.
     """

@@ -1,4 +1,4 @@
-"""Examples at the end of a command's help, each with what it does."""
+"""Examples at the end of a command's help, each with its effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EPILOG = "epilog"
 
 
 def examples(*lines: str, more: str = "") -> str:
-    """Return what stands below the help of a command: Markdown, a paragraph for each example.
+    """Return the end of a command's help: Markdown, a paragraph for each example.
 
     Args:
         lines: each a command in backticks, and what it does.
@@ -31,6 +31,6 @@ def with_examples(*lines: str, more: str = "") -> Callable[[Command], Command]:
 
 
 def epilog_of(command: Callable[..., None]) -> str | None:
-    """Return what `with_examples` has given a command."""
+    """Return the examples that `with_examples` has attached to a command."""
     found: str | None = getattr(command, _EPILOG, None)
     return found

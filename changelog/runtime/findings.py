@@ -1,4 +1,4 @@
-"""What was found by looking: thing by thing, with the way out of each problem."""
+"""Findings of a check, each problem with its remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Level(Enum):
-    """How a thing stands."""
+    """The level of a finding."""
 
     OK = "ok"
     MAKES = "would do"
@@ -63,7 +63,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found, in the order in which it was looked at."""
+    """The findings of a check, in the order of checking."""
 
     all: list[Finding] = field(default_factory=list)
 
@@ -73,7 +73,7 @@ class Findings:
         return next((each.exit_code for each in self.all if each.exit_code), 0)
 
     def add(self, what: str, state: Level, said: str) -> None:
-        """Note a thing that stands in nobody's way."""
+        """Add a finding that is no problem."""
         self.all.append(Finding(what=what, state=state, said=redacted(said)))
 
     def ask(self, what: str, look: Callable[[], T]) -> T | None:

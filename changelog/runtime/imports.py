@@ -31,7 +31,7 @@ class _Ours(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return where one of ours is; None for any other module."""
+        """Return the place of one of our packages, or None for any other module."""
         if path is not None or fullname not in PACKAGES:
             return None
         return PathFinder.find_spec(fullname, [str(ROOT)], target)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Client(Protocol):
-    """What is closed when nobody asks it any more."""
+    """A client that can be closed."""
 
     def close(self) -> object:
         """Leave the brokers."""
@@ -46,7 +46,7 @@ class KeptKafka(KafkaConnection):
         return cls(brokers=kafka.brokers, options=kafka.options)
 
     def close(self) -> None:
-        """Close what is kept."""
+        """Close the clients."""
         while self._kept:
             self._forget(next(iter(self._kept)))
 
@@ -73,7 +73,7 @@ def admin_client(kafka: KafkaConnection) -> Iterator[AdminClient]:
 
 @contextmanager
 def lent(kafka: KafkaConnection, what: str, make: Callable[[], C]) -> Iterator[C]:
-    """Lend a client: the one that is kept, or a new one that is closed behind it.
+    """Lend a client: the kept one, or a new one that is closed afterwards.
 
     Args:
         kafka: the brokers.
@@ -90,7 +90,7 @@ def lent(kafka: KafkaConnection, what: str, make: Callable[[], C]) -> Iterator[C
 
 @contextmanager
 def _kept(kafka: KeptKafka, what: str, make: Callable[[], T]) -> Iterator[T]:
-    """Lend what is kept; behind an error a new one begins, without what this one believes.
+    """Lend a kept client, and replace it after an error: a new one has no outdated metadata.
 
     Offsets, for one, are asked for under the epoch of the leader that a client knows.
     """

@@ -46,7 +46,7 @@ Given = Mapping[str, object]
 
 
 def variables_of(given: Given) -> dict[str, str]:
-    """Return the variables that say to another command what was given to this one.
+    """Return the environment variables that pass these settings to another command.
 
     >>> variables_of({"capture.tables": ["a", "b"], "capture.slot": None, "spark.cores": 2})
     {'CHANGELOG_CAPTURE_TABLES': 'a,b', 'CHANGELOG_SPARK_CORES': '2'}
@@ -73,7 +73,7 @@ class WrittenFloat(float):
 
 
 class Setting:
-    """What a field of a section says beside its type, its bounds and its default."""
+    """The declaration of a setting, in addition to its type, bounds and default."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Section(BaseModel):
     subjects: ClassVar[Mapping[str, str]] = {}
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Leave out what is secret."""
+        """Leave out secret settings."""
         secret = _secret(type(self))
         return (each for each in super().__repr_args__() if each[0] not in secret)
 
@@ -126,7 +126,7 @@ def _secret(model: type[BaseModel]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A setting where it stands.
+    """A setting with its section.
 
     Attributes:
         name: its key with its section, `capture.slot`.
@@ -206,7 +206,7 @@ def _split(given: list[str]) -> list[str]:
 
 
 def declared(model: type[BaseModel], section: str) -> Iterator[Declared]:
-    """Return the settings of a section, in their order, with those of its parts."""
+    """Yield the settings of a section, in order, including those of nested sections."""
     start = f"{section}." if section else ""
     subject = by_subject(model.model_fields, getattr(model, "subjects", {}))
     for key, each in model.model_fields.items():

@@ -29,14 +29,14 @@ console = _Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WI
 
 
 class ClosedError(Exception):
-    """Nobody reads any more: `| head` has what it wanted."""
+    """The reader of the output is gone: `| head` has its lines."""
 
 
 class Output:
     """Writes bytes to a file descriptor."""
 
     def __init__(self, descriptor: int = 1, name: str = "standard output") -> None:
-        """Take the descriptor; standard output unless another one is said, by its name."""
+        """Write to a descriptor, by default standard output."""
         self._descriptor, self._name = descriptor, name
         self._watch = select.poll()
         self._watch.register(descriptor, 0)  # for what is told unasked: an error, the far end gone

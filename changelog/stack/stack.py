@@ -137,7 +137,7 @@ class Stack:
         return running
 
     def status(self) -> list[PartStatus]:
-        """Say how each part is that this stack ever had."""
+        """Return the status of each server that this stack has ever had."""
         return [_status(each) for each in self._servers(read_state(self.directory)).values()]
 
     def endpoints(self) -> Endpoints:
@@ -192,7 +192,7 @@ class Stack:
             lock.release()
 
     def _settle_ports(self, say: Say) -> StackState:
-        """Keep the port of each part that runs or whose port is free; choose the others anew."""
+        """Keep the ports of running servers and ports that are free; choose new ones otherwise."""
         before = read_state(self.directory)
         if not before.parts:
             stop_all(self._leftovers())
@@ -267,7 +267,7 @@ def _ports_of(part: str, chosen: Mapping[str, int], fixed: int | None, say: Say)
 
 
 def _soon_free(port: int) -> bool:
-    """Return a server that was killed a moment ago the time to let go of its port."""
+    """Wait up to one second for a port to be released; return whether it was."""
     deadline = time.monotonic() + 1.0
     while not port_choice.is_free(port):
         if time.monotonic() > deadline:

@@ -9,7 +9,7 @@ MOST_GROUPS = 64
 
 
 class BatchRecord(NamedTuple):
-    """A record as it lies on its topic.
+    """A record and its place on its topic.
 
     Attributes:
         topic: it is of.
@@ -47,7 +47,7 @@ class Slice(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How far a batch is read.
+    """The limits of one read of a batch.
 
     Attributes:
         records: the most that it holds.
@@ -63,7 +63,7 @@ class Limits(NamedTuple):
 
 
 class BatchNews(NamedTuple):
-    """What a moment of reading has brought.
+    """The result of one read of a batch.
 
     Attributes:
         added: records.

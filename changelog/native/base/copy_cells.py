@@ -1,4 +1,4 @@
-"""What fills the cells of COPY: fields of rows in Avro its binary ones; members, fields, texts."""
+"""Cells of COPY, and their sources: Avro fields, members, CSV fields, texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class AvroKind(IntEnum):
-    """How a field is written; the numbers are the library's."""
+    """The encoding of an Avro field; the numbers are the library's."""
 
     BOOLEAN = 0
     INT = 1
@@ -22,7 +22,7 @@ class AvroKind(IntEnum):
 
 
 class CellForm(IntEnum):
-    """How a cell is written; the numbers are the library's."""
+    """The encoding of a cell; the numbers are the library's."""
 
     BOOL = 0
     INT2 = 1

@@ -35,7 +35,7 @@ def _declared(name: str, header: bytes) -> Any:  # noqa: ANN401 - the same
 
 
 def _parsed(name: str, wanted: str) -> Any:  # noqa: ANN401 - the same
-    """Return what the build has parsed of a header; None where that is not there, or of another."""
+    """Return the build's parsed header, or None if it is missing or of another header."""
     loader = SourceFileLoader(f"{__name__}.{name}", str(_SOURCES / f"{name}{SUFFIX}"))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None  # noqa: S101 - it has a loader

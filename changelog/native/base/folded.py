@@ -1,4 +1,4 @@
-"""Records of a range, and what is left of them."""
+"""Records of a range, and the last ones of each key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 class Strange(Enum):
-    """What is wrong with a record, or where its key lies."""
+    """The fault in a record, or the place of its key."""
 
     KEY = "key"
     POSITION = "position"

@@ -1,4 +1,4 @@
-"""Headers of C, and what cffi makes of them: written by the build, so that no start parses them.
+"""C headers, and their parsed form, which the build writes so that no start parses them.
 
 Imports nothing but the standard library at first, since the build has no more.
 """
@@ -13,18 +13,18 @@ SUFFIX = ".declared"
 
 
 def stamp(header: bytes) -> str:
-    """Return what tells declarations from any others."""
+    """Return a hash of the declarations."""
     return hashlib.sha256(header).hexdigest()
 
 
 def declarations(header: bytes) -> str:
-    """Return a header without what is the compiler's alone."""
+    """Return a header without its preprocessor lines."""
     lines = header.decode("ascii").splitlines()
     return "\n".join(line for line in lines if not line.startswith("#"))
 
 
 def write_parsed(header: Path, folder: Path) -> None:
-    """Write what comes of parsing a header, for `changelog.native.base.declarations`.
+    """Write the parsed header for `changelog.native.base.declarations`.
 
     Raises:
         ImportError: cffi is not there.

@@ -1,4 +1,4 @@
-"""What a reader of a range has met."""
+"""The result of one read of a range."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class News(NamedTuple):
-    """What a moment of reading has brought.
+    """The result of one read of a range.
 
     Attributes:
         added: records that went into the fold.

@@ -1,4 +1,4 @@
-"""What comes of reading from libpq."""
+"""Results of reading from libpq."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Read(IntEnum):
-    """How a call that reads has ended; the numbers are the library's."""
+    """The way in which a read ended; the numbers are the library's."""
 
     ALL = 0
     ENDED = 1

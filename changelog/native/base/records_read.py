@@ -25,7 +25,7 @@ NO_PLACE = (NO_EPOCH, 2**64 - 1, 2**64 - 1)
 
 
 class Fault(IntEnum):
-    """What is wrong with a record; the numbers are the library's."""
+    """The fault in a record; the numbers are the library's."""
 
     SOUND = 0
     NO_KEY = 1
@@ -34,7 +34,7 @@ class Fault(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What reading comes to; the numbers are the library's."""
+    """The way in which reading ended; the numbers are the library's."""
 
     OK = 0
     SHORT = 1
@@ -47,7 +47,7 @@ class Outcome(IntEnum):
 
 
 class IntakeNews(NamedTuple):
-    """What a moment of reading has brought.
+    """The result of one read of an intake.
 
     Attributes:
         added: records.

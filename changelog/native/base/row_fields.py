@@ -1,4 +1,4 @@
-"""Fields of a row in Avro, and the columns that come of them."""
+"""Fields of a row in Avro, and the columns decoded from them."""
 
 from __future__ import annotations
 

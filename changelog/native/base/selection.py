@@ -1,4 +1,4 @@
-"""Which columns are written, and how."""
+"""The columns to write, and their masks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Mask(Enum):
-    """What is written in place of a value; the numbers are the library's."""
+    """The replacement for a value; the numbers are the library's."""
 
     NONE = 0
     HASH = 1
@@ -16,7 +16,7 @@ class Mask(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which columns of a row are written, where not all of them are, as they come.
+    """The columns of a row to write, when some are dropped or masked.
 
     Attributes:
         width: how many the row has.

@@ -51,7 +51,7 @@ class Texts(Sequence[bytes]):
         return int(end), bool(_IS_PLAIN[0])
 
     def behind_commit(self) -> int:
-        """Return the place behind the last message that ends a transaction, or 0."""
+        """Return the place after the last message that ends a transaction, or 0."""
         return int(lib.messages_behind_commit(self.raw))
 
     def commit_from(self, first: int) -> int:
@@ -59,7 +59,7 @@ class Texts(Sequence[bytes]):
         return int(lib.messages_commit_from(self.raw, first))
 
     def whole_before(self, first: int, lsn: int) -> int:
-        """Return where a stretch of whole transactions ends, all of which commit before `lsn`.
+        """Return the end of a run of whole transactions that all commit before `lsn`.
 
         It begins at `first`; that is returned where there is none.
         """

@@ -84,7 +84,7 @@ def client_error(code: int, said: str = "") -> KafkaException:
 
 
 def opened(make: Callable[..., Any], config: Mapping[str, Any], *more: object) -> Any:  # noqa: ANN401 - C
-    """Return what a function of the library makes of a consumer's settings.
+    """Call a function of the library with a consumer's settings; return its result.
 
     Args:
         make: takes the settings, then `more`, then room for what went wrong.

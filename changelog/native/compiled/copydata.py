@@ -1,4 +1,4 @@
-"""What libpq gives, into the library's own memory."""
+"""Messages of a COPY stream from libpq, in the library's own memory."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class RowDecoder:
         )
 
     def decode(self, rows: pa.BinaryArray) -> list[RowColumn] | None:
-        """Return the columns of rows; None where one is not exactly what the fields say."""
+        """Return the columns of rows, or None if a row is not exactly as the fields declare."""
         if not len(rows) or rows.null_count:
             return None
         _, ends, body = rows.buffers()

@@ -76,17 +76,17 @@ class Fold:
 
     @property
     def records(self) -> int:
-        """Return how many were added."""
+        """Return the number of records added."""
         return int(lib.fold_records(self.raw))
 
     @property
     def tombstones(self) -> int:
-        """Return how many of them had no value."""
+        """Return the number of tombstones among them."""
         return int(lib.fold_tombstones(self.raw))
 
     @property
     def keys_held(self) -> int:
-        """Return how many keys are held in memory."""
+        """Return the number of keys held in memory."""
         return int(lib.fold_keys(self.raw))
 
     @property
@@ -126,7 +126,7 @@ class Fold:
         raise MemoryError
 
     def spill(self, file: int) -> None:
-        """Write what is held to a file that the caller keeps open, and forget it.
+        """Write the records held to a file that the caller keeps open, and forget them.
 
         Raises:
             OSError: the file cannot be written.
@@ -196,12 +196,12 @@ class Fold:
         )
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Free the memory."""
         ffi.release(self.raw)
 
 
 def text_hashes(seed: int, of: Texts) -> bytes:
-    """Return hashes of 64 bits, one behind the other: equal ones for equal texts."""
+    """Return a hash of 64 bits for each text, concatenated."""
     ends, content = of
     count = len(ends) - 1
     made = bytearray(8 * count)

@@ -33,7 +33,7 @@ class RecordColumns:
 
     @property
     def held_bytes(self) -> int:
-        """Return how much is held."""
+        """Return the bytes held."""
         return int(lib.columns_held(self.raw))
 
     def add(
@@ -57,7 +57,7 @@ class RecordColumns:
             raise MemoryError
 
     def take(self, bucket: int) -> pa.Table:
-        """Return the records of a bucket, which begins anew."""
+        """Return the records of a bucket, and empty it."""
         found = ffi.gc(ffi.new("column_set *"), lib.column_set_free)
         lib.columns_take(self.raw, bucket, found)
         rows = int(found.rows)
@@ -133,6 +133,6 @@ class Intake:
         )
 
     def close(self) -> None:
-        """Leave, and let go of the memory."""
+        """Disconnect, and free the memory."""
         lib.intake_close(self._raw)
         self._raw = ffi.NULL

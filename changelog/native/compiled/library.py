@@ -19,7 +19,7 @@ _HINT = "install the package again with a C compiler at hand; in a checkout: `ma
 
 
 def path(folder: Path) -> Path:
-    """Return where the library lies.
+    """Return the path of the library.
 
     Raises:
         ConfigurationError: there is none.

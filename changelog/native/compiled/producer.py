@@ -47,7 +47,7 @@ class ProducerHandle:
 
     @property
     def sent_records(self) -> int:
-        """Return how many records `send_records` has queued."""
+        """Return the number of records that `send_records` has queued."""
         return int(self._tally[0])
 
     @property
@@ -61,7 +61,7 @@ class ProducerHandle:
         return (_error(found), _text(found.topic)) if found.code else None
 
     def told(self) -> KafkaError | None:
-        """Return what was told of the connections last, once."""
+        """Return the latest error of the connections, once."""
         count = lib.producer_tellings(self._raw)
         if count == self._told:
             return None
@@ -107,7 +107,7 @@ class ProducerHandle:
         end: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue some records; returns the number behind the last one taken, and a code, or 0."""
+        """Queue some records; return the place after the last one taken, and an error code or 0."""
         behind = lib.producer_send_records(
             self._raw, topic.encode(), records.raw, first, end, partition, self._code, self._tally
         )
@@ -121,7 +121,7 @@ class ProducerHandle:
         first: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue rows from one on; returns the number behind the last taken, and a code, or 0.
+        """Queue rows from a place on; return the place after the last one taken, and a code or 0.
 
         Without keys their records have none.
         """
@@ -147,19 +147,19 @@ class ProducerHandle:
         lib.producer_poll(self._raw, int(timeout_s * 1000))
 
     def flush(self, timeout_s: float) -> int:
-        """Wait for what is queued; returns an error's code, or 0."""
+        """Wait for queued records; return an error code or 0."""
         return int(lib.producer_flush(self._raw, int(timeout_s * 1000)))
 
     def purge(self) -> None:
-        """Drop what is queued."""
+        """Drop queued records."""
         lib.producer_purge(self._raw)
 
     def __len__(self) -> int:
-        """Return how many records are not acknowledged yet."""
+        """Return the number of records not acknowledged yet."""
         return int(lib.producer_queued(self._raw))
 
     def init_transactions(self, timeout_s: float) -> KafkaError | None:
-        """Let no other producer of this transactional id write any more."""
+        """Fence off earlier producers of this transactional id."""
         return self._transact(lib.TRANSACTIONS_INIT, timeout_s)
 
     def begin_transaction(self) -> KafkaError | None:

@@ -58,7 +58,7 @@ class Texts(Sequence[bytes]):
         return bool(text) and text[0] in PLAIN_LETTERS
 
     def behind_commit(self) -> int:
-        """Return the place behind the last message that ends a transaction, or 0."""
+        """Return the place after the last message that ends a transaction, or 0."""
         places = range(len(self), 0, -1)
         return next((end for end in places if self._texts[end - 1][:1] == b"C"), 0)
 
@@ -68,7 +68,7 @@ class Texts(Sequence[bytes]):
         return next((at for at in places if self._texts[at][:1] == b"C"), len(self))
 
     def whole_before(self, first: int, lsn: int) -> int:
-        """Return where a stretch of whole transactions ends, all of which commit before `lsn`.
+        """Return the end of a run of whole transactions that all commit before `lsn`.
 
         It begins at `first`; that is returned where there is none.
         """

@@ -1,4 +1,4 @@
-"""What libpq gives, message by message."""
+"""Messages of a COPY stream from libpq, one by one."""
 
 from __future__ import annotations
 

@@ -16,5 +16,5 @@ class RowDecoder:
         """Take the frame of 5 bytes that each row begins with, and its fields."""
 
     def decode(self, rows: pa.BinaryArray) -> list[RowColumn] | None:  # noqa: ARG002
-        """Return the columns of rows; None where one is not exactly what the fields say."""
+        """Return the columns of rows, or None if a row is not exactly as the fields declare."""
         return None

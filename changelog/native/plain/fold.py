@@ -84,7 +84,7 @@ class Fold:
 
     @property
     def keys_held(self) -> int:
-        """Return how many keys are held in memory."""
+        """Return the number of keys held in memory."""
         return len(self._held)
 
     @property
@@ -137,7 +137,7 @@ class Fold:
         self._held_bytes = 0
 
     def spill(self, file: int) -> None:
-        """Write what is held to a file that the caller keeps open, and forget it.
+        """Write the records held to a file that the caller keeps open, and forget them.
 
         Raises:
             OSError: the file cannot be written.
@@ -222,12 +222,12 @@ class Fold:
                 raise StrangePlaceError(held.offset, Strange.STRAY, home)
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Free the memory."""
         self._forget()
 
 
 def text_hashes(seed: int, of: Texts) -> bytes:
-    """Return hashes of 64 bits, one behind the other: equal ones for equal texts."""
+    """Return a hash of 64 bits for each text, concatenated."""
     ends, content = of
     key = seed.to_bytes(8)
     return b"".join(

@@ -59,7 +59,7 @@ class RecordColumns:
         self.held_bytes += _size(bucket[-1])
 
     def take(self, bucket: int) -> pa.Table:
-        """Return the records of a bucket, which begins anew."""
+        """Return the records of a bucket, and empty it."""
         rows, self._rows[bucket] = self._rows[bucket], []
         self.held_bytes -= sum(map(_size, rows))
         columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)

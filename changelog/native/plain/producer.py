@@ -15,7 +15,7 @@ from changelog.native.plain.buffers import Records
 
 
 class _Told:
-    """What librdkafka tells; apart from the handle, so that this goes with its last reference.
+    """Errors that librdkafka reports; kept apart so that the handle goes with its last reference.
 
     A client that knows its own handle would keep its threads and sockets until Python looks for
     cycles, which a process that handles rows does rarely.
@@ -58,7 +58,7 @@ class ProducerHandle:
         return self._heard.failure
 
     def told(self) -> KafkaError | None:
-        """Return what was told of the connections last, once."""
+        """Return the latest error of the connections, once."""
         told, self._heard.told = self._heard.told, None
         return told
 
@@ -87,7 +87,7 @@ class ProducerHandle:
         end: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue some records; returns the number behind the last one taken, and a code, or 0."""
+        """Queue some records; return the place after the last one taken, and an error code or 0."""
         for place in range(first, end):
             if records.is_left_out(place):
                 continue
@@ -108,7 +108,7 @@ class ProducerHandle:
         first: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue rows from one on; returns the number behind the last taken, and a code, or 0.
+        """Queue rows from a place on; return the place after the last one taken, and a code or 0.
 
         Without keys their records have none.
         """
@@ -123,19 +123,19 @@ class ProducerHandle:
         self._producer.poll(timeout_s)
 
     def flush(self, timeout_s: float) -> int:
-        """Wait for what is queued; returns an error's code, or 0."""
+        """Wait for queued records; return an error code or 0."""
         return int(KafkaError._TIMED_OUT) if self._producer.flush(timeout_s) else 0
 
     def purge(self) -> None:
-        """Drop what is queued."""
+        """Drop queued records."""
         self._producer.purge()
 
     def __len__(self) -> int:
-        """Return how many records are not acknowledged yet."""
+        """Return the number of records not acknowledged yet."""
         return len(self._producer)
 
     def init_transactions(self, timeout_s: float) -> KafkaError | None:
-        """Let no other producer of this transactional id write any more."""
+        """Fence off earlier producers of this transactional id."""
         return _told_by(lambda: self._producer.init_transactions(timeout_s))
 
     def begin_transaction(self) -> KafkaError | None:
@@ -143,7 +143,7 @@ class ProducerHandle:
         return _told_by(self._producer.begin_transaction)
 
     def commit_transaction(self, timeout_s: float) -> KafkaError | None:
-        """Let the records of the transaction stand."""
+        """Commit the records of the transaction."""
         return _told_by(lambda: self._producer.commit_transaction(timeout_s))
 
     def abort_transaction(self, timeout_s: float) -> KafkaError | None:

@@ -20,7 +20,7 @@ _NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED
 
 
 class RangeReader:
-    """Reads one range of a partition, and then another one."""
+    """Reads ranges of partitions, one after the other."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
@@ -48,7 +48,7 @@ class RangeReader:
         self._following = offset
 
     def rest(self) -> None:
-        """Read nothing more until the next range is assigned: else it fetches what comes behind."""
+        """Stop fetching until the next range is assigned."""
         self._consumer.unassign()
 
     def poll(self, into: Fold, end: int, *, timeout_ms: int) -> News:
@@ -84,7 +84,7 @@ class RangeReader:
         return news._replace(error=error.code(), said=error.str())
 
     def close(self) -> None:
-        """Leave, and let go of the memory."""
+        """Disconnect, and free the memory."""
         self._consumer.close()
 
 

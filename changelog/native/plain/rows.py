@@ -29,6 +29,6 @@ class BatchCodec:
     def add_lines(
         self, lines: Texts, first: int, *, lsn: int, sequence: int, ts_us: int, to: Records
     ) -> int | None:
-        """Return the first line, which is to be added by the caller; None behind the last."""
+        """Return the first line that the caller has to add, or None at the end."""
         del lsn, sequence, ts_us, to
         return first if first < len(lines) else None

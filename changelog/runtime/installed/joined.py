@@ -1,4 +1,4 @@
-"""What later packages add to this one, by their entry points."""
+"""Parts that later packages add by entry points."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def joined(group: str) -> list[Joined]:
 
 
 def described(entry: Joined) -> str | None:
-    """Return what an entry point's source says of it, without importing it; None where it is mute.
+    """Return an entry point's description from its source, without importing it, or None.
 
     That is the docstring of a function, or the text `help` of the call that makes it.
     """

@@ -29,7 +29,7 @@ class Child:
     """One child process; one thread uses it at a time, but for `kill`."""
 
     def __init__(self, module: str, *, name: str, hint: str) -> None:
-        """Start it; it imports what it needs while the caller goes on.
+        """Start the child, which imports its modules in the background.
 
         Args:
             module: run as a program, which does its `requests`.

@@ -1,4 +1,4 @@
-"""How often Python looks for cycles of objects that nobody needs."""
+"""The frequency of Python's search for reference cycles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MANY = 100_000
 
 
 def collect_rarely() -> None:
-    """Let a process that handles rows look for cycles rarely, and never among what it has so far.
+    """Search rarely for reference cycles, and never among the objects made so far.
 
     Rows are tuples and lists in large numbers. Python counts these as news, and after each 700 of
     them, by default, it searches them for cycles. They hold none: they go when nobody refers to

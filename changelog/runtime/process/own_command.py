@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def own_command(words: Sequence[str]) -> list[str]:
-    """Return what runs a command of ours, `rebuild-view` and its words, as a child of this process.
+    """Return the command line that runs `rebuild-view` with these words as our child.
 
     The thread that starts it has to live as long as the child: Linux ends the child with it.
     """

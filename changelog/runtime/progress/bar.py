@@ -30,7 +30,7 @@ _TIME_LEFT = 7
 
 
 def _columns(console: Console, counted: str, most: int) -> tuple[ProgressColumn, ...]:
-    """Return what a bar shows: what is done, how much of it, the time left; all in one line.
+    """Return the columns of a bar: the name, the amount done, the time left; all in one line.
 
     The name of what is done gives way where a terminal is narrow.
 
@@ -51,7 +51,7 @@ def _columns(console: Console, counted: str, most: int) -> tuple[ProgressColumn,
 
 
 class RowBar:
-    """Counts rows towards an estimate; those that were `done` before count, but not as speed."""
+    """Counts rows towards an estimate; rows done before count, but not for the rate."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class RowBar:
         return self
 
     def expect(self, rows: int) -> None:
-        """Note that there are so many rows, as far as one can tell by now."""
+        """Set the estimated total."""
         self._estimate = rows
         if self._task is not None:
             self._progress.update(self._task, total=rows)
 
     def add(self, rows: int) -> None:
-        """Note that `rows` more are done."""
+        """Add finished rows."""
         self._rows += rows
         now = time.monotonic()
         rate = self._rows / max(now - self._started, 0.001)
@@ -173,16 +173,16 @@ class StepBar(Steps):
         return self
 
     def more(self, steps: int) -> None:
-        """Note that there are so many more steps than was known."""
+        """Add expected steps."""
         self._expected += steps
         self._progress.update(self._task, total=max(self._expected, 1))
 
     def begin(self, step: str) -> None:
-        """Show what is at work now."""
+        """Show the step at work."""
         self._progress.update(self._task, description=f"{self._what}: {step}")
 
     def done(self, steps: int = 1) -> None:
-        """Note that so many more steps are done."""
+        """Add finished steps."""
         self._done += steps
         rate = self._done / max(time.monotonic() - self._started, 0.001)
         self._progress.update(self._task, completed=self._done, rate=rate)

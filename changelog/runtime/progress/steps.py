@@ -7,13 +7,13 @@ class Steps:
     """Things that are asked or done one by one. This class itself shows nobody anything."""
 
     def more(self, steps: int) -> None:
-        """Note that there are so many more steps than was known."""
+        """Add expected steps."""
 
     def begin(self, step: str) -> None:
-        """Note what is at work now."""
+        """Note the step at work."""
 
     def done(self, steps: int = 1) -> None:
-        """Note that so many more steps are done."""
+        """Add finished steps."""
 
 
 UNSEEN = Steps()

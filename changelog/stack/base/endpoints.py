@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Where clients find the servers; None for a server that was not asked for."""
+    """The addresses of the servers; None for a server that was not asked for."""
 
     postgres: str
     brokers: str

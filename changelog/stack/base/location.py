@@ -1,4 +1,4 @@
-"""Where the data of a server lies that runs as another user.
+"""The data directory of a server that runs as another user.
 
 Started by root, PostgreSQL and OpenSearch run as `nobody`, who cannot enter a directory such as
 /root/shop/.stack. Their data then lies under /var/lib/changelog-store, and the file `location` in

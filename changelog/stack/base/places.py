@@ -1,4 +1,4 @@
-"""Where files live that are shared by all stacks of a user, and who may read them.
+"""Directories that all stacks of a user share, and their access rights.
 
 PostgreSQL and OpenSearch refuse to run as root. Started by root they run as `nobody`, so what they
 read must be in directories that everybody may enter.
@@ -75,6 +75,6 @@ def make_directory(path: Path) -> Path:
 
 
 def is_open_to_all(path: Path) -> bool:
-    """Say whether any user may enter `path` and read what is in it."""
+    """Return whether any user may enter `path` and read its files."""
     ways = (path.resolve(), *path.resolve().parents)
     return all(each.stat().st_mode & stat.S_IXOTH for each in ways)

@@ -25,7 +25,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a server is started."""
+    """The command line, directory and environment of a server."""
 
     argv: Sequence[str]
     cwd: Path

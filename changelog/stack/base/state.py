@@ -1,4 +1,4 @@
-"""What a stack remembers between two commands: its parts and their ports."""
+"""The remembered state of a stack: its servers and their ports."""
 
 from __future__ import annotations
 

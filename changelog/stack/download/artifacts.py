@@ -47,7 +47,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What a downloaded file must be."""
+    """The expected hash and size of a downloaded file."""
 
     sha256: str
     size_bytes: int
@@ -187,7 +187,7 @@ def _locked() -> Mapping[str, Pin]:
 
 
 def pin_of(artifact: Artifact) -> Pin:
-    """Return what the lock file says of `artifact`."""
+    """Return the pin of `artifact` from the lock file."""
     pin = _locked().get(str(artifact))
     if pin is None:
         raise StackError(

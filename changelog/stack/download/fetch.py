@@ -30,7 +30,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FetchProgress:
-    """How far a fetch is; artifacts that were in the cache before do not count."""
+    """Progress of a fetch, without the artifacts that were already in the cache."""
 
     artifacts: int
     artifacts_total: int
@@ -42,12 +42,12 @@ Report = Callable[[FetchProgress], None]
 
 
 def spark_jars(more: Sequence[Artifact] = ()) -> list[Path]:
-    """Return the jars that a Spark session of ours needs beside those that pyspark ships."""
+    """Return the jars that a Spark session of ours needs in addition to pyspark's."""
     return resolve((*SPARK_JARS, *more))
 
 
 def resolve(artifacts: Sequence[Artifact], on_progress: Report | None = None) -> list[Path]:
-    """Return the files of `artifacts`, in their order, fetching what is not in the cache.
+    """Return the files of `artifacts`, in order, fetching those that are not in the cache.
 
     Without `on_progress` a download shows itself on standard error: a bar on a terminal, plain
     lines elsewhere.

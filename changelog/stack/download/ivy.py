@@ -26,17 +26,17 @@ _MAVEN = "http://ant.apache.org/ivy/maven"
 
 @dataclass(frozen=True, slots=True)
 class Ivy:
-    """Ivy with its working directory, which holds what it has fetched."""
+    """Ivy, with the working directory for the files it fetches."""
 
     java: Path
     work: Path
 
     def file(self, artifact: Artifact) -> Path:
-        """Return where Ivy leaves `artifact` when it is whole."""
+        """Return the path of the complete file of `artifact`."""
         return self.work / "files" / artifact.group / artifact.file_name
 
     def size_bytes(self, artifact: Artifact) -> int:
-        """Return how much of `artifact` is there, whole or not."""
+        """Return the bytes of `artifact` on disk, complete or not."""
         whole = self.file(artifact)
         for path in (whole, whole.with_name(whole.name + ".part")):
             try:

@@ -88,7 +88,7 @@ class KafkaServer(Server):
         self._log_config.write_text(log4j2_xml("info"), "utf-8")
 
     def launch(self) -> Launch:
-        """Run `kafka.Kafka` on the fetched jars and on those that pyspark ships."""
+        """Run `kafka.Kafka` on the fetched jars and on those of pyspark."""
         jars = [str(path) for path in resolve(KAFKA_JARS)]
         class_path = os.pathsep.join([*jars, f"{pyspark_jars_dir()}/*"])
         flags = [
@@ -135,7 +135,7 @@ class KafkaServer(Server):
 
 
 def _meta_properties() -> str:
-    """Return what a formatted storage says of itself; ids as Kafka writes them."""
+    """Return the properties of a formatted storage; ids as Kafka writes them."""
     cluster, directory = (
         base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=") for _ in range(2)
     )

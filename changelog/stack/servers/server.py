@@ -80,7 +80,7 @@ class Server(ABC):
 
     @abstractmethod
     def launch(self) -> Launch:
-        """Say what to run."""
+        """Return the command that starts the server."""
 
     @abstractmethod
     def is_ready(self) -> bool:
@@ -140,7 +140,7 @@ class Server(ABC):
         return time.monotonic() - begun
 
     def stop(self) -> None:
-        """End the server in its own way; kill it if it takes too long. Nothing stays behind."""
+        """Stop the server in its own way, or kill it if it takes too long."""
         process = self._process()
         if process:
             members = family(process)
@@ -168,7 +168,7 @@ class Server(ABC):
             raise StackError(f"{self.name} did not stop on SIGSTOP in {_PAUSE_SECONDS} s")
 
     def resume(self) -> None:
-        """Let a paused server go on."""
+        """Continue a paused server."""
         send(self._members(), signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -277,7 +277,7 @@ class Server(ABC):
 
 
 def _telling(text: str) -> str:
-    """Return what a log says of an end: its first errors and its last lines.
+    """Return the lines of a log that explain an end: its first errors and its last lines.
 
     An orderly end prints much after the reason. Java's stack frames are left out: they hide it.
     """

@@ -44,7 +44,7 @@ class BatchReader:
 
     @property
     def slices(self) -> list[Slice]:
-        """Return what is read, each with the place behind its last record, and its end."""
+        """Return the slices being read, each with its next offset and its end."""
         raw = lib.batch_reader_slices(self._raw)
         return [
             each._replace(next=raw[n].next, end=None if raw[n].end < 0 else raw[n].end)
@@ -74,6 +74,6 @@ class BatchReader:
         return BatchNews(news.added, news.open, news.error, topic, news.partition, said)
 
     def close(self) -> None:
-        """Leave, and let go of the memory."""
+        """Disconnect, and free the memory."""
         lib.batch_reader_close(self._raw)
         self._raw = ffi.NULL

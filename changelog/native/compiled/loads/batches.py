@@ -1,4 +1,4 @@
-"""Records that lie back to back, without an object for each: `batch.c`."""
+"""Records in contiguous memory, without an object for each: `batch.c`."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Batch:
         self.topics = tuple(topics)
 
     def __len__(self) -> int:
-        """Return how many records there are."""
+        """Return the number of records."""
         return int(self.raw.count)
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes keys, values and headers have."""
+        """Return the size of keys, values and headers in bytes."""
         return int(lib.batch_size(self.raw))
 
     def clear(self) -> None:
-        """Begin anew; ranges of the batch are not to be used any more."""
+        """Empty the batch; its ranges must not be used any more."""
         lib.batch_clear(self.raw)
 
     def add(self, record: BatchRecord) -> None:
@@ -81,11 +81,11 @@ class BatchRange(Sequence[BatchRecord]):
     """
 
     def __init__(self, batch: Batch, first: int, end: int) -> None:
-        """Take the place of the first, and the one behind the last."""
+        """Refer to the records `[first, end)` of a batch."""
         self.batch, self.first, self._count = batch, first, end - first
 
     def __len__(self) -> int:
-        """Return how many they are."""
+        """Return the number of records."""
         return self._count
 
     @overload

@@ -28,7 +28,7 @@ class RowCopier:
     def copied(
         self, records: BatchRange, numbers: Sequence[Any], chosen: array[int] | None = None
     ) -> bytes | None:
-        """Return the tuples of records; None where one is not exactly what the fields say.
+        """Return the tuples of records, or None if one is not exactly as the fields declare.
 
         Args:
             records: among which they are.

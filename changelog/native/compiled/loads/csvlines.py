@@ -35,7 +35,7 @@ class CsvLines:
         self._out = ffi.gc(ffi.new("texts *"), lib.texts_free)
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
-        """Return how many were written, and their lines; see `JsonLines.lines`."""
+        """Return the number of lines written, and the lines; see `JsonLines.lines`."""
         lib.texts_clear(self._out)
         done = lib.csv_lines(
             self._columns, self._count, self._fields, self._delimiter, self._numbered,

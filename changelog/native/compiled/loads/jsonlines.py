@@ -33,7 +33,7 @@ class JsonLines:
         self._out = ffi.gc(ffi.new("texts *"), lib.texts_free)
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
-        """Return how many were written, and their lines.
+        """Return the number of lines written, and the lines.
 
         What stands behind them is left to the caller: it is written otherwise, or refused.
 

@@ -1,4 +1,4 @@
-"""What a writer of lines in C has written."""
+"""The result of a writer of lines in C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from changelog.native.compiled.library import ffi, lib
 
 
 def written(done: int, to: Any) -> tuple[int, bytes]:  # noqa: ANN401 - of cffi's
-    """Return how many lines there are, and them.
+    """Return the number of lines, and the lines.
 
     Raises:
         MemoryError: there was none left.

@@ -43,7 +43,7 @@ class BatchReader:
 
     @property
     def slices(self) -> list[Slice]:
-        """Return what is read, each with the place behind its last record, and its end."""
+        """Return the slices being read, each with its next offset and its end."""
         return list(self._slices.values())
 
     @property

@@ -31,11 +31,11 @@ class Batch:
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        """Return how many records there are."""
+        """Return the number of records."""
         return len(self.raw)
 
     def clear(self) -> None:
-        """Begin anew; ranges of the batch are not to be used any more."""
+        """Empty the batch; its ranges must not be used any more."""
         self.raw, self.size_bytes = [], 0
 
     def add(self, record: BatchRecord) -> None:
@@ -54,12 +54,12 @@ class BatchRange(Sequence[BatchRecord]):
     """Some records of a batch that follow on each other; to be used until that is cleared."""
 
     def __init__(self, batch: Batch, first: int, end: int) -> None:
-        """Take the place of the first, and the one behind the last."""
+        """Refer to the records `[first, end)` of a batch."""
         self._batch, self._first = batch, first
         self._records = batch.raw[first:end]
 
     def __len__(self) -> int:
-        """Return how many they are."""
+        """Return the number of records."""
         return len(self._records)
 
     @overload

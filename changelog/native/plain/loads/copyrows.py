@@ -21,6 +21,6 @@ class RowCopier:
     def copied(
         self, records: BatchRange, numbers: Sequence[Any], chosen: array[int] | None = None
     ) -> bytes | None:
-        """Return the tuples of records; None where one is not exactly what the fields say."""
+        """Return the tuples of records, or None if one is not exactly as the fields declare."""
         del numbers
         return None if len(records if chosen is None else chosen) else b""

@@ -18,6 +18,6 @@ class CsvLines:
         """Take what the writer in C takes."""
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
-        """Return how many were written, and their lines: none."""
+        """Return the number of lines written and the lines: none."""
         del records, chosen, first
         return 0, b""
