@@ -34,7 +34,7 @@ _DEAD_LETTER = "dead-letter:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """What is loaded, where to, and how."""
+    """The options of a load."""
 
     subjects: ClassVar[Mapping[str, str]] = {
         "into": "The table",

@@ -1,4 +1,4 @@
-"""Where records go that cannot be written, with the reason in headers."""
+"""Dead letters: records that cannot be written, with the reason in headers."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Encoder:
         self._keys = self._reader(rules.key, "key")
 
     def _writer(self) -> JsonLines | CsvLines | None:
-        """Return what writes plain values at once; None where nothing does."""
+        """Return the writer of plain values in C, or None if none applies."""
         match self._rules.value:
             case Form.AUTO | Form.JSON:
                 return self._json_writer() if self._is_flat else None
@@ -112,7 +112,7 @@ class Encoder:
         return CsvLines(plain, fields=fields, delimiter=delimiter, numbered=keyed)
 
     def _place(self, source: Source, fields: Mapping[str, int]) -> int | None:
-        """Return which field, or which whole part, fills a column; None for anything else."""
+        """Return the number of the field or part that fills a column; None otherwise."""
         match source.part:
             case Part.VALUE if self._rules.value is Form.TEXT and not source.path:
                 return WHOLE_VALUE

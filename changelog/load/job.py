@@ -45,7 +45,7 @@ _CLIENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """How much is written in one transaction.
+    """The size of one transaction.
 
     Attributes:
         records: the most.
@@ -60,7 +60,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one job reads.
+    """The part of the topics that one job reads.
 
     Attributes:
         starts: the place of each partition.
@@ -108,7 +108,7 @@ class Job:
         stop: Callable[[], bool],
         on_records: Callable[[int], None],
     ) -> None:
-        """Read and write until all is done, or until stopped; what was read by then is written.
+        """Read and write until done or stopped; records read by then are written.
 
         Raises:
             OvertakenError: another load has moved a place.

@@ -1,4 +1,4 @@
-"""A load: where it begins and ends, its jobs, and what it came to."""
+"""A load: its places, its jobs, and its result."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _WAIT_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSettings:
-    """What is loaded, and where to.
+    """The settings of a load.
 
     Attributes:
         url: of the database; holds a password, so no part of `repr`.
@@ -81,7 +81,7 @@ class LoadSettings:
 
 @dataclass(slots=True)
 class Loaded:
-    """What a load came to.
+    """The result of a load.
 
     Attributes:
         records: how many were read.
@@ -199,7 +199,7 @@ class Load:
         bar: RowBar,
         topics: Mapping[str, TopicDescription],
     ) -> None:
-        """Run jobs beside each other; the first that fails ends the others behind a batch."""
+        """Run jobs in parallel; the first failure ends the rest after their batch."""
         ended, lock = threading.Event(), threading.Lock()
         looked = time.monotonic()
 
@@ -244,7 +244,7 @@ class Load:
         )
 
     def _share(self, target: LoadTarget, topics: Mapping[str, TopicDescription]) -> Share:
-        """Return where each partition goes on and ends; writes down where new ones begin."""
+        """Return the place and the end of each partition; record the places of new ones."""
         ids = {name: str(each.topic_id) for name, each in topics.items()}
         with target.session.transaction() as cursor:
             stored = target.places.read(cursor)

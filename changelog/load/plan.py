@@ -1,4 +1,4 @@
-"""Which records go to COPY in C, by the schemas that they name, and how the others are read."""
+"""Plan which records go to COPY in C, by their schemas, and how to read the rest."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Copier(NamedTuple):
     def __call__(
         self, records: BatchRange, some: array[int], ordinals: Sequence[Any]
     ) -> bytes | None:
-        """Return the tuples of some records; None where one has no form.
+        """Return the tuples of some records, or None if one cannot be written here.
 
         Args:
             records: of which some are written.
@@ -77,7 +77,7 @@ class Planner:
         self.needs_keys = any(each.part is Part.KEY for each in rules.columns.values())
 
     def read(self, raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
-        """Return what framed bytes say.
+        """Return the value of framed bytes.
 
         Raises:
             CorruptRecordError: they do not decode.
@@ -90,7 +90,7 @@ class Planner:
         return found
 
     def copier(self, value: bytes, key: bytes) -> Copier | None:
-        """Return what writes records with these frames at once; None where nothing does."""
+        """Return the copier of records with these frames, or None if there is none."""
         if (value, key) not in self._copiers:
             self._copiers[value, key] = self._planned(value, key)
         return self._copiers[value, key]
@@ -110,7 +110,7 @@ class Planner:
         return name in self._latest
 
     def default_of(self, name: str) -> Any:  # noqa: ANN401 - any JSON
-        """Return what records of schemas without a field stand for.
+        """Return the default of a field that the writer's schema lacks.
 
         Raises:
             BadRecordError: for nothing, or for a value that is not known here.

@@ -1,4 +1,4 @@
-"""What was asked for to what is done: columns, keys and types by the table and the schemas."""
+"""Turn the options of a load into rules: columns, keys and types by the table and the schemas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What was asked for, as texts.
+    """The options of a load, as texts.
 
     Attributes:
         topics: that are loaded.
@@ -59,7 +59,7 @@ class Wishes:
 
 
 def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules, Schema | None]:
-    """Return how records become rows, and the newest schema of their values.
+    """Return the rules by which records become rows, and the newest schema of their values.
 
     Makes the table where that is wanted.
 

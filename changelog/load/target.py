@@ -79,7 +79,7 @@ class LoadTarget:
             raise
 
     def close(self) -> None:
-        """Close the connection; what is not committed is not written."""
+        """Close the connection; uncommitted rows are lost."""
         self.session.close()
 
     def table(self, name: str) -> Table:
@@ -164,7 +164,7 @@ class LoadTarget:
         *,
         only: bool,
     ) -> int:
-        """Write records; where that fails halve them, until those that are bad are alone."""
+        """Write records; on failure split them until the bad ones are alone."""
         cursor.execute("SAVEPOINT batch")
         try:
             rows = writer.write(cursor, records)
@@ -213,7 +213,7 @@ class TableWriter:
         encode: Encode,
         casts: Callable[[], frozenset[str]],
     ) -> None:
-        """Take the table, its columns that are written and those of the key.
+        """Prepare to write some columns of a table.
 
         Args:
             table: as it is.
@@ -330,7 +330,7 @@ def _copy(
     columns: Sequence[str],
     chunks: Iterator[Chunk],
 ) -> _Copied:
-    """Have the server take chunks: first those in the format of the first, then the others."""
+    """Send chunks to the server by COPY: a run of one format, then the rest."""
     copied = _Copied()
     while (first := next(chunks, None)) is not None:
         form = sql.SQL(" WITH (FORMAT binary)" if first.is_binary else "")
@@ -348,14 +348,14 @@ def _copy(
 
 @dataclass(slots=True)
 class _Copied:
-    """What the server was sent."""
+    """The numbers of rows and deletes sent to the server."""
 
     rows: int = 0
     deletes: int = 0
 
 
 class _Stream(io.RawIOBase):
-    """What psycopg2 reads a COPY from, made while it is read.
+    """The stream from which psycopg2 reads a COPY, produced while it is read.
 
     Attributes:
         others: chunks in the other format.

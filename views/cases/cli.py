@@ -93,7 +93,7 @@ def case_files(catalog: Catalog, views: list[str] | None) -> list[tuple[ViewSpec
 
 
 def _without_cases(catalog: Catalog, views: list[str] | None) -> list[ViewSpec]:
-    """Return the views that are to get a file of cases: of all views those that have none.
+    """Return the views that get a file of cases: of all views, those without one.
 
     Raises:
         ConfigurationError: a view that is named has one, or all have.
@@ -137,7 +137,7 @@ def _run(
 
 
 def case_session(settings: Project, folder: str) -> SessionSettings:
-    """Return the settings of a small session; those of the project's SQL count, its place not."""
+    """Return the settings of a small session: the project's for SQL, but not its master."""
     from replay.spark.session import SessionSettings
 
     spark = settings.section(Spark)

@@ -32,7 +32,7 @@ class Difference:
     found: Any = None
 
     def to_json(self) -> dict[str, object]:
-        """Return it as plain values; those that JSON lacks as their text."""
+        """Return it as plain values; a value without a JSON form as text."""
         return {
             "kind": self.kind,
             "row": {name: plain(value) for name, value in self.row.items()},

@@ -56,7 +56,7 @@ class CaseFile:
 
 
 def path_of(spec: ViewSpec) -> Path:
-    """Return where the cases of a view lie."""
+    """Return the path of a view's cases."""
     return spec.path.with_name(spec.name + SUFFIX)
 
 

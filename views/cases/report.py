@@ -1,4 +1,4 @@
-"""What a run of cases tells people: a line a case, and a table of what differs."""
+"""The report of a run of cases for people: a line for each, and a table of differences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 20
 
 
 def tell_result(out: Console, result: Result) -> None:
-    """Print one case: a line, and below it what is not as expected."""
+    """Print one case: a line, and below it the differences."""
     word = Text("passed" if result.passed else "FAILED", "green" if result.passed else "bold red")
     by = ", ".join(each.engine for each in result.told)
     out.print(word, Text(f"{result.view}: {result.case}"), Text(f"({by})", "dim"), soft_wrap=True)

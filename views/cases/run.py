@@ -38,7 +38,7 @@ Columns = Sequence[tuple[str, Type]]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one engine made of a case.
+    """The result of a case in one engine.
 
     Attributes:
         engine: its name.
@@ -58,7 +58,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a case.
+    """The result of a case.
 
     Attributes:
         view: the view's name.
@@ -72,7 +72,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Tell whether every engine gives what is expected."""
+        """Return whether every engine gives the expected rows."""
         return all(each.passed for each in self.told)
 
     def to_json(self) -> dict[str, object]:
@@ -169,7 +169,7 @@ def _spark(kind: Type) -> str:
 
 
 def _without_zones(rows: pa.Table, columns: Columns) -> pa.Table:
-    """Return timestamps with a zone as those of UTC without one, as DuckDB has them here."""
+    """Return timestamps with a zone as UTC without one, the form that DuckDB has here."""
     schema = pa.schema([pa.field(name, arrow_type(kind)) for name, kind in columns])
     return rows.cast(schema)
 
@@ -209,7 +209,7 @@ def _computed(
 
 
 class _Compared:
-    """The expected rows of a case, beside those of an engine."""
+    """The expected rows of a case, with those of an engine."""
 
     def __init__(
         self,

@@ -176,7 +176,7 @@ def _refused(kind: ColumnType, given: object, why: str) -> ViewError:
 
 
 def _text(kind: ColumnType, given: object) -> bytes:  # noqa: C901, PLR0911, PLR0912 - one a kind
-    """Return what PostgreSQL writes for a value.
+    """Return a value in PostgreSQL's text form.
 
     Raises:
         ValueError: it is not written in a form that this type has here.

@@ -1,4 +1,4 @@
-"""The whole line looked at, from source to sinks: what stands in the way, and what mends it.
+"""Check the whole line from source to sinks: problems, each with its remedy.
 
 A project comes in; findings go out. Only the commands import it.
 """

@@ -24,7 +24,7 @@ _ANSWER_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command said.
+    """The answer of a command.
 
     Attributes:
         code: its exit code.
@@ -37,7 +37,7 @@ class Answer:
     error: str
 
     def refusal(self) -> ChangelogError:
-        """Return why it did not say what was asked for."""
+        """Return the error for a command that gave no result."""
         said = str(self.said.get("error") or self.error.removeprefix("error: "))
         text, _, hint = said.partition(" | hint: ")
         error = ChangelogError(text or "no answer", hint=hint)
@@ -46,7 +46,7 @@ class Answer:
 
 
 def ask(project: Path, commands: Mapping[str, Sequence[str]], steps: Steps) -> dict[str, Answer]:
-    """Return what each command answers.
+    """Return the answer of each command.
 
     Args:
         project: the folder of the project.
@@ -61,7 +61,7 @@ def ask(project: Path, commands: Mapping[str, Sequence[str]], steps: Steps) -> d
 
 
 def ask_one(project: Path, words: Sequence[str]) -> Answer:
-    """Return what one command answers, or that it does not in its time."""
+    """Return one command's answer, or an error when its time is up."""
     command = [sys.executable, "-m", "changelog", *words, "--project", str(project), "--json"]
     try:
         ran = subprocess.run(  # noqa: S603 - our own command
@@ -75,7 +75,7 @@ def ask_one(project: Path, words: Sequence[str]) -> Answer:
 
 
 def note_capture(findings: Findings, status: Answer) -> None:
-    """Note how capture is, of what `changelog status` said."""
+    """Add capture's state to the findings, from the answer of `changelog status`."""
     if not status.said or "problems" not in status.said:
         _unanswered(findings, "capture", status)
         return
@@ -114,7 +114,7 @@ def _is_refused(topic: Mapping[str, Any]) -> bool:
 
 
 def note_check(findings: Findings, check: Answer, status: Answer | None = None) -> None:
-    """Note what `changelog capture --check` found; of what is well one line.
+    """Add the findings of `changelog capture --check`; one line for all that is well.
 
     Args:
         findings: gets the lines.

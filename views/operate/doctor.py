@@ -66,7 +66,7 @@ def examine(folder: Path, *, asking: Asking = ask, steps: Steps = UNSEEN) -> Fin
 
 
 def _looks(project: Project | None) -> int:
-    """Return how many things are looked at: of the machine, of each command, locks, each view."""
+    """Return the number of checks: of the machine, each command, locks, each view."""
     if project is None:
         return 1
     views = 0

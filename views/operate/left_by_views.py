@@ -1,4 +1,4 @@
-"""What rebuilds leave: views in every sink with all their generations, and what is kept of them."""
+"""Remains of rebuilds: views in every sink with all their generations, and kept states."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _part(view: ToDrop, settings: RebuildSettings) -> Part:
 
 
 def _generations(view: ToDrop, project: Project) -> str:
-    """Say how many generations there are; nothing where a sink does not answer now."""
+    """Return the number of generations as text, or a note that a sink does not answer."""
     try:
         held = served_of(view.spec, project, None).held()
     except ChangelogError:
@@ -71,7 +71,7 @@ def _generations(view: ToDrop, project: Project) -> str:
 
 
 def kept_by_rebuilds(project: Project) -> list[Part]:
-    """Return what a project's rebuilds keep beside the views, as a part."""
+    """Return the files that a project's rebuilds keep, as a part to remove."""
     warehouse = uri_of(warehouse_of(project))
     files = Files()
     here = [name for name in KEPT if name in files.names(warehouse)]

@@ -1,4 +1,4 @@
-"""Who works on the views of a project, on any machine, by the leases on their topic."""
+"""Holders of locks on a project's views, on any machine, from the topic of leases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DOES = {"build": "is rebuilt by", "follow": "is followed by", "round": "its rea
 
 
 def look_at_locks(findings: Findings, project: Project) -> None:
-    """Note who holds locks of the project's warehouse; makes nothing."""
+    """Add the holders of locks of the project's warehouse to the findings; creates nothing."""
     if project.section(Rebuild).lock is LockOn.LOCAL:
         findings.add("locks", Level.OK, "hold in the project's folder alone (rebuild.lock)")
         return

@@ -24,7 +24,7 @@ _JAVA_S = 30
 
 
 def look_at_machine(findings: Findings, folders: Sequence[Path]) -> None:
-    """Note what this machine has.
+    """Add this machine's resources to the findings.
 
     Args:
         findings: gets a line for each thing.

@@ -23,7 +23,7 @@ def look_at_views(
     make_served: MakeServed = served_of,
     steps: Steps = UNSEEN,
 ) -> None:
-    """Note how each view stands.
+    """Add the state of each view to the findings.
 
     Args:
         findings: gets a line for each view.

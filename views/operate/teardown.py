@@ -55,7 +55,7 @@ _PLACES: Mapping[str, Callable[[Project], Sequence[Found]]] = {
 
 @dataclass(slots=True)
 class Teardown:
-    """What a project has made outside, and what became of it.
+    """The parts that a project has made outside, and their removal.
 
     Attributes:
         parts: that can be removed, in order.
@@ -70,7 +70,7 @@ class Teardown:
     findings: Findings = field(default_factory=Findings)
 
     def plan(self, keep: Collection[str]) -> None:
-        """Note what would be removed; removes nothing.
+        """List the parts that would be removed; removes nothing.
 
         Args:
             keep: kinds that stay.
@@ -82,7 +82,7 @@ class Teardown:
     def carry_out(
         self, agreed: Callable[[Part], bool], show: Show = lambda _: nullcontext(UNSEEN)
     ) -> None:
-        """Remove part by part what is agreed to; one that cannot be removed stops no other.
+        """Remove the agreed parts; one that fails does not stop the rest, except the slot.
 
         But the slot: a capture that began meanwhile reads it, and would make the rest again.
 
@@ -167,7 +167,7 @@ def check_kinds(kinds: Collection[str]) -> None:
 
 
 def _check_at_rest(project: Project) -> None:
-    """Check that nothing works that would make again what is removed.
+    """Check that no capture or rebuild is running, which would make again what is removed.
 
     Raises:
         ChangelogError: something does.

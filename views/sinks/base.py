@@ -1,4 +1,4 @@
-"""What every sink of views does: build a generation aside, seal it, and publish it in one step.
+"""The contract of sinks: build a generation aside, seal it, and publish it in one step.
 
 The order is open -> write -> seal, then publish or discard. Between `open` and `publish` no
 reader of the view sees anything of the generation, and `publish` is one atomic request to the
@@ -39,7 +39,7 @@ class UnavailableSinkError(SinkError, UnavailableError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """Where the sinks of a project are.
+    """The addresses of a project's sinks.
 
     Attributes:
         warehouse: folder or URI below which each view has its Delta table.
@@ -68,7 +68,7 @@ class SinkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What differs between a generation and one before it.
+    """The difference between a generation and an earlier one.
 
     Attributes:
         prior: number of the other one, which is sealed.
@@ -135,7 +135,7 @@ class Sink(Protocol):
         ...
 
     def publish(self, generation: int) -> None:
-        """Let readers see a sealed generation instead of the one they see, in one step.
+        """Show readers a sealed generation instead of the present one, atomically.
 
         Raises:
             SinkError: there is no such generation, or it is not sealed.
@@ -174,11 +174,11 @@ class ChangeableSink(Sink, Protocol):
     """A sink that can write a generation as a change of another one."""
 
     def obstacle(self, change: Change) -> str | None:
-        """Say why a generation cannot be written as a change of another one, or None."""
+        """Return the reason why a generation cannot be written as a change of another, or None."""
         ...
 
     def change(self, change: Change) -> None:
-        """Write the generation as a change of another one, in place of `write`.
+        """Write the generation as a change of another one, instead of `write`.
 
         Raises:
             SinkError: two rows of the other one have the same key.
@@ -201,7 +201,7 @@ def left_out_of(sink: Sink, generation: int) -> Sequence[Refused]:
 
 
 def rows_of(sink: Sink, generation: int) -> int:
-    """Return the number of rows of a sealed generation, with those that it goes without."""
+    """Return the number of rows of a sealed generation, including rows it had to leave out."""
     return sink.rows(generation) + len(left_out_of(sink, generation))
 
 
@@ -215,11 +215,11 @@ class ForwardSink(Sink, Protocol):
     """
 
     def holds_back(self, generation: int) -> str | None:
-        """Say why a generation cannot go forward in one step for its readers, or None."""
+        """Return the reason why readers would see a delta in parts, or None."""
         ...
 
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
-        """Return what the sink is sent of a row, as columns over a delta.
+        """Return the columns that the sink needs of a row, as expressions over a delta.
 
         A delta has the view's columns and `GONE`. Where that is true only the key's columns have
         values. Columns are named by the sink, apart from those of others: `__KIND_…`.
@@ -227,7 +227,7 @@ class ForwardSink(Sink, Protocol):
         ...
 
     def delta_values(self, schema: StructType, delta: pa.Table) -> Mapping[str, pa.Array]:
-        """Return what `delta_columns` says, of a delta that was computed without Spark.
+        """Return the columns of `delta_columns` for a delta computed without Spark.
 
         Raises:
             NotRenderedError: a value is left to Spark.
@@ -237,7 +237,7 @@ class ForwardSink(Sink, Protocol):
     def apply(
         self, generation: int, schema: StructType, delta: pa.Table, position: Position
     ) -> None:
-        """Let a sealed generation hold of some keys what a delta says, in one step for readers.
+        """Apply a delta to a sealed generation atomically.
 
         Args:
             generation: published or not.
@@ -251,7 +251,7 @@ class ForwardSink(Sink, Protocol):
         ...
 
     def position(self, generation: int) -> Position | None:
-        """Return the position of the last `apply` to a generation; None without one."""
+        """Return the position of the last `apply` to a generation, or None."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What sinks share that bring a generation forward by a delta."""
+"""Shared by sinks that apply deltas to a generation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def entry_values(
     delta: pa.Table,
     form: Callable[[pa.Table], list[str]] = documents,
 ) -> dict[str, pa.Array]:
-    """Return what `entry_columns` says of a delta that was computed without Spark.
+    """Return the columns of `entry_columns` for a delta computed without Spark.
 
     Args:
         kind: of the sink.
@@ -68,7 +68,7 @@ def entry_values(
 
 
 def entries_of(kind: str, delta: pa.Table) -> tuple[list[Entry], list[str]]:
-    """Return the entries that come, and the ids of those that go.
+    """Return the entries to write, and the ids to remove.
 
     Raises:
         SinkError: a row has no text, so that it would be none.

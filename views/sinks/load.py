@@ -39,10 +39,10 @@ RESULT = "written bigint, error string, unavailable boolean, refused string"
 
 
 class BatchWriter(Protocol):
-    """What an executor needs to write batches."""
+    """Writes batches of entries; sent to executors."""
 
     def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], Sequence[Refusal]]]:
-        """Return the function that writes one batch, and returns what it goes without.
+        """Return the function that writes one batch and returns the entries that were refused.
 
         It raises SinkError.
         """
@@ -51,7 +51,7 @@ class BatchWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What tasks have written.
+    """The result of tasks that write rows.
 
     Attributes:
         rows: how many.
@@ -87,7 +87,7 @@ def load(
 
 
 def counted(results: Iterable[Row]) -> int:
-    """Return how many rows tasks have written, by what `reported` says of each.
+    """Return the number of rows that tasks have written, from their reports.
 
     Raises:
         SinkError: one could not write; the first reason is given.
@@ -103,7 +103,7 @@ def counted(results: Iterable[Row]) -> int:
 
 
 def reported(write: Callable[[], int], refused: Sequence[Refused] = ()) -> pa.RecordBatch:
-    """Return what a task says of its work, by `RESULT`: how many rows it wrote, or why not.
+    """Return a task's report, as `RESULT`: the number of rows written, or the error.
 
     Args:
         write: writes them.
@@ -181,7 +181,7 @@ def in_batches(
 
 
 def refused_of(refusal: Refusal, key: Sequence[str]) -> Refused:
-    """Return what is told of an entry that a server refuses.
+    """Return the description of an entry that a server refuses.
 
     Args:
         refusal: the entry, a JSON document by its id, and why.

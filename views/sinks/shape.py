@@ -1,4 +1,4 @@
-"""Which columns a sink can hold exactly; what it cannot is refused before a row is written."""
+"""Check that a sink can hold a view's columns exactly, before a row is written."""
 
 from __future__ import annotations
 

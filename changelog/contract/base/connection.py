@@ -1,4 +1,4 @@
-"""How to reach the log's servers: values made at the edge and passed down."""
+"""Connections to the log's servers: values made at the edge and passed down."""
 
 from __future__ import annotations
 

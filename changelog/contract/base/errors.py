@@ -26,7 +26,7 @@ class ChangelogError(Exception):
         return _rebuilt, (type(self), self.args, self.hint)
 
     def __str__(self) -> str:
-        """Return the facts and, behind a bar, the hint."""
+        """Return the facts and, after a bar, the hint."""
         text = str(self.args[0]) if self.args else type(self).__name__
         return f"{text} | hint: {self.hint}" if self.hint else text
 
@@ -39,7 +39,7 @@ def _rebuilt(kind: type[ChangelogError], args: tuple[object, ...], hint: str) ->
 
 
 class ConfigurationError(ChangelogError):
-    """Usage or configuration: the user has to change what was asked for."""
+    """The usage or the configuration is wrong: the user has to change it."""
 
     exit_code = 2
 
@@ -61,7 +61,7 @@ class UnavailableSourceError(SourceError, UnavailableError):
 
 
 class LookAgainError(SourceError):
-    """Source or log are others than at the start: a new attempt of capture sees what they are."""
+    """The source or the log has changed since the start: capture has to start a new attempt."""
 
 
 class UncapturableTableError(SourceError):
@@ -155,7 +155,7 @@ class ViewError(ChangelogError):
 
 
 class SinkError(ChangelogError):
-    """A sink does not accept, hold or serve what was written to it."""
+    """A sink refuses, has lost or cannot serve rows."""
 
 
 class RefutedError(ChangelogError):

@@ -25,7 +25,7 @@ POSTGRES_EPOCH_US = 946_684_800_000_000
 
 
 class Op(Enum):
-    """What happened to the row; one ASCII letter on the record. A message is of no row."""
+    """The operation on the row, as one ASCII letter; a message has no row."""
 
     READ = b"r"
     CREATE = b"c"
@@ -55,7 +55,7 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 def encode_headers(position: Position, op: Op, ts_us: int) -> Headers:
-    """Return the three headers in the order in which they stand on the record."""
+    """Return the three headers in their order on the record."""
     return [(POSITION, position.to_bytes()), (OP, op.value), (TS, encode_ts(ts_us))]
 
 

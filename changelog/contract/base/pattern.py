@@ -1,4 +1,4 @@
-"""Patterns of names: `*` stands for any characters, `?` for one; quoted parts are literal."""
+"""Patterns of names: `*` matches any characters, `?` one; quoted parts are literal."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _WILD = re.compile(r"[*?]")
 
 
 def is_wild(part: str) -> bool:
-    """Tell whether a part stands for more than one name."""
+    """Return whether a part can match more than one name."""
     return not part.startswith('"') and _WILD.search(part) is not None
 
 
 def literal(part: str) -> str:
-    """Return the name that a part without wildcards stands for."""
+    """Return the name that a part without wildcards matches."""
     return part[1:-1].replace('""', '"') if part.startswith('"') else part
 
 

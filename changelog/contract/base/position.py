@@ -13,7 +13,7 @@ POSITION_BYTES = _LAYOUT.size
 
 
 class Position(NamedTuple):
-    """Where a record stands: epoch, commit LSN of its transaction, sequence inside it.
+    """The position of a record: epoch, commit LSN of its transaction, sequence inside it.
 
     Row LSNs are not unique, so they cannot order records; a commit LSN and a running number of
     the transaction's changes do, and they come out the same when the transaction is sent again.

@@ -28,7 +28,7 @@ from changelog.contract.rows.types import MAX_DECIMAL_PRECISION, ColumnType, Kin
 
 
 class ValueShape(Enum):
-    """What a value tells, and how it is written."""
+    """The content of a value, and its encoding."""
 
     DEBEZIUM_AVRO = "debezium-avro"
     DEBEZIUM_JSON = "debezium-json"
@@ -48,7 +48,7 @@ class ValueShape(Enum):
 
 
 class Order(Enum):
-    """What says which of two records of a key is newer."""
+    """The rule that decides which of two records of a key is newer."""
 
     OFFSET = "offset"
     """The place in the partition."""
@@ -57,7 +57,7 @@ class Order(Enum):
 
 
 class Unavailable(Enum):
-    """What becomes of a column that its source left out, where no older record has it."""
+    """The treatment of a column that its source left out and no older record has."""
 
     FAIL = "fail"
     """The record cannot be read."""
@@ -67,7 +67,7 @@ class Unavailable(Enum):
 
 
 class Beginning(Enum):
-    """Where a log may begin."""
+    """The place where a log may begin."""
 
     START = "start"
     """At its first record: all that was ever written, or what compaction left of it."""
@@ -77,7 +77,7 @@ class Beginning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class From:
-    """The log begins with what was appended from a time on, milliseconds since 1970."""
+    """The log begins with the records appended since a time, milliseconds since 1970."""
 
     ms: int
 
@@ -123,7 +123,7 @@ class DeclaredLog:
 
     @property
     def leaves_out(self) -> bool:
-        """Tell whether a record may leave out what it did not change."""
+        """Return whether a record may leave out unchanged values."""
         return bool(self.placeholder) and self.shape is not ValueShape.CUD_JSON
 
     def rule(self) -> str:

@@ -58,7 +58,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who writes, and of which database.
+    """The program and the database that events come from.
 
     Attributes:
         version: of this program.
@@ -114,7 +114,7 @@ def key_as_row(relation: Relation, key: KeyRow) -> Row:
 
 
 def labelled_row(relation: Relation, event: Event) -> Row:
-    """Return the row that stands beside labels: of one that is gone what is known of it."""
+    """Return the row for a labelled event; of a deleted row, the part that is known."""
     row = event.after if event.after is not None else event.before
     return key_as_row(relation, event.key) if row is None else row
 
@@ -167,7 +167,7 @@ class NestedDocuments:
 
 
 class FlatDocuments:
-    """Encodes changes as flat JSON documents; what is not known is left out, null is null."""
+    """Encodes changes as flat JSON documents; unknown values are left out, nulls are null."""
 
     def __init__(self, relation: Relation) -> None:
         """Prepare for one version of a table."""

@@ -77,7 +77,7 @@ class FramedReader:
         self._readers: dict[int, Callable[[bytes], Any]] = {}
 
     def __call__(self, raw: bytes) -> Any:  # noqa: ANN401 - any JSON
-        """Return what a value says, in types that orjson writes exactly.
+        """Return a value in types that orjson writes exactly.
 
         Raises:
             CorruptRecordError: it does not decode.

@@ -65,7 +65,7 @@ def _fraction(fraction: int, digits: int) -> str:
 
 
 def _date(days: int) -> tuple[str, str]:
-    """Return year, month and day, and what stands behind: the way back of `days_from_civil`."""
+    """Return year, month and day with the era: the inverse of `days_from_civil`."""
     era, of_era = divmod(days + _FIRST_DAY, _ERA_DAYS)
     year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)

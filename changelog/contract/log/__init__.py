@@ -1,4 +1,4 @@
-"""Where records lie: topics, partitions, frontiers, and what a topic holds of a table.
+"""Places of records: topics, partitions, frontiers, and the part of a table that a topic holds.
 
 Places come in, and what may be said of them goes out. Whoever reads or writes topics may import it.
 """

@@ -1,4 +1,4 @@
-"""How far backfills are: a record beside the frontiers, under a key of its own.
+"""Progress of backfills: a record on the frontier topic, under a key of its own.
 
 A backfill writes the rows of a table that the log does not have, or has from an attempt that is
 over. It goes on for as long as it takes while the stream goes on too, so what is done stands on the
@@ -22,7 +22,7 @@ _MARK = "#backfill"  # no character of a slot's name
 
 
 def backfill_key(slot: str) -> bytes:
-    """Return the key under which a slot's progress stands on the frontier topic."""
+    """Return the key of a slot's progress on the frontier topic."""
     return f"{slot}{_MARK}".encode()
 
 
@@ -33,7 +33,7 @@ def is_frontier_key(key: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """What holds rows: a table, or one leaf of a partitioned one.
+    """A holder of rows: a table, or one leaf of a partitioned one.
 
     Attributes:
         name: of it.
@@ -48,7 +48,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBackfill:
-    """How far the backfill of one table is.
+    """Progress of the backfill of one table.
 
     Attributes:
         table: the table.

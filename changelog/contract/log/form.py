@@ -7,14 +7,14 @@ from enum import Enum
 
 
 class Output(Enum):
-    """How keys and values are written."""
+    """The encoding of keys and values."""
 
     AVRO = "avro"
     JSON = "json"
 
 
 class Envelope(Enum):
-    """What a value tells."""
+    """The content of a value."""
 
     ROW = "row"
     """The row as it is now; a deleted row has no value."""

@@ -98,7 +98,7 @@ class Frontier:
         return self
 
     def scope_of(self, topic: str) -> Scope:
-        """Return what of its table a topic holds."""
+        """Return the part of its table that a topic holds."""
         return self.scopes.get(topic, WHOLE)
 
     def is_copied(self, topic: str) -> bool:
@@ -106,11 +106,11 @@ class Frontier:
         return self.scope_of(topic).copied
 
     def missing_of(self, topic: str, starts: Sequence[int]) -> list[str]:
-        """Say what is missing of a topic whose partitions start at `starts`; see `missing`."""
+        """Return what a topic whose partitions start at `starts` has lost; see `missing`."""
         return list(missing(starts, self.alive_from.get(topic, ())))
 
     def lost_of(self, topic: str, ends: Sequence[int]) -> list[str]:
-        """Say which partitions of a topic that ends at `ends` now have lost their last records."""
+        """Return the partitions, now ending at `ends`, that have lost their last records."""
         known = enumerate(zip(ends, self.ends.get(topic, ()), strict=False))
         return [
             f"partition {partition} ends at {now}, before the frontier's {end}: records lost"
@@ -123,7 +123,7 @@ class Frontier:
         return next((topic for topic, name in self.tables.items() if name == table), None)
 
     def why_absent(self, table: TableName) -> str:
-        """Say why the frontier does not speak of a table, as the end of a sentence."""
+        """Return the reason why a table is not in the frontier, as the end of a sentence."""
         reason = self.excluded.get(table)
         return "is not captured" if reason is None else f"is excluded: {reason}"
 
@@ -208,7 +208,7 @@ class Frontier:
 
 
 def missing(starts: Sequence[int], alive_from: Sequence[int]) -> Iterator[str]:
-    """Say which partitions of a compacted topic have lost records that may be alive.
+    """Yield the partitions of a compacted topic that may have lost live records.
 
     The cleaner leaves a partition's start where it is. DeleteRecords moves it, and so does a
     cleanup.policy that deletes, if only for a while.
@@ -224,7 +224,7 @@ def missing(starts: Sequence[int], alive_from: Sequence[int]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class FrontierRecord:
-    """A frontier as it stands on its topic.
+    """A frontier with its place on its topic.
 
     Attributes:
         frontier: the cut.

@@ -32,7 +32,7 @@ class CapturedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedFrontier(Frontier):
-    """What is read of several logs; epoch, LSN, slot and source are those of the first.
+    """A frontier of several logs; epoch, LSN, slot and source are those of the first.
 
     Attributes:
         others: the frontier that a topic belongs to, as its capture wrote it; a topic without an

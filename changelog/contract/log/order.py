@@ -1,4 +1,4 @@
-"""Where each row of a table without a primary key was written: two columns that its views have.
+"""The place of a row's writing: two more columns for tables without a primary key.
 
 Rows with equal values have places that differ, so they can be put in the order of their writing.
 The commit LSN orders transactions, the sequence the rows inside of one.
@@ -20,12 +20,12 @@ _TYPE = ColumnType(f"numeric({PLACE_DIGITS},0)", Kind.DECIMAL, PLACE_DIGITS)
 
 
 def place_columns() -> tuple[LoggedColumn, ...]:
-    """Return the two columns as those of a table are described."""
+    """Return the two columns, described like columns of a table."""
     return tuple(LoggedColumn(name, name, _TYPE, nullable=False) for name in PLACE_COLUMNS)
 
 
 def refuse_own_places(schema: LoggedSchema) -> None:
-    """Raise when a table without a primary key has a column of such a name.
+    """Raise if a table without a primary key has a column of one of these names.
 
     Raises:
         ConfigurationError: naming table and column.

@@ -1,4 +1,4 @@
-"""Which partition a record lies in.
+"""The partition of a record.
 
 By its key: the Java clients' murmur2 (librdkafka's `murmur2_random`). A record without a key has
 its place from its position, so that it is the same whenever the transaction is sent again.

@@ -1,4 +1,4 @@
-"""Settings of producer and topics that a user may add, and those that the log's contract keeps.
+"""Settings of producer and topics that users may add, and those that the log's contract fixes.
 
 A setting that is kept is refused by name: obeyed it would break what readers rely on, and left
 out in silence it would surprise whoever gave it. Values never appear in a message; they may be
@@ -69,7 +69,7 @@ def check_topic_properties(given: Mapping[str, str]) -> None:
 
 
 def largest_record(given: Mapping[str, str]) -> int:
-    """Return how large a record of the topics may be by their settings; 0 where these do not say.
+    """Return the largest size of a record by a topic's settings, or 0 if they set none.
 
     Raises:
         ConfigurationError: the setting is no number of bytes.
@@ -102,7 +102,7 @@ def _check(given: Mapping[str, str], kept: Mapping[str, str], where: str) -> Non
 
 
 def parse_properties(given: list[str] | None, option: str) -> dict[str, str] | None:
-    """Read `prop=value` texts of a repeated option; None when it was not given.
+    """Parse `prop=value` texts of a repeated option; return None if it was not given.
 
     Raises:
         ConfigurationError: a text has another form; the text itself is not shown.

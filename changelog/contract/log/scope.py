@@ -1,4 +1,4 @@
-"""What of a table its topic holds, where that is not the whole table.
+"""The part of a table that its topic holds, if it is not the whole table.
 
 A frontier carries the scope of each narrowed topic, so that no reader takes a part for the
 table. Two kinds of narrowing differ:
@@ -32,7 +32,7 @@ MASKS = (HASH, REDACT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What of a table its topic holds.
+    """The part of a table that its topic holds.
 
     Attributes:
         operations: that are written, of `OPERATIONS`.
@@ -62,16 +62,16 @@ class Scope:
         return any(covers(pattern, column) for pattern in self.dropped)
 
     def mask_of(self, column: str) -> str | None:
-        """Return how a column is masked, None when it is not."""
+        """Return the mask of a column, or None."""
         return next((how for pattern, how in self.masked if covers(pattern, column)), None)
 
     @property
     def sort(self) -> str:
-        """Say what sort of records the topic holds, which cannot change while it lives."""
+        """Return the sort of the topic's records, which cannot change while the topic lives."""
         return f"{self.form}, {'keyed' if self.keyed else 'without a key'}"
 
     def obstacles(self) -> tuple[str, ...]:
-        """Say why no state of the table follows from the topic; empty when one does."""
+        """Return the reasons why the table's state cannot be computed from the topic."""
         found = []
         missing = [each for each in OPERATIONS if each not in self.operations]
         if missing:
@@ -87,7 +87,7 @@ class Scope:
         return tuple(found)
 
     def notes(self) -> tuple[str, ...]:
-        """Say what of the table is not on the topic as it is in the table."""
+        """Return notes on how the topic differs from the table."""
         found = []
         if self.dropped:
             found.append(f"columns left out: {', '.join(self.dropped)}")
@@ -100,7 +100,7 @@ class Scope:
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what differs from the whole table, as the frontier stores it."""
+        """Return the differences from the whole table, in the form that the frontier stores."""
         whole = Scope()
         found: dict[str, Any] = {}
         if self.operations != whole.operations:
@@ -125,7 +125,7 @@ class Scope:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what `to_json` gave; what it does not say is whole.
+        """Parse the output of `to_json`.
 
         Raises:
             ValueError: it holds something that we do not know, so it may be narrower than we

@@ -1,4 +1,4 @@
-"""How captured tables stood in the catalogue when capture looked last (pure).
+"""The state of captured tables in the catalogue when capture last looked (pure).
 
 Some changes of a table give its rows other values, or take rows away, without a word in the
 stream. They leave marks in the catalogue. What capture saw there stands beside the frontiers, and
@@ -64,7 +64,7 @@ class SeenColumn:
 
 @dataclass(frozen=True, slots=True)
 class SeenStore:
-    """What holds rows: the table, or one of its partitions.
+    """A holder of rows: the table, or one of its partitions.
 
     Attributes:
         filenode: its file; another one after a rewrite or a truncation; 0 for one without.
@@ -82,7 +82,7 @@ class SeenStore:
     indexed: frozenset[int] = field(default=frozenset(), compare=False)
 
     def emptied_by(self, truncated: Collection[int]) -> set[int]:
-        """Return those of some truncations after whose transaction nothing made a new file."""
+        """Return the truncations after whose transaction nothing created a new file."""
         return {*truncated} & (self.indexed or {self.xid})
 
     def to_json(self) -> list[Any]:
@@ -127,7 +127,7 @@ class Standing:
         return self.oid not in self.stores
 
     def change_since(self, before: Standing, truncated: Collection[int]) -> str:
-        """Say what has changed in silence since an earlier look; empty when nothing has.
+        """Return the silent change since an earlier look, or an empty text.
 
         Args:
             before: the table at that look.
@@ -197,7 +197,7 @@ class Standing:
         return self._revalued(before, store.emptied_by(truncated))
 
     def _revalued(self, before: Standing, emptied: Collection[int]) -> str:
-        """Say which columns may have got other values when new files were made.
+        """Return the columns whose values may have changed when new files were created.
 
         Args:
             before: the table at an earlier look.
@@ -320,7 +320,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class PublicationVersion:
-    """What changes whenever a publication does.
+    """A value that changes whenever a publication does.
 
     Attributes:
         own: of itself: object id, and who wrote its entry last.
@@ -335,7 +335,7 @@ class PublicationVersion:
     groups: tuple[tuple[str, PublicationVersion], ...] = ()
 
     def taken_out_since(self, before: Self) -> frozenset[int] | None:
-        """Return which tables it did not send for a while since an earlier look; None for all.
+        """Return the tables that it did not send for a while since an earlier look; None means all.
 
         A table that is taken out and put in again has another entry. A publication that was altered
         and says what it said before has sent something else meanwhile; one that says something else
@@ -384,7 +384,7 @@ _SCHEMA = "schema "
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """How the tables of a slot stood, by topic.
+    """The states of a slot's tables, by topic.
 
     Attributes:
         epoch: of the slot.

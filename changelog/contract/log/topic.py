@@ -55,7 +55,7 @@ def messages_topic(prefix: str = "") -> str:
 
 
 def locks_topic(prefix: str = "") -> str:
-    """Return the topic of the locks of those who make views of the log."""
+    """Return the topic of the locks of rebuilds and followers."""
     return f"{_FORBIDDEN.sub('_', prefix)}._locks" if prefix else "_locks"
 
 
@@ -108,7 +108,7 @@ def deletes_by_age(settings: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What a topic must have; of a table, for the log to stay replayable for ever if it can.
+    """The settings required of a topic; those of tables keep the log replayable for ever.
 
     Attributes:
         min_compaction_lag_ms: how long a record is safe from the cleaner after a newer one of

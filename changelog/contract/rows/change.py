@@ -1,4 +1,4 @@
-"""What a transaction did to a row, and the records that it writes."""
+"""Changes of a transaction to a row, and the records they produce."""
 
 from __future__ import annotations
 

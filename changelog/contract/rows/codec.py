@@ -20,7 +20,7 @@ _INEXACT = (ValueError, IndexError, ArithmeticError, EncodeError)
 
 
 def frame(schema_id: int) -> bytes:
-    """Return the five bytes that stand before each body."""
+    """Return the five bytes before each body."""
     return _FRAME.pack(_MAGIC, schema_id)
 
 
@@ -110,7 +110,7 @@ class RowCodec:
 
 
 def refused(relation: Relation, column: Column, what: str) -> EncodeError:
-    """Say what is wrong with a value of a column."""
+    """Return the error for a value of a column."""
     return EncodeError(
         f'table "{relation.name}", column "{column.name}" ({column.type.name}): {what}',
         hint="exclude the table or the column, or correct the value at the source",

@@ -56,12 +56,12 @@ class Version:
             raise foreign_schema(error) from error
 
     def is_like(self, schema: str) -> bool:
-        """Tell whether a schema without marks is this one; a registry may lay it out anew."""
+        """Return whether a schema without marks is this one, however a registry formats it."""
         return _bare(self.text) == _bare(schema)
 
 
 def marked(schema: str, since: Position, *, fresh: bool) -> str:
-    """Return a schema with the marks of a version that follows another one."""
+    """Return a schema with the marks of a version that follows another."""
     fields = json.loads(schema)
     marks = {_FROM: str(since), **({_FRESH: True} if fresh else {})}
     return json.dumps({**fields, **marks}, ensure_ascii=False)
@@ -74,7 +74,7 @@ def alive(versions: Sequence[Version]) -> list[Version]:
 
 
 def version_at(versions: Sequence[Version], position: Position) -> Version:
-    """Return the version of a row, of those that are alive; the first for one before them all."""
+    """Return the version of a row at a position; the first one for a row before all versions."""
     found = versions[0]
     for version in versions[1:]:
         begun = version.since is None or version.since <= position
@@ -84,7 +84,7 @@ def version_at(versions: Sequence[Version], position: Position) -> Version:
 
 
 def obstacles(writer: LoggedSchema, reader: LoggedSchema) -> list[str]:
-    """Say which columns' old values cannot be read exactly as the reader's type.
+    """Return the columns whose old values cannot be read exactly as the reader's type.
 
     Avro's own rules are not enough: they resolve bytes to bytes whatever the decimal scale, and
     text to bytes. A column that only one side has is no obstacle.

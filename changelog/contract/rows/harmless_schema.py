@@ -39,7 +39,7 @@ def check_tame(text: str, what: str) -> None:
 
 
 class _HarmfulError(Exception):
-    """Why a schema is not harmless."""
+    """A schema is not harmless; says why."""
 
 
 def _walk(
@@ -94,5 +94,5 @@ def _walk_complex(
 
 
 def full_name(name: str, space: str) -> str:
-    """Return a name of Avro with the namespace that it stands in."""
+    """Return an Avro name with its namespace."""
     return name if "." in name or not space else f"{space}.{name}"

@@ -14,7 +14,7 @@ WAY_OUT = "capture them too and put them together with UNION ALL: docs/reading.m
 
 
 def alone(table: TableName, children: Iterable[TableName]) -> str:
-    """Say that rows of a table's children are not among its own."""
+    """Return a note that a table's topic lacks the rows of its children."""
     names = ", ".join(str(child) for child in sorted(children))
     return (
         f"{table} has only its own rows, without those of {names}, which inherit from it and "
@@ -25,7 +25,7 @@ def alone(table: TableName, children: Iterable[TableName]) -> str:
 def unread(
     read: Collection[TableName], children: Mapping[TableName, tuple[TableName, ...]]
 ) -> list[str]:
-    """Say which children are not read beside the tables that they inherit from; one line each.
+    """Return a line for each table that is read without the tables that inherit from it.
 
     Args:
         read: tables that are read together.

@@ -33,7 +33,7 @@ _FLOAT = struct.Struct("<f")
 
 
 def avro_default(kind: ColumnType, text: bytes) -> str | None:
-    """Return a value as the JSON of an Avro default; None when it cannot be one.
+    """Return a value as the JSON of an Avro default, or None if it cannot be one.
 
     Args:
         kind: the column's type.

@@ -41,7 +41,7 @@ class TableName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TableName | None:
-        """Read `table` or `schema.table`, parts perhaps quoted; None where it names no table.
+        """Parse `table` or `schema.table`, parts perhaps quoted; return None if it names no table.
 
         A bare name is of the schema `public`.
         """
@@ -70,7 +70,7 @@ def _unquoted(part: str) -> str:
 
 
 class ReplicaIdentity(Enum):
-    """Which old columns an update or a delete carries (`pg_class.relreplident`)."""
+    """The old columns that an update or a delete carries (`pg_class.relreplident`)."""
 
     DEFAULT = "d"
     NOTHING = "n"
@@ -95,7 +95,7 @@ class Column:
 
     @property
     def has_default(self) -> bool:
-        """Tell whether records without the column stand for another value than null."""
+        """Return whether records without the column have another value than null."""
         return self.default is not None
 
 

@@ -158,7 +158,7 @@ class LoggedSchema:
 
 @dataclass(frozen=True, slots=True)
 class SchemaPin:
-    """The versions by which one reader of a topic reads it, for another one to do the same.
+    """The schema versions by which a topic is read, so that another reader can use the same.
 
     Attributes:
         key: the schema id of the keys, None where they are documents.
@@ -206,7 +206,7 @@ def _read_field(raw: dict[str, Any]) -> LoggedColumn:
 
 
 def foreign_schema(error: Exception) -> CorruptRecordError:
-    """Return what is raised about a schema that does not read as one of ours."""
+    """Return the error for a schema that is not one of ours."""
     return CorruptRecordError(
         f"a schema of the registry is not one that capture writes: {error!r}",
         hint="check that no other program registers schemas under this subject",

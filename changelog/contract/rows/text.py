@@ -220,7 +220,7 @@ def _decimal(scale: int) -> Encoder:
 
 
 def parse_array(text: bytes, delimiter: bytes = b",") -> list[bytes | None] | None:
-    """Split the text of a one-dimensional array; None when it has other dimensions or bounds.
+    """Split the text of a one-dimensional array; return None for other dimensions or bounds.
 
     Follows "Array Input and Output Syntax" of PostgreSQL's manual: a quoted element is taken
     literally but for backslashes, an unquoted NULL is a null.

@@ -99,7 +99,7 @@ class ColumnType:
 
 
 class TypType(Enum):
-    """What sort of type `pg_type.typtype` says it is; a domain counts as its base type."""
+    """The sort of type according to `pg_type.typtype`; a domain counts as its base type."""
 
     BASE = "b"
     COMPOSITE = "c"

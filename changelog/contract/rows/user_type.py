@@ -1,4 +1,4 @@
-"""Types that users make, as capture saw them: stored values are shown by what they say (pure).
+"""Enums and composite types as capture saw them, and whether a change affects stored values.
 
 A row holds the number of an enum's label, and of a composite type the fields that it had when it
 was written. So `ALTER TYPE` changes what PostgreSQL shows of rows that no stream brings again. A
@@ -37,7 +37,7 @@ class EnumType:
     labels: Mapping[int, Label]
 
     def change_since(self, before: EnumType) -> str:
-        """Say how stored values are shown otherwise than before; empty when they are not."""
+        """Return the change in how stored values are displayed, or an empty text."""
         for oid, label in before.labels.items():
             now = self.labels.get(oid)
             if now is None:
@@ -74,7 +74,7 @@ class CompositeType:
     last_number: int
 
     def change_since(self, before: CompositeType) -> str:
-        """Say how stored values are shown otherwise than before; empty when they are not."""
+        """Return the change in how stored values are displayed, or an empty text."""
         if self.last_number != before.last_number:
             return f"attributes of type {self.name} were added"
         if self.attributes.keys() != before.attributes.keys():
@@ -109,7 +109,7 @@ def type_from_json(raw: list[Any]) -> UserType:
 
 
 def types_changed(before: Mapping[int, UserType], now: Mapping[int, UserType]) -> str:
-    """Say how types of one table show its rows otherwise than before; empty when they do not.
+    """Return the change in how a table's rows are displayed by its types, or an empty text.
 
     A type that the table has only since then is compared with itself at the time at which the
     column came: rows may have been written, and streamed, between that and an alteration.

@@ -1,4 +1,4 @@
-"""What becomes of a record: which of its parts fill which columns, and how they are written. Pure.
+"""Rules from records to rows: which part fills which column, and how it is written. Pure.
 
 Values, schemas and descriptions of tables come in, texts of COPY and plans for C go out.
 """

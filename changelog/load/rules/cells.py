@@ -61,7 +61,7 @@ def _escaped(text: bytes) -> bytes:
 
 
 def cell(column: TableColumn) -> Cell:
-    """Return what writes the values of a column."""
+    """Return the function that writes a column's values."""
     most = column.most_fraction
     takes_texts = column.base not in _JSON | {"bytea"}
     takes_numbers = takes_texts and column.base not in _MOMENTS
@@ -88,7 +88,7 @@ def cell(column: TableColumn) -> Cell:
 
 
 def plain_of(column: TableColumn, name: str) -> JsonColumn:
-    """Return which members of a name `cell` writes as they stand, but for escapes and blanks.
+    """Return the kinds of JSON members that `cell` writes unchanged, except for escapes and blanks.
 
     >>> plain_of(TableColumn("at", "date", "date", 1082), "day").numbers
     False
@@ -107,7 +107,7 @@ def plain_of(column: TableColumn, name: str) -> JsonColumn:
 
 
 def csv_column(column: TableColumn, field: int) -> CsvColumn:
-    """Return what `cell` asks of a field, or of a whole part, that fills a column."""
+    """Return the description of a CSV field that fills a column."""
     return CsvColumn(field, column.most_fraction, column.base in _MOMENTS)
 
 
@@ -185,7 +185,7 @@ def _check_fraction(column: TableColumn, text: str, most: int) -> None:
 
 
 def _digits(text: str) -> int:
-    """Return how many digits behind the point a number needs; of no number the least."""
+    """Return the number of digits after the point; the least for a text that is no number."""
     try:
         _, digits, exponent = Decimal(text).as_tuple()
     except InvalidOperation:

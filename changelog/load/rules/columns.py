@@ -1,4 +1,4 @@
-"""Which part of a record fills which column: `a=value.x,b=key.id,c=timestamp`. Pure."""
+"""The map from parts of a record to columns: `a=value.x,b=key.id,c=timestamp`. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a column's values come from.
+    """The part of a record that fills a column.
 
     Attributes:
         part: of the record.
@@ -81,7 +81,7 @@ def of_names(names: Sequence[str]) -> dict[str, Source]:
 
 
 def of_tombstone(columns: Mapping[str, Source], keys: Sequence[str]) -> dict[str, Source]:
-    """Return what fills the columns of the key where a record has no value.
+    """Return the sources of the key's columns for a record without a value.
 
     A column that a field of the value fills takes the field of the same name of the record's key.
     """
@@ -97,7 +97,7 @@ class MissingError(Exception):
 
 
 def picked(found: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON
-    """Return what lies at a path; None where something on the way is null or left out.
+    """Return the value at a path, or None if a step on the way is null or missing.
 
     Raises:
         MissingError: on the way lies what has no names.

@@ -77,7 +77,7 @@ _MOST_SCALE = 38
 
 
 class Fit(Enum):
-    """How a field goes to a column where it has no form of its own there."""
+    """The way to a column for a field without a binary form there."""
 
     CAST = "cast"
     """As a text, which PostgreSQL casts."""
@@ -180,7 +180,7 @@ def _field(raw: Mapping[str, Any]) -> SchemaField:
 
 
 def _type(raw: Any) -> dict[str, Any]:  # noqa: ANN401 - an Avro schema is JSON
-    """Return what is known of a type, by the names of `SchemaField`."""
+    """Return the attributes of a type, by the names of `SchemaField`."""
     if isinstance(raw, str):
         return {"kind": _KINDS.get(raw)}
     if not isinstance(raw, Mapping):
@@ -208,7 +208,7 @@ def _array_type(items: Any) -> dict[str, Any]:  # noqa: ANN401 - an Avro schema 
 
 
 def form_of(field: SchemaField, column: TableColumn) -> tuple[CellForm, CellForm | None] | Fit:
-    """Return how a field's values are written for a column, and an array's elements."""
+    """Return the forms of a field's values, and of an array's elements, for a column."""
     if field.kind is None:
         return Fit.NONE
     if field.element is not None:

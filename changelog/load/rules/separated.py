@@ -35,7 +35,7 @@ def fields_of(line: bytes, delimiter: bytes = b",") -> list[bytes | None]:
 
 
 def _next(line: bytes, place: int, delimiter: bytes) -> tuple[bytes | None, int]:
-    """Return the field that begins at a place, and the place of the delimiter behind it."""
+    """Return the field that begins at a place, and the place of the delimiter after it."""
     parts, is_quoted = bytearray(), False
     while place < len(line) and line[place : place + 1] != delimiter:
         if line[place : place + 1] != _QUOTE:

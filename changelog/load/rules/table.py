@@ -37,7 +37,7 @@ class TableColumn:
 
     @property
     def most_fraction(self) -> int | None:
-        """Return how many digits behind the point are kept; None where none are rounded away."""
+        """Return the digits after the point that the column keeps, or None if it rounds nothing."""
         found = _DIGITS.search(self.type)
         if self.base in _MOMENTS:
             return int(found["first"]) if found else _MICROS

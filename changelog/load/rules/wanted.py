@@ -1,4 +1,4 @@
-"""What a load is asked for. Pure."""
+"""The options of a load as values. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from changelog.load.rules.columns import Part, Source
 
 
 class Form(Enum):
-    """How keys or values are written on a topic."""
+    """The encoding of keys or values on a topic."""
 
     AUTO = "auto"
     """Avro where they are framed, else JSON."""
@@ -21,7 +21,7 @@ class Form(Enum):
 
 
 class Tombstones(Enum):
-    """What becomes of a record without a value."""
+    """The treatment of a record without a value."""
 
     DELETE = "delete"
     IGNORE = "ignore"
@@ -30,7 +30,7 @@ class Tombstones(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How records become rows.
+    """The rules by which records become rows.
 
     Attributes:
         columns: what fills each column.

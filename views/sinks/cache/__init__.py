@@ -1,4 +1,4 @@
-"""Key and value behind a pointer.
+"""Keys and values of a cache, behind a pointer to the generation.
 
 Rows come in, keys under a generation go out.
 """

@@ -61,7 +61,7 @@ _LONGER_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class EntryWriter:
-    """What an executor needs to write entries.
+    """Writes entries; sent to executors.
 
     A task may outlive the process that began it. So each batch asks, behind its entries, whether
     the generation is still open, and takes them back where it is not.
@@ -173,7 +173,7 @@ class CacheSink:
         return int(rows)
 
     def address(self, generation: int) -> Address:
-        """Return what a sealed generation's keys start with, and what else is not as usual."""
+        """Return the prefix of a sealed generation's keys, and the options of its form."""
         self.rows(generation)
         with self._server.client() as client:
             form = self._form(client, generation)
@@ -252,7 +252,7 @@ class CacheSink:
             return sorted(int(number) for number in client.hkeys(self._register))
 
     def holds_back(self, generation: int) -> str | None:
-        """Say why readers would see a delta in parts, or None."""
+        """Return the reason why readers would see a delta in parts, or None."""
         with self._server.client() as client:
             if isinstance(client, RedisCluster):
                 return "the servers of a cluster do not change in one step"
@@ -283,7 +283,7 @@ class CacheSink:
         delta: pa.Table,
         position: Position,
     ) -> None:
-        """Let a sealed generation hold what a delta says, in one MULTI."""
+        """Apply a delta to a sealed generation in one MULTI."""
         self.rows(generation)
         come, gone = entries_of("cache", delta)
         with self._server.client() as client:
@@ -307,7 +307,7 @@ class CacheSink:
         return register(self._view)
 
     def _form(self, client: Connection, generation: int) -> CacheForm:
-        """Return a generation's form; without a note it is of before there were options."""
+        """Return a generation's form; one without a note is from before there were options."""
         text: Any = client.get(form_key(self._view, generation))
         return CacheForm.of(self._view, generation) if text is None else CacheForm.parse(text)
 

@@ -1,4 +1,4 @@
-"""What a view's author may ask of a cache, and the values of its entries.
+"""Options of a cache, and the values of its entries.
 
 A hash has a field for each column whose value is not null, and a row without a value in a column
 has no such field: so a null and any text are told apart. The text of a field is the JSON of the
@@ -38,7 +38,7 @@ class CacheOptions(Options):
 
 
 def rendering(value: Value, schema: StructType, key: Sequence[str]) -> Callable[..., Column]:
-    """Return what renders the rows of a schema as entries.
+    """Return the function that renders rows as entries.
 
     Raises:
         SinkError: rows of such columns are no entries of this kind.

@@ -39,7 +39,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 def arranged(
     view: str, rows: DataFrame, options: DeltaOptions, key: Sequence[str]
 ) -> Iterator[tuple[DataFrame, Layout]]:
-    """Return the rows as they are to be written, and how their files then lie.
+    """Yield the rows in the order of their files, and the layout of the files.
 
     Args:
         view: whose rows they are.
@@ -77,7 +77,7 @@ def arranged(
 
 
 def _ordered(options: DeltaOptions, key: Sequence[str]) -> list[str]:
-    """Return what the rows of a partition are ordered by: by the key at last, so that all split."""
+    """Return the columns that order the rows of a partition, ending with the key."""
     return list(
         dict.fromkeys((*options.cluster_by, *(n for n in key if n not in options.partition_by)))
     )
@@ -119,7 +119,7 @@ def _survey(
 
 
 def _check(view: str, name: str, text: str | None, *, is_date: bool) -> None:
-    """Raise for a value that Delta, or a reader, takes for another one."""
+    """Raise for a value that Delta or a reader would confuse with another."""
     if text == "":
         why = "an empty text, which Delta cannot tell from null"
     elif text == _HIVE_NULL:
@@ -136,14 +136,14 @@ def _check(view: str, name: str, text: str | None, *, is_date: bool) -> None:
 
 
 def _files(rows: DataFrame, count: int, target_bytes: int) -> int:
-    """Return how many files of about a size some rows fill."""
+    """Return the number of files of about this size that the rows fill."""
     sizes = rows.limit(_SAMPLE).mapInArrow(_measure, "seen bigint, bytes bigint").collect()
     seen, size = sum(each.seen for each in sizes), sum(each.bytes for each in sizes)
     return max(1, round(count * size / seen / target_bytes)) if seen else 1
 
 
 def _measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write rows as Parquet to memory, and tell how many they are and what they take."""
+    """Write rows as Parquet to memory; yield their number and size."""
     found = [batch for batch in batches if batch.num_rows]
     if found:
         table, sink = pa.Table.from_batches(found), pa.BufferOutputStream()

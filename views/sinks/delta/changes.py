@@ -1,4 +1,4 @@
-"""What differs between two generations, row by row: where rows stand, and which keys they have."""
+"""The difference between two generations, by rows: their places and keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILE, _ROW, _IS_KNOWN = "name of the file", "row of the file", "is known"
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """What a generation has of another one.
+    """The part of a generation that is taken from another one.
 
     Attributes:
         files: its files.
@@ -84,7 +84,7 @@ def positions_of(
 def more_marked(
     before: Mapping[str, BitMap64], found: Mapping[str, BitMap64], keys: int
 ) -> dict[str, BitMap64]:
-    """Mark rows of some files beside those that are marked already.
+    """Return deletion vectors with more rows marked.
 
     Args:
         before: the positions that were marked, of each file that has any.

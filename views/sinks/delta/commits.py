@@ -202,7 +202,7 @@ def path_of(action: Action) -> str:
 
 
 def _living(commits: Sequence[Sequence[Action]]) -> list[Action]:
-    """Return what commits, the newest first, have added and not removed."""
+    """Return the files that these commits, the newest first, have added and not removed."""
     found: dict[tuple[str, str], Action] = {}
     for action in (action for actions in reversed(commits) for action in actions):
         if "remove" in action:

@@ -35,7 +35,7 @@ class VectorError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """Where the vector of a data file is.
+    """The place of a data file's deletion vector.
 
     Attributes:
         identity: of the file of vectors.

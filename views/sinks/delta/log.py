@@ -1,4 +1,4 @@
-"""Delta tables of one view as deltalake sees them: what is committed, and the publishing commit.
+"""Delta tables of one view through deltalake: committed files, and the publishing commit.
 
 Publishing is one commit on the view's stable table that removes the files of the generation before
 and adds those of the next, by their paths relative to the table. No row is read or copied, and a
@@ -93,7 +93,7 @@ class DeltaTables:
             _present(self.table(uri), uri).alter.set_table_description(f"sealed, {rows} rows")
 
     def seal_changed(self, uri: str, files: Sequence[DataFile], rows: int) -> None:
-        """Let a table consist of some files, and mark it as whole, in one commit."""
+        """Make a table consist of these files, and mark it complete, in one commit."""
         with sink_errors(uri):
             table = _present(self.table(uri), uri)
             told = describing(
@@ -136,7 +136,7 @@ class DeltaTables:
             return {path: unpacked(data[at.identity], at) for path, at in found.items()}
 
     def publish(self, stable: str, generation: int, uri: str, folder: str, name: str) -> None:
-        """Let the stable table consist of the files of a generation.
+        """Make the stable table consist of a generation's files.
 
         Args:
             stable: the table that readers open.
@@ -181,7 +181,7 @@ class DeltaTables:
             )
 
     def _replace(self, stable: str, before: DeltaTable, actions: Sequence[Action]) -> None:
-        """Do the same where the table, of now or of before, has partitions or deletion vectors."""
+        """Publish a table that has, or had, partitions or deletion vectors."""
         commits, version = self._commits(stable), before.version() + 1
         adds = commits.adds()
         if sorted(map(path_of, adds)) != sorted(paths_of(before)):
@@ -246,7 +246,7 @@ def sink_errors(uri: str) -> Iterator[None]:
 
 
 def failed(uri: str, text: str) -> SinkError:
-    """Return the error for a table that cannot be read or written, by the text of another one."""
+    """Return the error for a table that cannot be read or written, from another error's text."""
     if (said := silence(uri, text)) is not None:
         return UnavailableSinkError(said, hint="see that it runs, then run it again")
     if "No space left on device" in text or "Disk quota exceeded" in text:

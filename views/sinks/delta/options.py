@@ -1,4 +1,4 @@
-"""What a view's author may ask of a Delta table: `views/NAME.delta.json`."""
+"""Options of a view's Delta table: `views/NAME.delta.json`."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class DeltaOptions(Options):
 
     @property
     def lays_out(self) -> bool:
-        """Tell whether rows are put in an order; without a word they lie as they come."""
+        """Return whether rows are to be ordered."""
         return bool(self.model_fields_set)
 
     def check(self, view: str, schema: StructType) -> None:
-        """Raise unless the columns can be what they are asked for.
+        """Raise if an option names a column that does not exist or has the wrong type.
 
         Raises:
             SinkError: one is none of the view, or of a type that cannot be it.

@@ -112,7 +112,7 @@ class DeltaSink:
             self._write(ordered, uri, layout)
 
     def obstacle(self, change: Change) -> str | None:
-        """Say why a generation cannot be written as a change of another one, or None."""
+        """Return the reason why a generation cannot be written as a change of another, or None."""
         if self._options.lays_out:
             return f"{self._view}.delta.json says how its files lie"
         if signs := PATTERN & set(self._stable):
@@ -124,7 +124,7 @@ class DeltaSink:
         return _too_worn(change, self._tables.files(self._uri(change.prior)))
 
     def change(self, change: Change) -> None:
-        """Write the generation as a change of another one, in place of `write`.
+        """Write the generation as a change of another one, instead of `write`.
 
         Raises:
             SinkError: two rows of the other one have the same key.
@@ -186,7 +186,7 @@ class DeltaSink:
         return Address("delta", {"path": self._uri(generation)})
 
     def publish(self, generation: int) -> None:
-        """Let the stable table serve a sealed generation, in one commit."""
+        """Make the stable table serve a sealed generation, in one commit."""
         self.rows(generation)
         uri = self._uri(generation)
         self._refuse_incomplete(generation, uri)
@@ -249,7 +249,7 @@ class DeltaSink:
 
 
 def _too_worn(change: Change, files: Sequence[DataFile]) -> str | None:
-    """Say why a generation of some files is better written anew, or None."""
+    """Return the reason why a generation is better written whole, or None."""
     if len(files) >= MANY_FILES:
         return f"generation {change.prior} has {len(files)} files"
     stored = sum(file.stored for file in files)

@@ -42,7 +42,7 @@ _TYPES = [
 
 @dataclass(frozen=True, slots=True)
 class CopyWriter:
-    """What an executor needs to write rows.
+    """Writes rows by COPY; sent to executors.
 
     Attributes:
         server: where to.
@@ -185,7 +185,7 @@ def tuples(
 
 
 class Stream(io.RawIOBase):
-    """What psycopg2 reads a COPY from; keeps the number of rows, and the error that ended it."""
+    """The stream from which psycopg2 reads a COPY; keeps the row count, and any error."""
 
     def __init__(self, tuples: Iterator[tuple[int, memoryview]]) -> None:
         super().__init__()

@@ -56,12 +56,12 @@ def boolean(array: pa.Array) -> pa.Array:
 
 
 def integer(size: int) -> Column:
-    """Return what writes integers of so many bytes."""
+    """Return the encoder of integers of this size in bytes."""
     return lambda array: _fixed(array, _numbers(array, 0), f">i{size}")
 
 
 def real(size: int) -> Column:
-    """Return what writes floats of so many bytes, bit for bit."""
+    """Return the encoder of floats of this size in bytes, bit for bit."""
     return lambda array: _fixed(array, _numbers(array, 0.0), f">f{size}")
 
 
@@ -104,7 +104,7 @@ def jsonb(array: pa.Array) -> pa.Array:
 
 
 def numeric(precision: int, scale: int) -> Column:
-    """Return what writes decimals with so many digits, so many of them behind the point."""
+    """Return the encoder of decimals of this precision and scale."""
     whole = -(-(precision - scale) // _GROUP)
     fraction = -(-scale // _GROUP)
     pad = fraction * _GROUP - scale
@@ -131,7 +131,7 @@ def numeric(precision: int, scale: int) -> Column:
 
 
 def listed(oid: int, element: Column) -> Column:
-    """Return what writes arrays whose elements are of the type `oid`."""
+    """Return the encoder of arrays whose elements have the type `oid`."""
     empty = pa.scalar(struct.pack(">iii", 0, 0, oid), _BINARY)
     head = np.dtype([(name, ">i4") for name in ("dims", "nulls", "oid", "n", "lb")])
 

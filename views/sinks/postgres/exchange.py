@@ -77,7 +77,7 @@ class Exchange:
         return next((number for number, entry in held if entry.relation == attached), None)
 
     def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
-        """Give a generation what users gave to the table."""
+        """Give a generation the indexes and constraints of the stable table."""
         if self.stable.found(cursor) is not None:
             self.stable.prepare(cursor, relation)
 

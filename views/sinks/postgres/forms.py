@@ -93,7 +93,7 @@ class Form:
         return self.loaded == "jsonb"
 
     def values(self) -> Column:
-        """Return what Spark is to send of it."""
+        """Return the expression that Spark sends for it."""
         value = column(self.name)
         return (json_text(value, self.kind) if self.is_document else value).alias(self.name)
 

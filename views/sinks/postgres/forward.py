@@ -31,7 +31,7 @@ _COLUMN = "__postgres_"
 
 
 def columns_sent(forms: Sequence[Form]) -> list[Column]:
-    """Return what Spark is to send of a row."""
+    """Return the expressions that Spark sends for a row."""
     return [form.values().alias(f"{_COLUMN}{number}") for number, form in enumerate(forms)]
 
 
@@ -150,7 +150,7 @@ class PostgresForward:
         return int(cursor.fetchone()[0])
 
     def _load(self, cursor: Any, rows: pa.Table, forms: Sequence[Form]) -> None:  # noqa: ANN401
-        """Write rows into the temporary table, made anew with these columns."""
+        """Write rows into the temporary table, created again with these columns."""
         listed = sql.SQL(", ").join(
             sql.SQL(f"{{}} {form.loaded}").format(sql.Identifier(form.target)) for form in forms
         )

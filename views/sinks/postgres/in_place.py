@@ -80,7 +80,7 @@ class InPlace:
         """Do nothing: the table keeps what users gave it."""
 
     def wait(self, connection: Connection, entry: Entry) -> None:
-        """Wait for nobody: whoever reads an older state goes on reading it."""
+        """Do nothing: readers of an older state keep reading it."""
 
     def move(self, connection: Connection, generation: int) -> None:
         """Bring the rows of a sealed generation into the table."""
@@ -141,7 +141,7 @@ class InPlace:
         self.registry.note_serving(cursor, None)
 
     def holds_back(self) -> str | None:
-        """Say that rows which are only added cannot be replaced."""
+        """Return that rows cannot be replaced, if the mode only adds them."""
         if self.mode is Mode.INSERT:
             return "its table in PostgreSQL gets new rows alone (mode insert)"
         return None
@@ -238,7 +238,7 @@ class InPlace:
                 )
 
     def _require_same(self, cursor: Any, new: sql.Composable, names: Sequence[str]) -> None:  # noqa: ANN401
-        """Require that what was written is there: triggers and rules may have made it another."""
+        """Require that the written rows are there: triggers and rules may have changed them."""
         first = sql.Identifier("t", self.stable.key[0])
         query = sql.SQL(
             "SELECT {} FROM {} g LEFT JOIN {} t ON {} WHERE {} IS NULL OR {} LIMIT 1"
@@ -287,7 +287,7 @@ class InPlace:
         return sql.SQL("CREATE TABLE {} ({})").format(self.stable.name, sql.SQL(", ").join(parts))
 
     def _unfit(self, cursor: Any, wanted: Sequence[tuple[str, str]]) -> str | None:  # noqa: ANN401
-        """Say why a table that a user made cannot take such columns, or None."""
+        """Return the reason why a user's table cannot take these columns, or None."""
         if self.stable.found(cursor) is None:
             return "it does not exist"
         if not has_unique_key(cursor, self.stable.name, self.stable.key):

@@ -1,4 +1,4 @@
-"""What a view's author may ask of this sink: `views/NAME.postgres.json`."""
+"""Options of a view's table in PostgreSQL: `views/NAME.postgres.json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from views.sinks.options import Options, read_options
 
 
 class Mode(Enum):
-    """How readers get to see a generation."""
+    """The way in which a generation reaches readers."""
 
     EXCHANGE = "exchange"
     """It is the one partition of the table, exchanged for another one."""

@@ -1,4 +1,4 @@
-"""What readers open, and how a generation gets there: what the modes of the sink have in common."""
+"""The table that readers open, and the interface of the modes that move a generation there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Readers(Protocol):
         ...
 
     def move(self, connection: Connection, generation: int) -> None:
-        """Let readers see a sealed generation, in one transaction.
+        """Show readers a sealed generation, in one transaction.
 
         Raises:
             BusyError: somebody holds a lock that it needs.
@@ -52,7 +52,7 @@ class Readers(Protocol):
         ...
 
     def holds_back(self) -> str | None:
-        """Say why a generation cannot go forward in one step for its readers, or None."""
+        """Return the reason why readers would see a delta in parts, or None."""
         ...
 
     def also(self, cursor: Any, generation: int) -> sql.Identifier | None:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""What the database says of our generations: tables of ours in a schema of ours.
+"""The registry of our generations in the database: tables of ours in a schema of ours.
 
 | table of `changelog_views` | holds |
 |---|---|
@@ -207,7 +207,7 @@ class Registry:
         )
 
     def position(self, cursor: Any, generation: int) -> Position | None:  # noqa: ANN401
-        """Return where on the log a generation was brought to; None where it never went forward."""
+        """Return the log position of a generation's last delta, or None."""
         if not _is_there(cursor):
             return None
         cursor.execute(
@@ -225,7 +225,7 @@ class Registry:
         rows: int,
         position: Position,
     ) -> None:
-        """Note how many rows a generation has now, and where on the log it is."""
+        """Record a generation's number of rows and its log position."""
         cursor.execute(
             f"UPDATE {SCHEMA}.generations SET rows = %s, "
             "frontier = jsonb_build_object('position', %s::text) "

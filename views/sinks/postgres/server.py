@@ -95,7 +95,7 @@ class PostgresClient:
             connection.close()
 
     def patiently(self, act: Callable[[], T]) -> T:
-        """Do something again as long as others hold locks on what it needs.
+        """Repeat an action while others hold the locks it needs.
 
         Raises:
             UnavailableSinkError: they do so for too long.

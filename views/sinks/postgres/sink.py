@@ -157,7 +157,7 @@ class PostgresSink:
         return Address("postgres", location)
 
     def publish(self, generation: int) -> None:
-        """Let readers see a sealed generation in place of the one that serves, in one step."""
+        """Show readers a sealed generation instead of the present one, atomically."""
         with self._server.connection() as connection:
             with connection, connection.cursor() as cursor:
                 entry = self._registry.sealed(cursor, generation)
@@ -168,7 +168,7 @@ class PostgresSink:
             self._server.patiently(lambda: self._readers.move(connection, generation))
 
     def discard(self, generation: int) -> None:
-        """Remove a generation's table; its entry goes last, so that what is killed is ended."""
+        """Remove a generation's table, then its entry: so a killed removal is resumed."""
         refuse_published(self._view, generation, self.published())
         with self._server.connection() as connection:
             with connection.cursor() as cursor:
@@ -220,7 +220,7 @@ class PostgresSink:
             return sorted(self._registry.entries(cursor))
 
     def holds_back(self, generation: int) -> str | None:  # noqa: ARG002 - of all sinks
-        """Return why rows cannot be changed, where they are only added; else nothing does."""
+        """Return the reason why rows cannot be replaced, or None."""
         return self._readers.holds_back()
 
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
@@ -234,7 +234,7 @@ class PostgresSink:
     def apply(
         self, generation: int, schema: StructType, delta: pa.Table, position: Position
     ) -> None:
-        """Let a sealed generation hold what a delta says, in one transaction."""
+        """Apply a delta to a sealed generation in one transaction."""
         forms = forms_of(schema, self._options, self._view)
         with self._server.connection() as connection, connection, connection.cursor() as cursor:
             forward = PostgresForward(

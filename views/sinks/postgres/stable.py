@@ -114,7 +114,7 @@ class Stable:
                 _try(cursor, text)
 
     def unfit(self, cursor: Any, wanted: Columns) -> str | None:  # noqa: ANN401
-        """Say why a table that a user made cannot serve such columns, or None."""
+        """Return the reason why a user's table cannot serve these columns, or None."""
         cursor.execute("SELECT relkind FROM pg_class WHERE oid = %s", [self.found(cursor)])
         row = cursor.fetchone()
         if row is None:
@@ -145,7 +145,7 @@ class Stable:
         cursor.execute(self.definition(columns))
 
     def follow(self, cursor: Any, wanted: Columns, *, keeps_rows: bool = False) -> None:  # noqa: ANN401
-        """Bring the columns of the table, which has no partition, to those of a generation.
+        """Change the columns of the table, which has no partition, to those of a generation.
 
         Args:
             cursor: of the transaction.

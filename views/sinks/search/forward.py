@@ -48,7 +48,7 @@ class SearchForward:
         return None if text is None else Position.parse(text)
 
     def holds_back(self) -> str | None:
-        """Say why searchers would see a delta in parts, or None."""
+        """Return the reason why searchers would see a delta in parts, or None."""
         found = self._server.request("GET", f"/{self._index}/_settings/index.number_of_shards")
         settings = (found or {}).get(self._index, {}).get("settings", {}).get("index", {})
         shards = int(settings.get("number_of_shards", 1))
@@ -106,12 +106,12 @@ class SearchForward:
     def _left_out_after(
         self, meta: dict[str, Any], said: set[str], refused: Sequence[Refusal]
     ) -> list[Any]:
-        """Return what the index goes without once a delta has said something of some ids."""
+        """Return the refused rows of the index after a delta has covered some ids."""
         stays = [each for each in meta.get(LEFT_OUT, []) if each[0] not in said]
         return [*stays, *(list(astuple(refused_of(each, self._key))) for each in refused)]
 
     def meta(self) -> dict[str, Any]:
-        """Return what the index says of itself."""
+        """Return the metadata of the index."""
         found = self._server.request("GET", f"/{self._index}/_mapping")
         if found is None:
             raise SinkError(f"there is no index {self._index}")

@@ -1,4 +1,4 @@
-"""What a view's author may ask of a search index: `views/NAME.search.json`.
+"""Options of a view's search index: `views/NAME.search.json`.
 
 An option adds to what a view's columns say or takes its place, but none may change what is stored
 and served, the document's source, or keep a document out of the index.
@@ -99,7 +99,7 @@ def flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def laid_over(derived: Mapping[str, Any], asked: Mapping[str, Any], view: str) -> dict[str, Any]:
-    """Return the fields of a mapping, those that the author describes in place of ours.
+    """Return the fields of a mapping, with the author's fields in place of ours.
 
     A field's own `properties` are laid over in turn; a field of another type keeps nothing of
     what its column says, as the parameters of one type are errors in another.

@@ -41,7 +41,7 @@ GONE = ""
 
 
 class _BusyError(Exception):
-    """The server may accept the same request later; the text says what it answered."""
+    """The server may accept the same request later; the text is its answer."""
 
 
 class _TooLargeError(SinkError):
@@ -217,7 +217,7 @@ class SearchClient:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What a bulk request says of its documents."""
+    """The parameters of a bulk request's documents."""
 
     version: int | None
     routed_by: int | None

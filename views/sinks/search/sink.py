@@ -51,7 +51,7 @@ _AT_SEAL = frozenset({"number_of_replicas", "auto_expand_replicas", "refresh_int
 
 @dataclass(frozen=True, slots=True)
 class DocumentWriter:
-    """What an executor needs to write documents."""
+    """Writes documents; sent to executors."""
 
     server: SearchClient
     index: str
@@ -217,7 +217,7 @@ class SearchSink:
         return sorted(self._held())
 
     def holds_back(self, generation: int) -> str | None:
-        """Say why searchers would see a delta in parts, or None."""
+        """Return the reason why searchers would see a delta in parts, or None."""
         return self._forward(generation).holds_back()
 
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
@@ -239,7 +239,7 @@ class SearchSink:
         delta: pa.Table,
         position: Position,
     ) -> None:
-        """Let a sealed generation hold what a delta says, visible by one refresh."""
+        """Apply a delta to a sealed generation, visible by one refresh."""
         self.rows(generation)
         come, gone = entries_of("search", delta)
         self._forward(generation).apply(come, gone, position, self._left_out_at_most)
@@ -269,7 +269,7 @@ class SearchSink:
 
     @contextmanager
     def _naming_the_file(self) -> Iterator[None]:
-        """Let the server judge what the author asked for, and say where it stands."""
+        """Name the options file in an error of the server about it."""
         try:
             yield
         except UnavailableSinkError:

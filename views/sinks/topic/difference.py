@@ -1,4 +1,4 @@
-"""What makes the rows of one topic those of another, by DuckDB: it goes to disk where memory ends.
+"""Compute the records that turn one topic into another. DuckDB spills to disk.
 
 Rows are alike when their bytes are. A topic of readers that holds nothing needs no comparison.
 """
@@ -44,7 +44,7 @@ class Difference:
 
 
 def differences(server: TopicServer, source: str, target: str | None) -> Iterator[Difference]:
-    """Return what differs between a topic and another one, or nothing at all in its place.
+    """Yield the differences between a topic and another one, or an empty one.
 
     Raises:
         SinkError: the brokers refuse, or records are gone.

@@ -39,7 +39,7 @@ class KeyHashes:
             self._parts.append(text_hashes(self.seed, keys))
 
     def told(self) -> bytes | None:
-        """Return them behind one of a known text: another way of hashing gives another one.
+        """Return the hashes, after one of a known text that identifies the hash function.
 
         None if there are too many.
         """

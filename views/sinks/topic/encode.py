@@ -43,7 +43,7 @@ def _optional(array: pa.Array) -> pa.Array:
 
 
 def _body(array: pa.Array) -> pa.Array:  # noqa: PLR0911 - one for each type
-    """Return the bytes of each value; those of a null are of no matter, but are there."""
+    """Return the bytes of each value; for a null any bytes."""
     kind = array.type
     if pa.types.is_boolean(kind):
         return _fixed(_numbers(array, False).astype("u1"))
@@ -81,7 +81,7 @@ def _entries(array: pa.MapArray) -> pa.Array:
 
 
 def _within(array: pa.Array, inner: pa.Array) -> pa.Array:
-    """Return what the rows of a list hold, of all that its buffers hold."""
+    """Return the inner values that belong to the rows of a list."""
     first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
     return inner.slice(first, last - first)
 

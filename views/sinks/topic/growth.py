@@ -16,7 +16,7 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What may come to a topic without keys.
+    """The state of a topic without keys, to which a delta may add records.
 
     Attributes:
         server: where it is.
@@ -74,5 +74,5 @@ class Growth:
 
 
 def digest_of(value: bytes) -> bytes:
-    """Return what stands for a row where it is compared with a later one."""
+    """Return the row's digest."""
     return blake2b(value, digest_size=_DIGEST_BYTES).digest()

@@ -1,4 +1,4 @@
-"""What a view's author may ask of this sink: `views/NAME.topic.json`."""
+"""Options of a view's topic: `views/NAME.topic.json`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Record = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the rows of a view are records.
+    """The form of a view's rows as records.
 
     Attributes:
         schema: of the rows.
@@ -45,7 +45,7 @@ class Form:
     ids: tuple[int, int] | None
 
     def columns(self, *, is_gone: Column | None = None) -> list[Column]:
-        """Return the columns that records are made of: texts, or those of the rows for Avro."""
+        """Return the columns that records are made of: texts, or the row's columns for Avro."""
         if self.ids is not None:
             return [column(name).alias(f"__topic_{name}") for name in self.schema.fieldNames()]
         text = document(self.schema)
@@ -136,7 +136,7 @@ def _whole(found: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class RecordWriter:
-    """What a task of Spark needs to write records.
+    """Writes records; sent to Spark's tasks.
 
     Attributes:
         brokers: where they are.

@@ -1,4 +1,4 @@
-"""What a view's topics hold: the records of `{topic}.generations`, a small compacted topic.
+"""The register of a view's topics: the small compacted topic `{topic}.generations`.
 
 | key | value, JSON |
 |---|---|
@@ -81,7 +81,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What readers have.
+    """The generation that readers have.
 
     Attributes:
         generation: its number.
@@ -111,7 +111,7 @@ def write_frontier(into: Transaction, register: str, topic: str, shown: Shown) -
 
 
 def read_register(server: TopicServer, topic: str) -> Register | None:
-    """Read the register; None where there is none.
+    """Read the register; return None if there is none.
 
     Raises:
         SinkError: another program wrote to the topic.

@@ -22,7 +22,7 @@ _ROWS, _BYTES = 200_000, 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What is committed to a topic up to its end at some moment.
+    """The committed records of a topic up to its end at some moment.
 
     Attributes:
         last: the last record of each key.
@@ -44,7 +44,7 @@ class Scan:
 
 @contextmanager
 def scanned(server: TopicServer, topic: str) -> Iterator[Scan]:
-    """Read a topic; what it takes is let go behind the block.
+    """Read a topic; its memory is released after the block.
 
     Raises:
         SinkError: the brokers refuse, or records are gone.

@@ -138,7 +138,7 @@ class Transaction:
             self._is_full(code)
 
     def end(self, topic: str) -> int:
-        """Return the offset behind the last record of a topic, those written here too."""
+        """Return the end of a topic, including the records written in this transaction."""
         self.flush()
         return self._server.end(topic, committed=False)
 
@@ -172,7 +172,7 @@ def texts(array: pa.Array) -> Texts:
 
 @dataclass(frozen=True, slots=True)
 class TopicServer:
-    """Where topics are.
+    """The brokers and the registry of a topic sink.
 
     Attributes:
         kafka: the brokers.
@@ -188,7 +188,7 @@ class TopicServer:
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Let errors of the brokers inside the block become SinkErrors."""
+        """Turn errors of the brokers inside the block into SinkErrors."""
         try:
             yield
         except KafkaException as error:
@@ -238,7 +238,7 @@ class TopicServer:
         self._wait(lambda: not self.exists(topic), f'topic "{topic}" does not go')
 
     def end(self, topic: str, *, committed: bool = True) -> int:
-        """Return where a topic ends, for those who read what is committed or for all."""
+        """Return the end of a topic, of committed records or of all."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         place = TopicPartition(topic, 0)
         asked = {place: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
@@ -247,7 +247,7 @@ class TopicServer:
             return int(found.offset)
 
     def records(self, topic: str) -> Iterator[Message]:
-        """Return what is committed to a topic up to its end now, in order."""
+        """Yield the committed records of a topic up to its present end, in order."""
         with (
             self.errors(f'topic "{topic}"'),
             closing(consumer_of(self.kafka, fetch_wait_max_ms=10)) as consumer,
@@ -275,7 +275,7 @@ class TopicServer:
 
     @contextmanager
     def transaction(self, name: str) -> Iterator[Transaction]:
-        """Begin a transaction, and commit it behind the block unless that fails.
+        """Begin a transaction, and commit it after the block unless that fails.
 
         Whoever has begun one of that name cannot write any more. Behind the block readers see it.
 
@@ -307,7 +307,7 @@ class TopicServer:
             self._see(topic)
 
     def write(self, topic: str, key: bytes, value: bytes | None) -> None:
-        """Write one record, without a transaction; behind it readers see it.
+        """Write one record without a transaction; afterwards readers see it.
 
         Raises:
             SinkError: the brokers refuse it.
@@ -333,7 +333,7 @@ class TopicServer:
         self._see(topic)
 
     def _see(self, topic: str) -> None:
-        """Wait until those who read what is committed see all that is written now."""
+        """Wait until readers of committed records see all that is written now."""
         end = self.end(topic, committed=False)
         self._wait(lambda: self.end(topic) >= end, f'a transaction stays open in topic "{topic}"')
 

@@ -168,7 +168,7 @@ class TopicSink:
             write_frontier(into, self._register, self._topic, shown)
 
     def _move(self, into: Transaction, generation: int, held: Held, before: int | None) -> None:
-        """Write what a generation's rows have other than those that readers have."""
+        """Write the differences between a generation's rows and those that readers have."""
         there: str | None = self._topic
         if not self._is_keyed:
             there = None if before is None else self._topic_of(before)
@@ -191,7 +191,7 @@ class TopicSink:
             self._note(generation, None)
 
     def drop(self) -> None:
-        """Remove the topic of readers, then those of the generations and the register."""
+        """Remove the topic of readers, then the topics of generations, then the register."""
         register = self._own()
         self._server.delete(self._topic)
         for generation in register.generations:
@@ -207,7 +207,7 @@ class TopicSink:
         return sorted(self._read().generations)
 
     def holds_back(self, generation: int) -> str | None:
-        """Say why a generation cannot go forward, or None."""
+        """Return the reason why no delta can be applied to a generation, or None."""
         held = self._read().generations.get(generation)
         if held is not None and held.value != self._options.value:
             return f"generation {generation} holds records in {held.value}"
@@ -216,17 +216,17 @@ class TopicSink:
         return None
 
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
-        """Return what records are made of."""
+        """Return the columns that records are made of."""
         return self._form(schema).delta_columns()
 
     def delta_values(self, schema: StructType, delta: pa.Table) -> Mapping[str, pa.Array]:
-        """Return what records are made of."""
+        """Return the columns that records are made of."""
         return self._form(schema).delta_values(delta)
 
     def apply(
         self, generation: int, schema: StructType, delta: pa.Table, position: Position
     ) -> None:
-        """Let a sealed generation hold what a delta says, in one transaction with its position."""
+        """Apply a delta to a sealed generation, in one transaction with its position."""
         register = self._read()
         held, _ = self._sealed(register, generation)
         refuse_older(self._view, generation, _position(held), position)
@@ -271,7 +271,7 @@ class TopicSink:
             }
 
     def _digest(self, value: bytes) -> bytes:
-        """Return what tells a row from another one, where that is asked at all."""
+        """Return the row's digest, if the topic needs it."""
         return b"" if self._is_keyed else digest_of(value)
 
     def _growth(self, held: Held) -> Growth:
