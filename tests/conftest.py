@@ -89,6 +89,7 @@ _GROUPS = {
         "tests/integration/test_replay.py",
         "tests/integration/test_sinks_apart.py",
         "tests/integration/test_spark_progress.py",
+        "tests/integration/test_strange_views.py",
         "tests/integration/test_splits.py",
         "tests/integration/test_staged.py",
         "tests/integration/test_switch_refused.py",

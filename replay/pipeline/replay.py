@@ -8,7 +8,8 @@ and ends one that cannot be exact any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -47,6 +48,7 @@ class Replay(States):
     _observations: Mapping[TableName, StateObservations] = field(repr=False)
     _exact_for_ms: Callable[[], int] = field(repr=False)
     _clock: Clock = field(repr=False)
+    _known: dict[TableName, TableMetrics | None] = field(default_factory=dict, repr=False)
 
     @property
     def verdict(self) -> Verdict:
@@ -59,8 +61,26 @@ class Replay(States):
         return True
 
     def metrics(self) -> dict[TableName, TableMetrics | None]:
-        """Return the counts of the first action on each state; None for a state not read yet."""
-        return {table: each.get() for table, each in self._observations.items()}
+        """Return the counts of the first action on each state; None where they are not known."""
+        return {
+            table: self._known[table] if table in self._known else each.get()
+            for table, each in self._observations.items()
+        }
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Keep what a block counts; of one that fails nothing is known."""
+        try:
+            yield
+        except BaseException:
+            self._note(is_whole=False)
+            raise
+        self._note(is_whole=True)
+
+    def _note(self, *, is_whole: bool) -> None:
+        for table, each in self._observations.items():
+            if table not in self._known and (seen := each.get()) is not None:
+                self._known[table] = seen if is_whole else None
 
     def beside(self, other: Replay, cut: Cut) -> Replay:
         """Return the states of both, each checked by its own cut, under one that names both."""
@@ -69,6 +89,7 @@ class Replay(States):
             cut=cut,
             states={**self.states, **other.states},
             _observations={**self._observations, **other._observations},
+            _known={},
             _exact_for_ms=lambda: min(self._exact_for_ms(), other._exact_for_ms()),
         )
 

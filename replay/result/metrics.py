@@ -1,11 +1,18 @@
-"""Numbers of a scan, counted while it runs and without a pass of their own."""
+"""Numbers of a scan, counted while it runs and without a pass of their own.
+
+A number may be missing, and is None then. Spark forgets what it observed where its plan, at the
+start or by what it finds as it runs (adaptive execution), needs no row of it: a join with an empty
+table, a condition that is never true, `LIMIT 0`. Nobody may wait for such a number, nor take it
+for none at all.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from replay.result.state import TableMetrics
@@ -27,9 +34,9 @@ class StateObservations:
         return survivors.observe(self.survivors, F.count(F.lit(1)).alias("rows"))
 
     def get(self) -> TableMetrics | None:
-        """Return the numbers, or None as long as no action has read the state."""
-        records, survivors = _now(self.records), _now(self.survivors)
-        if not records or not survivors:
+        """Return the numbers; None before an action reads the state, or where Spark has none."""
+        records, survivors = observed(self.records), observed(self.survivors)
+        if records is None or survivors is None:
             return None
         return TableMetrics(
             records_read=records["records"],
@@ -40,8 +47,17 @@ class StateObservations:
 
 def counted(records: DataFrame, seen: Observation) -> DataFrame:
     """Let an action count what passes: `records`, and those of them that are `tombstones`."""
-    return records.observe(
-        seen,
+    return records.observe(seen, *_tallies())
+
+
+def tallies(records: DataFrame) -> Mapping[str, int]:
+    """Return the same numbers by a pass of its own."""
+    (row,) = records.select(*_tallies()).collect()
+    return row.asDict()
+
+
+def _tallies() -> tuple[Column, ...]:
+    return (
         F.count(F.lit(1)).alias("records"),
         F.count_if(F.col("value").isNull()).alias("tombstones"),
     )
@@ -49,14 +65,22 @@ def counted(records: DataFrame, seen: Observation) -> DataFrame:
 
 def counted_by_tasks(found: DataFrame, seen: Observation) -> DataFrame:
     """Count the same by the tallies of the tasks that read, and leave these out."""
-    tallies = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("records", "tombstones"))
+    sums = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("records", "tombstones"))
     is_record = F.col("records").isNull()
-    return found.observe(seen, *tallies).where(is_record).drop("records", "tombstones")
+    return found.observe(seen, *sums).where(is_record).drop("records", "tombstones")
 
 
-def _now(observation: Observation) -> dict[str, int] | None:
-    """Return the numbers if they are there; Spark's own `get` would wait for an action for ever."""
-    made = getattr(observation, "_jo", None)
-    if made is not None and not made.future().isCompleted():
-        return None
-    return cast("dict[str, int]", observation.get)
+def observed(observation: Observation) -> Mapping[str, int] | None:
+    """Return what an action saw; None before one has ended, or where Spark has no numbers of it."""
+    made = getattr(observation, "_jo", None)  # a session of Spark Connect has none
+    if made is not None:
+        future = made.future()
+        # Spark's own `get` would wait for an action for ever, and fails on a row of no columns.
+        if not future.isCompleted() or future.value().get().isFailure():
+            return None
+        if made.getRow().length() == 0:
+            return None
+    try:
+        return observation.get or None
+    except PySparkException:
+        return None  # what a server could not tell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,6 +102,13 @@ class States(ABC):
     @abstractmethod
     def metrics(self) -> Mapping[TableName, TableMetrics | None]:
         """Return the counts of each table's reading, or None if nothing was read yet."""
+
+    def counting(self) -> AbstractContextManager[object]:
+        """Let a block read states; what it counts is forgotten if it fails.
+
+        The numbers would be those of the records up to its failure.
+        """
+        return nullcontext()
 
     @abstractmethod
     def watched(self) -> AbstractContextManager[object]:

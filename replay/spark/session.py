@@ -7,6 +7,7 @@ a Spark Connect server (`replay.spark.connect`) it takes from there what cannot 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
@@ -77,6 +79,7 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
         UnavailableError: the server does not answer.
     """
     settings = settings or SessionSettings()
+    _silence()
     if is_remote(settings.master):
         return connect.connected(settings.master, _wanted(settings))
     check_master(settings.master)
@@ -95,6 +98,12 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
             f'Spark does not start with master "{settings.master}": {first}',
             hint="check the master's address and the Spark settings",
         ) from error
+
+
+def _silence() -> None:
+    """Keep PySpark from writing errors with their stack traces: who catches them says them."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _wanted(settings: SessionSettings) -> WantedServer:

@@ -32,7 +32,7 @@ from replay.broker.probe import past_ends
 from replay.cut.cut import BrokerFacts, judged_again
 from replay.decode.schemas import TopicSchemas
 from replay.pipeline.replay import watching
-from replay.result.metrics import counted
+from replay.result.metrics import counted, observed, tallies
 from replay.result.state import ReplayedState, TableMetrics
 from replay.scan.fold import last_of_each_key, with_values
 from replay.scan.scan import Scan
@@ -117,7 +117,7 @@ class Advancer:
 
     def _made(
         self, plan: Advance, step: Step, schemas: TopicSchemas
-    ) -> tuple[Checkpoint, TableMetrics]:
+    ) -> tuple[Checkpoint, TableMetrics | None]:
         """Write the layer that brings a topic to the frontier; it does not count yet."""
         checkpoint, topic = step.checkpoint, step.topic
         nothing = TableMetrics(records_read=0, tombstones=0, rows=0)
@@ -170,7 +170,7 @@ class Advancer:
 
     def _layer(
         self, plan: Advance, step: Step, schemas: TopicSchemas
-    ) -> tuple[Layer, TableMetrics]:
+    ) -> tuple[Layer, TableMetrics | None]:
         """Write what the log holds between a step's checkpoint and the frontier."""
         frontier, topic = plan.record.frontier, step.topic
         wanted = TopicRange(
@@ -194,9 +194,12 @@ class Advancer:
             layer = self._write(topic, with_values(last), frontier)
         else:
             layer = replace(self._write(topic, last, frontier), since=since, until=until)
+        read = observed(seen)
+        if read is None:  # Spark found its plan's other parts empty: the number is not known
+            return layer, None
         metrics = TableMetrics(
-            records_read=seen.get["records"],
-            tombstones=seen.get["tombstones"],
+            records_read=read["records"],
+            tombstones=read["tombstones"],
             rows=layer.rows - layer.tombstones,
         )
         return layer, metrics
@@ -206,7 +209,9 @@ class Advancer:
         written = Observation()
         records = counted(records.select(*RECORD), written)
         write(records, self.store.layer(topic, name), told={"frontier": frontier.to_json()})
-        return Layer(name, written.get["records"], written.get["tombstones"])
+        # These numbers say which layers are read: what was not observed is counted.
+        counts = observed(written) or tallies(self._union(topic, [name]))
+        return Layer(name, counts["records"], counts["tombstones"])
 
     @contextmanager
     def _reading(self, plan: Advance) -> Iterator[None]:
@@ -242,7 +247,7 @@ class Advancer:
         plan: Advance,
         made: Mapping[str, Checkpoint],
         schemas: Mapping[str, TopicSchemas],
-        metrics: Mapping[str, TableMetrics],
+        metrics: Mapping[str, TableMetrics | None],
     ) -> Stored:
         records = {
             table: self._records(made[topic], schemas[topic])

@@ -52,7 +52,7 @@ class Stored(States):
     checkpoints: Mapping[TableName, Checkpoint]
     from_start: Mapping[str, str]
     superseded: tuple[str, ...]
-    _metrics: Mapping[TableName, TableMetrics] = field(repr=False)
+    _metrics: Mapping[TableName, TableMetrics | None] = field(repr=False)
     _records: Mapping[TableName, StoredRecords] = field(repr=False)
     _proof: Cut | None = field(repr=False)
     _kafka: KafkaConnection = field(repr=False)

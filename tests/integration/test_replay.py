@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -366,6 +367,31 @@ def test_an_empty_topic_has_the_right_columns(bench):
     assert frame.collect() == []
     assert frame.columns == ["id", "name"]
     assert replay.metrics() == {THINGS: TableMetrics(records_read=0, tombstones=0, rows=0)}
+
+
+@pytest.mark.parametrize(
+    "reads", ["WHERE 1 = 0", "JOIN (SELECT id FROM range(9) WHERE id < 0) USING (id)"]
+)
+def test_what_spark_leaves_out_of_its_plan_is_not_counted(bench, spark, reads):
+    log = bench.log()
+    log.put((b"1", b"a"))
+    replay = bench.open(log.freeze())
+    replay.states[THINGS].frame.createOrReplaceTempView("things_read")
+    assert spark.sql(f"SELECT * FROM things_read {reads}").collect() == []
+    assert replay.metrics() == {THINGS: None}
+
+
+def test_an_action_that_fails_counts_nothing(bench):
+    log = bench.log()
+    log.put((b"1", b"a"))
+    replay = bench.open(log.freeze())
+    frame = replay.states[THINGS].frame
+    with pytest.raises(PySparkException), replay.counting():
+        frame.selectExpr("raise_error(name)").collect()
+    assert replay.metrics() == {THINGS: None}
+    with replay.counting():
+        frame.collect()
+    assert replay.metrics() == {THINGS: None}  # of the first action, and no other
 
 
 def cleaned_log(bench: Bench) -> tuple[LogWriter, int, dict[int, str]]:

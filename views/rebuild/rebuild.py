@@ -50,7 +50,7 @@ from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
 from views.rebuild.run.forward import Forward
 from views.rebuild.run.proof import Proof
-from views.rebuild.run.publication import Publication
+from views.rebuild.run.publication import Brought, Publication
 from views.rebuild.run.rows import Rows
 from views.rebuild.run.run import Run, only_warned
 from views.rebuild.run.spark_tasks import told_tasks
@@ -157,20 +157,18 @@ class Rebuild:
             done |= {result.view: result for result in unsettled}
         return Outcome.of(done[spec.name] for spec in specs)
 
-    def bring(self, specs: Sequence[ViewSpec]) -> tuple[Sequence[ViewBuild], States | None]:
+    def bring(self, specs: Sequence[ViewSpec]) -> Brought:
         """Bring the unpublished generations that this was made for to the newest frontier.
 
-        Returns:
-            The views: a generation has gone forward, or another one takes its place and is whole
-            and verified; and the states that this was made of. Nothing is published.
+        A generation has gone forward, or another one takes its place and is whole and verified.
+        Nothing is published.
         """
         with self._run.stages.stage("plan", "frontier and verdict"):
             found = plannable(specs, self._run.settings)
-        if found.plan is None or found.failed:
-            error = found.failed[0].error
-            raise error if error is not None else RebuildError("nothing can be brought forward")
-        builds, _, replay = self._run_planned(found.plan, found.specs)
-        return builds, replay
+        if found.plan is None:
+            return Brought((), found.failed, None)
+        builds, unsettled, replay = self._run_planned(found.plan, found.specs)
+        return Brought(builds, [*found.failed, *unsettled], replay)
 
     def _run_planned(
         self, plan: Plan, specs: Sequence[ViewSpec]
@@ -264,15 +262,15 @@ class Rebuild:
     def _all_prepared(
         self, spark: SparkSession, specs: Sequence[ViewSpec]
     ) -> tuple[list[ViewBuild], list[ViewResult]]:
-        """Prepare the views; one whose sinks do not answer fails by itself if there are others."""
+        """Prepare the views; one whose sinks fail then fails by itself if there are others."""
         builds, unsettled = [], []
         for spec in specs:
             try:
                 builds.append(self._prepared(spark, spec))
-            except ChangelogError as error:
-                if self._run.settings.together or len(specs) == 1:
+            except Exception as error:
+                if self._run.settings.together or len(specs) == 1 or self._run.stop():
                     raise
-                reason = of_view(error, spec.name)
+                reason = of_view(explained(error, f'view "{spec.name}"'), spec.name)
                 log.warning("%s; the other views go on", reason.args[0])
                 unsettled.append(ViewResult(view=spec.name, sinks=spec.sinks, error=reason))
         return builds, unsettled
@@ -316,7 +314,7 @@ class Rebuild:
 
     def _brought(
         self, settings: RebuildSettings, bases: Mapping[str, Base], specs: Sequence[ViewSpec]
-    ) -> tuple[Sequence[ViewBuild], States | None]:
+    ) -> Brought:
         """Bring unpublished generations to the newest frontier by a run of its own."""
         run = self._run
         again = Rebuild(

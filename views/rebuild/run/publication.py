@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from changelog.contract.base.errors import ChangelogError
 from replay.result.state import States
@@ -23,15 +23,29 @@ from views.generations.sweep import sweep
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, store_of
+from views.rebuild.result.report import ViewResult
 from views.rebuild.run.run import Run, only_warned
 from views.rebuild.takeover import Base, Takeover
 
 log = logging.getLogger("changelog.views")
 
-Bring = Callable[
-    [RebuildSettings, Mapping[str, Base], Sequence[ViewSpec]],
-    tuple[Sequence[ViewBuild], States | None],
-]
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Unpublished generations at a later frontier.
+
+    Attributes:
+        builds: of the views whose generation is there, or has failed on its way.
+        failed: the results of those that could not begin.
+        states: what the first are made of; None without any.
+    """
+
+    builds: Sequence[ViewBuild]
+    failed: Sequence[ViewResult]
+    states: States | None
+
+
+Bring = Callable[[RebuildSettings, Mapping[str, Base], Sequence[ViewSpec]], Brought]
 """Brings unpublished generations to the newest frontier by a run with settings of its own."""
 
 
@@ -114,13 +128,16 @@ class Publication:
                 reserve(place, build.spec.name, [own, number])
                 bases[build.spec.name] = Base(own, number)
         with advancing(place):
-            brought, states_then = self._bring(settings, bases, [build.spec for build in builds])
-        for build, there in zip(builds, brought, strict=True):
+            brought = self._bring(settings, bases, [build.spec for build in builds])
+        errors = {each.view: each.error for each in brought.failed}
+        there = {each.spec.name: each for each in brought.builds}
+        errors |= {name: each.error for name, each in there.items()}
+        for build in builds:
             with self._run.answerable(build):
-                if there.error is not None:
-                    raise there.error
-                assert states_then is not None  # noqa: S101 - else there is an error
-                build.bring(there, states_then)
+                if (error := errors[build.spec.name]) is not None:
+                    raise error
+                assert brought.states is not None  # noqa: S101 - else there is an error
+                build.bring(there[build.spec.name], brought.states)
 
     def _swap(self, builds: Sequence[ViewBuild]) -> None:
         """Move the readers of the views in all their sinks, or of none."""
@@ -144,8 +161,8 @@ class Publication:
             steps = self._run.stages.steps(sum(len(build.served.sinks) for build in builds))
             for build in builds:
                 name = build.spec.name
-                others = others_of(place, name, builds=not self._run.is_follower)
                 with only_warned("removing old generations", of=f'view "{name}": '):
+                    others = others_of(place, name, builds=not self._run.is_follower)
                     retire(
                         build.served,
                         self._run.history,

@@ -72,7 +72,7 @@ class Rows:
                 refresher = Refresher(spark, replay, held)
             for build in builds:
                 self._run.check_stop()
-                with self._run.answerable(build):
+                with self._run.answerable(build), replay.counting():
                     rows, schema = self._rows(
                         spark, certifier, replay, refresher, build, states=states
                     )

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import SinkError
+from replay.result.metrics import observed
 from replay.store.committed import parquet
 from views.sinks.delta.commits import DataFile
 from views.sinks.unique import column, of_keys
@@ -38,11 +39,11 @@ class TakenOver:
         Raises:
             SinkError: some were not.
         """
-        told = self.seen.get if rows else {}
-        strays, observed = told.get(_STRAYS, 0), told.get(_ROWS, 0)
-        if strays or observed < rows:  # a task that was tried twice may be seen twice
+        told = (observed(self.seen) if rows else None) or {}
+        strays, seen = told.get(_STRAYS, 0), told.get(_ROWS, 0)
+        if strays or seen < rows:  # a task that was tried twice may be seen twice
             raise SinkError(
-                f"of {rows:,} new rows {observed:,} were seen, and {strays:,} stand under keys "
+                f"of {rows:,} new rows {seen:,} were seen, and {strays:,} stand under keys "
                 "whose rows stay",
                 hint="rebuild the view without --refresh; this is an error of this program",
             )
@@ -112,5 +113,5 @@ def within(rows: DataFrame, gone: DataFrame, seen: Observation) -> DataFrame:
     known = keys.withColumn(_IS_KNOWN, F.lit(True))
     strays = F.count_if(column(_IS_KNOWN).isNull()).alias(_STRAYS)
     joined = rows.join(F.broadcast(known), on=same, how="left")
-    observed = joined.observe(seen, strays, F.count(F.lit(1)).alias(_ROWS))
-    return observed.select(*map(column, rows.columns))
+    watched = joined.observe(seen, strays, F.count(F.lit(1)).alias(_ROWS))
+    return watched.select(*map(column, rows.columns))

@@ -1,0 +1,81 @@
+"""Views that Spark hardly reads anything for, or fails at: each is its own, and says why in words.
+
+One database and one run: what a view does must not show in another one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from tests.support.captured_project import captured_database, rebuild_view
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
+SOURCE = """
+CREATE TABLE c (id integer PRIMARY KEY, name text);
+CREATE TABLE o (id integer PRIMARY KEY, c_id integer, word text, big bigint, day date);
+INSERT INTO o SELECT g, g % 10, 'w' || g, 9223372036854775807, '2020-02-29'
+FROM generate_series(1, 1000) g;
+"""
+PRUNED = {
+    "inner_join": "SELECT o.id, c.name FROM o JOIN c ON c.id = o.c_id",
+    "left_join": "SELECT o.id, c.name FROM o LEFT JOIN c ON c.id = o.c_id",
+    "right_join": "SELECT c.id, o.word FROM o RIGHT JOIN c ON c.id = o.c_id",
+    "contradiction": "SELECT id, word FROM o WHERE 1 = 0",
+    "half_a_union": "SELECT id, word FROM o UNION ALL SELECT id, word FROM o WHERE false",
+    "of_nothing": "SELECT id, count(*) AS times FROM c GROUP BY id",
+    "in_nothing": "SELECT id, word FROM o WHERE c_id IN (SELECT id FROM c)",
+    "no_row_at_all": "SELECT id, word FROM o ORDER BY id LIMIT 0",
+}
+FAILING = {
+    "overflows": "SELECT id, big + 1 AS more FROM o",
+    "divides": "SELECT id, id / (c_id - 5) AS part FROM o",
+    "no_number": "SELECT id, cast(word AS int) AS number FROM o",
+}
+
+
+@pytest.fixture(scope="module")
+def shared(stack, spark, tmp_path_factory):
+    with captured_database(stack, tmp_path_factory.mktemp("strange") / "shop", SOURCE) as (it, _):
+        yield it
+
+
+@pytest.fixture
+def project(shared):
+    for path in (shared.root / "views").glob("*"):
+        path.unlink()
+    return shared
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, project):
+    return partial(rebuild_view, capsys, monkeypatch, project)
+
+
+def test_what_spark_does_not_read_and_what_it_fails_at_leaves_the_other_views_alone(project, run):
+    """The failing views come first by name: what they counted of the shared tables is no number."""
+    for number, (name, sql) in enumerate({**FAILING, **PRUNED}.items()):
+        sinks = "delta, search, cache" if name == "contradiction" else "delta"
+        project.view(f"v{number:02d}_{name}.sql", f"-- key: id\n-- sinks: {sinks}\n{sql}\n")
+    ran = run("--all", "--json")
+    results = {each["view"][4:]: each for each in ran.results}
+    assert {name: each["published"] for name, each in results.items()} == {
+        **dict.fromkeys(FAILING, False),
+        **dict.fromkeys(PRUNED, True),
+    }, ran.err
+    assert all(results[name]["verified"] for name in PRUNED)
+    assert {name: results[name]["rows"] for name in PRUNED} == {
+        name: 1000 if name in {"left_join", "half_a_union"} else 0 for name in PRUNED
+    }
+    assert {each["records_read"] for each in results.values()} <= {None, 1000}
+    assert {each["exit_code"] for name, each in results.items() if name in FAILING} == {1}
+    assert "Traceback" not in ran.err
+    assert "at org.apache.spark" not in ran.err
+    # The same from checkpoints: a layer of a tombstone alone.
+    project.execute("INSERT INTO c VALUES (1, 'one'); DELETE FROM c")
+    project.capture()
+    again = run("--all", "--json", "--refresh")
+    results = {each["view"][4:]: each for each in again.results}
+    assert [name for name, each in results.items() if each["published"]] == list(PRUNED), again.err
