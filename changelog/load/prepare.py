@@ -73,9 +73,19 @@ def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules,
         raise ConfigurationError("keys are not CSV", hint="--key-as avro, json or text")
     schema = _newest(wishes, latest, "value") if value in {Form.AUTO, Form.AVRO} else None
     types = _types(wishes.types)
+    if types and not wishes.create:
+        raise ConfigurationError(
+            "--types is for a table that is made, and --create is not given",
+            hint="leave it out, or add --create",
+        )
     with closing(LoadTarget(url, name)) as target:
         if wishes.create:
             columns = _columns(wishes, value, schema, list(types))
+            if unknown := types.keys() - columns.keys():
+                raise ConfigurationError(
+                    f"--types names {', '.join(sorted(unknown))}, which no column of the load is",
+                    hint=f"the columns are {', '.join(columns)}",
+                )
             made = {
                 each: types.get(each) or _type(wishes, each, source, schema, latest)
                 for each, source in columns.items()
@@ -144,7 +154,7 @@ def _delimiter(text: str) -> bytes:
 
 
 def _types(text: str) -> dict[str, str]:
-    found = {}
+    types: dict[str, str] = {}
     depth, part = 0, ""
     for letter in text + ",":
         depth += (letter == "(") - (letter == ")")
@@ -155,12 +165,18 @@ def _types(text: str) -> dict[str, str]:
         part = ""
         if not name and not kind:
             continue
-        if not name or not TYPE.fullmatch(kind):
-            raise ConfigurationError(
-                f'--types "{text}" is no map of types', hint="id=bigint,price=numeric(10,2)"
-            )
-        found[name] = kind
-    return found
+        if not name or not TYPE.fullmatch(kind) or name in types:
+            raise _no_types(text)
+        types[name] = kind
+    if part.strip(","):  # a bracket too many or too few has kept the rest together
+        raise _no_types(text)
+    return types
+
+
+def _no_types(text: str) -> ConfigurationError:
+    return ConfigurationError(
+        f'--types "{text}" is no map of types', hint="id=bigint,price=numeric(10,2)"
+    )
 
 
 def _newest(wishes: Wishes, latest: Latest, part: str) -> Schema | None:

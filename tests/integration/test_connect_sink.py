@@ -93,6 +93,27 @@ def test_each_form_of_an_event_reaches_the_table(make_topic, send, execute, sett
     ]
 
 
+@pytest.mark.parametrize("count", [3, 40])  # below and above the number that goes by COPY
+def test_percent_signs_in_names_are_part_of_them(
+    make_topic, send, execute, settings, running, count
+):
+    topic = make_topic()
+    execute('CREATE TABLE "100%s" ("i%d" int PRIMARY KEY, "a%%b" int, "a%b" int, "%(x)s" int)')
+    rows = [{"i%d": n, "a%%b": 1, "a%b": 2, "%(x)s": 3} for n in range(count)]
+    changed = [{"i%d": 0, "a%b": 7}, {"before": {"i%d": 1}, "after": None, "op": "d"}]
+    send(topic, *rows, *changed)
+    more = UPSERT | {"pk__fields": "i%d", "target__tablename": "public.100%s"}
+    with running(settings(topic, **more)) as ended:
+        wait_until(
+            lambda: ended or execute(f"SELECT 1 FROM {PLACES} WHERE next_offset = {count + 2}"),
+            DEADLINE_S,
+            "all records are written",
+        )
+        assert ended == []
+    left = [(n, 1, 7 if n == 0 else 2, 3) for n in range(count) if n != 1]
+    assert execute('SELECT * FROM "100%s" ORDER BY 1') == left
+
+
 def test_rows_without_a_key_are_appended_to_a_table_made_on_request(
     make_topic, send, execute, settings, running
 ):

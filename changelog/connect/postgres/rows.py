@@ -85,11 +85,9 @@ def _append(
         _copy(cursor, table.name, names, raw)
         return
     cursor.execute(
-        sql.SQL(
-            "INSERT INTO {table} ({columns}) SELECT {columns}"
-            " FROM json_populate_recordset(NULL::{table}, %s::json)"
-        ).format(table=table.name, columns=names_sql(names)),
-        (document(table.types, rows, table.text),),
+        sql.SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM {source}").format(
+            table=table.name, columns=names_sql(names), source=_rows_sql(table, rows)
+        )
     )
 
 
@@ -105,17 +103,13 @@ def _write(
     if mode is Mode.UPDATE and not changed:
         return
     raw = _lines(table, names, rows) if table.stages else None
-    source: sql.Composable
-    given: tuple[str, ...] = ()
     if raw is None:
-        source = sql.SQL("json_populate_recordset(NULL::{}, %s::json)").format(table.name)
-        given = (document(table.types, rows, table.text),)
+        source = _rows_sql(table, rows)
     else:
-        staging = _staging(cursor, table)
-        _copy(cursor, staging, names, raw)
-        source = staging
+        source = _staging(cursor, table)
+        _copy(cursor, source, names, raw)
     statement = _upsert if mode is Mode.UPSERT else _update
-    cursor.execute(statement(table, names, changed, source), given)
+    cursor.execute(statement(table, names, changed, source))
 
 
 def _upsert(
@@ -147,11 +141,22 @@ def _update(
 def _delete(cursor: extensions.cursor, table: Table, keys: Sequence[Row]) -> None:
     picked = [{name: each[name] for name in table.keys} for each in keys]
     cursor.execute(
-        sql.SQL(
-            "DELETE FROM {table} AS old"
-            " USING json_populate_recordset(NULL::{table}, %s::json) AS gone WHERE {same}"
-        ).format(table=table.name, same=_same_key(table.keys, "gone")),
-        (document(table.types, picked, table.text),),
+        sql.SQL("DELETE FROM {table} AS old USING {source} AS gone WHERE {same}").format(
+            table=table.name,
+            source=_rows_sql(table, picked),
+            same=_same_key(table.keys, "gone"),
+        )
+    )
+
+
+def _rows_sql(table: Table, rows: Sequence[Row]) -> sql.Composable:
+    """Return rows as a source for a FROM clause.
+
+    The rows are a literal and no parameter: psycopg2 reads each `%` of a statement with parameters
+    as its own, also in the name of a table or column.
+    """
+    return sql.SQL("json_populate_recordset(NULL::{}, {}::json)").format(
+        table.name, sql.Literal(document(table.types, rows, table.text))
     )
 
 
