@@ -4,6 +4,8 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
+# The same without the developers' tools: what a user runs.
+RUNS := .venv/.runs
 # Three test processes, each with servers of its own: most tests wait. Two of them have Spark.
 JOBS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(JOBS)
@@ -14,7 +16,7 @@ export PYTHON
 # The tests start hundreds of processes, which should not compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-demo: $(READY) ## Run the whole line on real servers and real data (ARGS=--json for one JSON line)
+demo: $(RUNS) ## Run the whole line on real servers and real data (ARGS=--json for one JSON line)
 	@$(BIN)/changelog demo $(ARGS)
 
 test: lint type imports downloads ## Checks, then the tests on real servers; what CI runs
@@ -118,9 +120,15 @@ clean: ## Remove caches and build results; keeps .venv and the data of .stack
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site *.egg-info
 	find changelog replay views tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements.lock requirements-bootstrap.lock requirements-compiler.lock pyproject.toml scripts/setup \
+SETUP := requirements-bootstrap.lock requirements-compiler.lock pyproject.toml scripts/setup scripts/pip_settings.py \
 		changelog/native/build.py $(wildcard changelog/native/src/*.[ch])
+
+$(READY): requirements.lock $(SETUP)
 	@scripts/setup
+	@touch $@ $(RUNS)
+
+$(RUNS): requirements-run.lock $(SETUP)
+	@if [ -e $(READY) ]; then $(MAKE) --no-print-directory $(READY); else scripts/setup requirements-run.lock; fi
 	@touch $@
 
 .venv-site/.ready: requirements-site.lock $(READY)

@@ -99,6 +99,7 @@ _GROUPS = {
         "tests/integration/test_topic_view.py",
         "tests/integration/test_view_cases.py",
         "tests/integration/test_view_pages.py",
+        "tests/integration/test_view_reach.py",
         "tests/property/test_fold.py",
     ),
     "notebooks": ("tests/notebooks/",),

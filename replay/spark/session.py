@@ -135,6 +135,8 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
+        # `${env:NAME}` in a view's text would put this process's environment into rows.
+        "spark.sql.variable.substitute": "false",
         # Every date that PostgreSQL has lies in the proleptic Gregorian calendar, as Spark's do.
         "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
@@ -171,6 +173,10 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         ours["spark.databricks.delta.snapshotPartitions"] = "2"
         ours["spark.sql.shuffle.partitions"] = str(local_cores(settings.master))
         ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
+        if not settings.master.startswith("local-cluster"):  # its workers would need the secret
+            # Spark draws a secret of its own. Without one every user of this machine could ask the
+            # driver's ports for blocks, or send it messages.
+            ours["spark.authenticate"] = "true"
     if on_s3:
         ours |= s3_settings(str(settings.warehouse), os.environ)
     if settings.warehouse is not None and not is_remote(settings.master):

@@ -7,6 +7,7 @@ that the compiler of the wheel refuses, as Debian's Python does.
 import ctypes
 import os
 import platform
+import shlex
 import shutil
 import stat
 import subprocess
@@ -252,3 +253,58 @@ def test_set_up_goes_on_without_a_compiler(tmp_path, python_fails, uv_fails, slo
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("several times slower") == slow
     assert "--editable ." in log.read_text().splitlines()[-1], "the package itself is installed"
+
+
+@pytest.fixture
+def adopted(tmp_path):
+    """What set-up would set for uv where pip's settings are these: of a user, and variables."""
+
+    def adopted(user="", **environ):
+        (tmp_path / "pip").mkdir(exist_ok=True)
+        (tmp_path / "pip" / "pip.conf").write_text(user)
+        if not user:  # the machine of the test may have settings of its own
+            environ["PIP_CONFIG_FILE"] = os.devnull
+        ran = subprocess.run(
+            [sys.executable, str(ROOT / "scripts" / "pip_settings.py")],
+            env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), **environ},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        lines = [shlex.split(line)[1] for line in ran.stdout.splitlines()]
+        return dict(line.split("=", 1) for line in lines)
+
+    return adopted
+
+
+def test_set_up_reaches_what_pip_reaches(adopted, tmp_path):
+    user = "[global]\nindex-url = https://one/simple\ncert = /ca/user.pem\n"
+    assert adopted(user)["UV_DEFAULT_INDEX"] == "https://one/simple"
+    assert adopted(user)["SSL_CERT_FILE"] == "/ca/user.pem"
+    user += "[install]\nindex-url = https://two/it's\ntrusted-host = a.b c.d\n"
+    found = adopted(user)
+    assert found["UV_DEFAULT_INDEX"] == "https://two/it's"
+    assert found["UV_INSECURE_HOST"] == "a.b c.d"
+    found = adopted(
+        user,
+        PIP_INDEX_URL="https://u:p@variable/simple",
+        PIP_EXTRA_INDEX_URL="https://second/simple",
+        PIP_PROXY="proxy:3128",
+        PIP_CERT=str(tmp_path),
+        PIP_NO_INDEX="1",
+        PIP_FIND_LINKS=f"{tmp_path} /is/not/there",
+    )
+    assert found["UV_DEFAULT_INDEX"] == "https://u:p@variable/simple"
+    assert found["UV_INDEX"] == "https://second/simple"
+    assert found["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+    assert found["ALL_PROXY"] == "http://proxy:3128"
+    assert found["SSL_CERT_DIR"] == str(tmp_path)
+    assert found["UV_FLAGS"] == "--no-index"
+    assert found["UV_FIND_LINKS"] == str(tmp_path)
+
+
+def test_set_up_takes_the_certificates_of_requests_and_leaves_what_is_uvs_own(adopted):
+    assert adopted(REQUESTS_CA_BUNDLE="/ca/requests.pem")["SSL_CERT_FILE"] == "/ca/requests.pem"
+    own = {"UV_INDEX_URL": "https://uv/simple", "SSL_CERT_FILE": "/ca/uv.pem"}
+    found = adopted("[global]\nindex-url = https://machine\ncert = /ca/machine.pem\n", **own)
+    assert {"UV_DEFAULT_INDEX", "SSL_CERT_FILE"}.isdisjoint(found)

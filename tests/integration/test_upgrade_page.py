@@ -48,7 +48,7 @@ def test_an_installation_is_upgraded_while_readers_read(stack, tmp_path):
     with captured_database(stack, tmp_path / "shop", ORDERS, captures=False) as (project, _):
         root, errors = project.root, project.root / "errors"
         project.view("copied.sql", "-- key: id\n-- sinks: delta\nSELECT id, amount FROM orders")
-        for name in ("dist", "requirements.lock"):
+        for name in ("dist", "requirements-run.lock"):
             (root / name).symlink_to(newer / name)
 
         def serves(rows: int) -> bool:

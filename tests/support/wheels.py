@@ -54,7 +54,10 @@ def install(repository: Path, venv: Path) -> None:
     """Install the wheel that was built, on the versions of its lock."""
     uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "-q", "--no-deps"]
     (wheel,) = (repository / "dist").glob("*.whl")
-    for words in (["--require-hashes", "-r", str(repository / "requirements.lock")], [str(wheel)]):
+    for words in (
+        ["--require-hashes", "-r", str(repository / "requirements-run.lock")],
+        [str(wheel)],
+    ):
         subprocess.run(
             [*uv, "--python", str(venv / "bin" / "python"), *words], check=True, timeout=1_800
         )

@@ -71,7 +71,7 @@ def test_no_file_names_a_place_of_one_machine(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lock", ["requirements.lock", "requirements-bootstrap.lock", "requirements-site.lock"]
+    "lock", [f"requirements{part}.lock" for part in ("", "-run", "-bootstrap", "-site")]
 )
 def test_a_lock_file_holds_exact_versions_and_hashes_and_no_address(lock: str) -> None:
     text = (ROOT / lock).read_text("utf-8")
@@ -80,6 +80,15 @@ def test_a_lock_file_holds_exact_versions_and_hashes_and_no_address(lock: str) -
     assert [entry for entry in entries if not re.match(r"[\w.\[\]-]+==\S+", entry)] == []
     assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
     assert "://" not in text
+
+
+def test_what_a_user_runs_has_the_versions_that_are_tested_and_no_tool_of_ours() -> None:
+    run, all_of_it = (
+        set(re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / name).read_text("utf-8"), re.MULTILINE))
+        for name in ("requirements-run.lock", "requirements.lock")
+    )
+    assert run < all_of_it
+    assert [each for each in run if re.match("moto|pytest|ruff|mypy|playwright|flask", each)] == []
 
 
 def test_no_file_holds_a_secret() -> None:

@@ -25,6 +25,7 @@ from views.project.spec import ViewSpec
 from views.rebuild.one_view.build import frame_of
 from views.verify.sql.bags import Bag
 from views.verify.sql.evaluate import computing, evaluate, ordered
+from views.verify.values.database import closed_database
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import Type, arrow_type, duckdb_type, logged_type, parse_type, quoted
 
@@ -116,7 +117,7 @@ def run_case(
     if case.error is not None:
         problem = f"gives {rows.num_rows} rows where an error is expected: {case.error!r}"
         return Result(spec.name, case.name, (Told(SPARK, problem),))
-    with duckdb.connect() as database:
+    with closed_database() as database:
         database.execute("SET threads = 1; SET TimeZone = 'UTC'")
         bags, refused = _computed(database, spec, given, types, columns) if prove else ({}, "")
         compared = _Compared(database, spec, case, columns, bags)

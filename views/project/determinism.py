@@ -48,6 +48,7 @@ _NAMES = {
     "current_schema": _PLACE,
     "user": _PLACE,
     "version": _PLACE,
+    "identifier": "takes a name from a text, so that nobody knows what is read",
     "reflect": "calls Java",
     "java_method": "calls Java",
     "try_reflect": "calls Java",

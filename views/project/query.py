@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _STRANGE = re.compile(r"\W", re.ASCII)
 _ANALYSED = threading.Lock()
+_FILES = "spark.sql.runSQLOnFiles"
 
 Text = Callable[[Mapping[TableReference, str]], str]
 """Returns a query's text, of the name that stands for each place; names have no quotes."""
@@ -48,14 +49,18 @@ def quoted(name: str) -> str:
 def _here(spark: SparkSession, text: str, named: Mapping[str, DataFrame]) -> DataFrame:
     """Let temporary views stand for the frames while the query is analysed.
 
-    Their names are those of the session: another thread's query waits.
+    Their names are those of the session: another thread's query waits. No name stands for a file
+    meanwhile: ``text.`/etc/passwd` `` is a table to us, and would be a path to Spark.
     """
     with _ANALYSED:
         for name, frame in named.items():
             frame.createOrReplaceTempView(quoted(name))
+        reads_files = spark.conf.get(_FILES)
+        spark.conf.set(_FILES, "false")
         try:
             return spark.sql(text)
         finally:
+            spark.conf.set(_FILES, str(reads_files))
             for name in named:
                 spark.catalog.dropTempView(name)
 

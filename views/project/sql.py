@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _HEADERS = ("key", "sinks", "description")
 _HEADER = re.compile(r"--\s*([A-Za-z_]+)\s*:\s*(.*?)\s*")
 _PLACE = re.compile(r"(\d+):(\d+)")
+_TABLE_FUNCTIONS = frozenset(
+    {"range", "stack", "json_tuple", "variant_explode", "variant_explode_outer"}
+    | {f"{name}{outer}" for name in ("explode", "posexplode", "inline") for outer in ("", "_outer")}
+)
+"""The table functions of Spark that compute rows from their arguments alone."""
 
 
 def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
@@ -185,7 +190,8 @@ def _unclosed(error: TokenError, text: str) -> str:
 def _references(path: Path, query: exp.Query) -> Iterator[TableReference]:
     for node in query.find_all(exp.Table):
         if not isinstance(node.this, exp.Identifier):
-            continue  # a table function such as range(10): it reads nothing
+            _check_function(path, node)
+            continue
         if not node.db and node.name.lower() in _visible_ctes(node):
             continue
         parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
@@ -198,6 +204,20 @@ def _references(path: Path, query: exp.Query) -> Iterator[TableReference]:
         start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
         alias = None if node.alias else node.name
         yield TableReference(table, start, end, alias, qualified=bool(node.db))
+
+
+def _check_function(path: Path, node: exp.Table) -> None:
+    """Require that a table function only computes.
+
+    Raises:
+        ViewError: it may read something else than the tables, such as Spark's own logs.
+    """
+    name = node.this.sql(dialect="spark").partition("(")[0].lower()
+    if name not in _TABLE_FUNCTIONS:
+        raise ViewError(
+            f"{path.name} calls {name}() in place of a table",
+            hint=f"a table function of a view is one of {', '.join(sorted(_TABLE_FUNCTIONS))}",
+        )
 
 
 def _visible_ctes(node: exp.Expr) -> set[str]:

@@ -38,6 +38,7 @@ _QUICK = {
 _OURS = (
     "spark.sql.session.timeZone",
     "spark.sql.ansi.enabled",
+    "spark.sql.variable.substitute",
     "spark.sql.avro.datetimeRebaseModeInRead",
 )
 

@@ -22,6 +22,7 @@ from changelog.contract.rows.schema import LoggedSchema
 from views.project.lineage import NO_DELTA, Untraceable, trace
 from views.project.spec import SqlSource, ViewSpec, short_name
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
+from views.verify.values.database import closed_database
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import Type, duckdb_type, logged_type, quoted
 
@@ -104,7 +105,7 @@ def _bind(translation: Translation, types: Mapping[TableName, Mapping[str, Type]
     Raises:
         UnverifiableError: it does not accept it.
     """
-    with duckdb.connect() as database:
+    with closed_database() as database:
         for macro in MACROS:
             database.execute(macro)
         for table, columns in types.items():

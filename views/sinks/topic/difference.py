@@ -74,6 +74,7 @@ def _compared(stack: ExitStack, wanted: Scan, there: Scan) -> Iterator[Differenc
         "preserve_insertion_order": "false",
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
+        "enable_external_access": "false",
     }
     database = stack.enter_context(duckdb.connect(":memory:", config=config))
     for name, scan in (("wanted", wanted), ("there", there)):

@@ -23,6 +23,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from views.base.pace import Tell, quiet
+from views.verify.kept.folder import kept_root
 from views.verify.kept.keeper import NOWHERE, Keeper, Keeping, Taken
 from views.verify.log.spread import Spread, SpreadTables
 from views.verify.log.states import LogTables
@@ -142,14 +143,11 @@ class Evidence:
         if self._spread is None or self._keeping.goes_on or self._keeping.begins:
             return None
         if self._spread_tables is None:
-            folder = TemporaryDirectory(
-                prefix="changelog-verify-", dir=self._work_directory, ignore_cleanup_errors=True
-            )
             self._spread_tables = SpreadTables(
                 self.database,
                 self._spread,
                 self.frontier,
-                folder=Path(self._held.enter_context(folder)),
+                folder=self._folder,
                 pins=self._pins,
                 quarantines=self._quarantines,
                 declared=self._declared,
@@ -211,7 +209,12 @@ class Evidence:
 
     def __enter__(self) -> Self:
         """Open the database."""
-        self.database = self._held.enter_context(scratch(self._work_directory, self._memory_limit))
+        folder = TemporaryDirectory(
+            prefix="changelog-verify-", dir=self._work_directory, ignore_cleanup_errors=True
+        )
+        self._folder = Path(self._held.enter_context(folder))
+        folders = [self._folder, *filter(None, [kept_root(self._keeping.warehouse)])]
+        self.database = self._held.enter_context(scratch(self._folder, self._memory_limit, folders))
         return self
 
     def __exit__(

@@ -162,15 +162,22 @@ class KeptTopic:
         part.replace(self._folder / _MANIFEST)
 
 
+def kept_root(warehouse: str) -> Path | None:
+    """Return the folder of a warehouse's kept states, or None if it is not on this machine."""
+    if not warehouse or ("://" in warehouse and not warehouse.startswith("file://")):
+        return None
+    return Path(warehouse.removeprefix("file://")).absolute() / FOLDER
+
+
 def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
     """Remove the kept states of these topics, unless another process is reading them.
 
     Raises:
         OSError: it cannot be looked at.
     """
-    if "://" in warehouse and not warehouse.startswith("file://"):
-        return  # nothing is kept on an object storage
-    root = Path(warehouse.removeprefix("file://")) / FOLDER
+    root = kept_root(warehouse)
+    if root is None:
+        return
     for topic in topics:
         place = KeptTopic(root / topic)
         if place.is_there:

@@ -25,7 +25,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from changelog.native.choice import IS_COMPILED
-from views.verify.kept.folder import FOLDER, KeptTopic, remove_gone
+from views.verify.kept.folder import KeptTopic, kept_root, remove_gone
 from views.verify.kept.judgement import (
     Cleaning,
     Proved,
@@ -153,7 +153,7 @@ class Keeper:
         self._stages = stages or Stages()
         self._nowhere = _never(keeping.warehouse)
         self._never = never or self._nowhere
-        self._root = Path(keeping.warehouse.removeprefix("file://")) / FOLDER
+        self._root = kept_root(keeping.warehouse) or Path()
         self._held = ExitStack()
         self._found: dict[TableName, _Found] = {}
 
@@ -368,7 +368,7 @@ def _never(warehouse: str) -> str:
     """Return the reason why a warehouse keeps no states, or an empty text."""
     if not warehouse:
         return "nobody has said where"
-    if "://" in warehouse and not warehouse.startswith("file://"):
+    if kept_root(warehouse) is None:
         return "the warehouse is no folder of this machine"
     if _PATTERN & set(warehouse):
         return "the name of the warehouse has a sign of a pattern"

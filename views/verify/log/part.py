@@ -16,7 +16,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -38,6 +37,7 @@ from views.verify.records.topic import (
     findings_of,
     read_share,
 )
+from views.verify.values.database import closed_database
 
 _HELD_BYTES = 32 << 20
 """Of records before they go to their buckets."""
@@ -121,7 +121,7 @@ class PartJob:
     def _written(self, file: Path, decoder: Decoder, buckets: Buckets) -> int:
         """Fold and decode the records into a file; returns the number of rows."""
         settings = {"memory_limit": _DUCKDB_MEMORY, "temp_directory": f"{file.parent}/spill"}
-        with duckdb.connect(config={**settings, "threads": "1"}) as database:
+        with closed_database({**settings, "threads": "1"}) as database:
             survivors = FoldedBuckets(database, buckets, self.rules, threads=1)
             tables = decoded_tables(self.state, decoder, survivors, threads=1)
             return write_rows(file, empty_table(self.state).schema, tables)

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from views.verify.values.database import closed_database
 from views.verify.values.types import quoted
 
 MEMORY_LIMIT = "500MB"
@@ -91,23 +92,24 @@ def make_table(database: duckdb.DuckDBPyConnection, table: str, schema: pa.Schem
 
 
 @contextmanager
-def scratch(work_directory: Path | None, memory_limit: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def scratch(
+    work_directory: Path | None, memory_limit: str, folders: Sequence[Path] = ()
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open an in-memory database that spills to `work_directory` beyond its memory limit.
 
     None is the system's place. A database on disk would compress what is read once or twice.
+    Files are read and written below `folders` alone.
     """
     with tempfile.TemporaryDirectory(
         prefix="changelog-verify-", dir=work_directory, ignore_cleanup_errors=True
     ) as folder:
-        database = duckdb.connect(
-            ":memory:",
-            config={
+        database = closed_database(
+            {
                 "memory_limit": memory_limit,
                 "temp_directory": str(Path(folder) / "spill"),
                 "preserve_insertion_order": "false",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
             },
+            folders,
         )
         database.execute(f"SET disabled_optimizers = '{_INEXACT_OPTIMIZER}'")
         try:

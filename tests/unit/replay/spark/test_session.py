@@ -24,6 +24,14 @@ def test_what_exactness_rests_on_is_set():
     assert made["spark.ui.enabled"] == "false"
 
 
+def test_a_view_does_not_see_the_environment_nor_do_other_users_see_the_driver():
+    for master, is_ours in [("local[2]", True), ("local-cluster[1,1,1024]", False)]:
+        made = spark_settings(SessionSettings(master=master))
+        assert made["spark.sql.variable.substitute"] == "false"
+        assert (made.get("spark.authenticate") == "true") is is_ours
+    assert "spark.authenticate" not in spark_settings(SessionSettings(master="spark://a:7077"))
+
+
 def test_the_callers_settings_win():
     extra = {"spark.sql.shuffle.partitions": "7", "spark.custom": "x"}
     made = spark_settings(SessionSettings(master="local[4]", extra=extra))

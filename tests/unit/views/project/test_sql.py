@@ -154,6 +154,9 @@ def test_reading_a_file_by_its_path_is_a_table_that_nobody_captures() -> None:
         ("input_file_name()", "depends on where and how"),
         ("current_user()", "depends on where and how"),
         ("java_method('java.lang.System', 'exit')", "calls Java"),
+        ("system.builtin.reflect('java.lang.System', 'getenv', 'HOME')", "calls Java"),
+        ("`reflect`('java.lang.System', 'getenv', 'HOME')", "calls Java"),
+        ("IDENTIFIER('a')", "takes a name from a text"),
         ("first(a)", "first() takes a row that no order determines"),
         ("any_value(a)", "takes a row"),
         ("last(a)", "takes a row"),
@@ -164,6 +167,28 @@ def test_what_cannot_come_out_the_same_twice_is_refused(expression: str, words: 
     message = refused(f"{HEAD}SELECT id, {expression} AS x FROM t")
     assert words in message
     assert "cannot be proved" in message
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "IDENTIFIER('text.`/etc/hostname`')",
+        "python_worker_logs()",
+        "system.builtin.sql_keywords()",
+        "read_csv('/etc/passwd')",
+        "read_files('/etc/passwd')",
+    ],
+)
+def test_a_table_function_that_reads_something_is_refused(function: str) -> None:
+    name = function.rpartition("(")[0].rpartition(".")[2] if "builtin" in function else function
+    message = refused(f"{HEAD}SELECT t.id FROM t, {function} AS f")
+    assert name.partition("(")[0].lower() in message
+    assert "range" in message or "takes a name" in message
+
+
+@pytest.mark.parametrize("function", ["range(3)", "explode(array(1))", "stack(2, 1, 2)"])
+def test_a_table_function_that_computes_is_no_table(function: str) -> None:
+    assert parse(f"{HEAD}SELECT t.id FROM t, {function} AS f").tables == (TableName("public", "t"),)
 
 
 def test_rows_taken_without_an_order_are_refused() -> None:

@@ -412,7 +412,7 @@ def test_a_window_over_what_is_kept_leaves_zeros_their_signs(tmp_path) -> None:
         "SELECT id, CAST(r AS VARCHAR) FROM (SELECT *, row_number() OVER "
         f"(PARTITION BY k ORDER BY n) AS place FROM '{path}') WHERE place = 1"
     )
-    with scratch(None, MEMORY_LIMIT) as database:
+    with scratch(None, MEMORY_LIMIT, [tmp_path]) as database:
         row = "SELECT 1 AS id, CAST('-0' AS DOUBLE) AS r, 0 AS k, 0 AS n"
         database.execute(f"COPY ({row}) TO '{path}' (FORMAT parquet)")
         assert database.execute(last).fetchall() == [(1, "-0.0")]
