@@ -1,12 +1,9 @@
-"""The requests on HTTP: their paths, who may ask, how much and how often."""
+"""The requests on HTTP: their paths, their bodies, and how errors are told."""
 
 from __future__ import annotations
 
 import json
-import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
-from http import HTTPStatus
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,22 +12,19 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from changelog.connect.answers import Answers
 from changelog.connect.http.additions import Addition
 from changelog.connect.http.admission import Admission
+from changelog.connect.http.guard import Guard, error_answer
 from changelog.connect.plugins import Plugins
 from changelog.connect.requests import Answer, Asked, RequestError
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.edge import one_line
 
-log = logging.getLogger("changelog.connect")
-
 MOST_BYTES = 1 << 20
 """Of a request's body."""
-PER_SECOND = 50.0
-BURST = 200.0
 Act = Callable[[Asked], Answer]
 
 
@@ -90,7 +84,7 @@ def make_app(answers: Answers, admission: Admission, beside: Sequence[Addition] 
         Exception: _broken,
     }
     app = Starlette(routes=routes(answers), exception_handlers=handlers)
-    return _Guard(app, admission, beside)
+    return Guard(app, admission, beside)
 
 
 def _endpoint(acts: dict[str, Act]) -> Callable[[Request], Awaitable[Response]]:
@@ -115,82 +109,33 @@ async def _body(request: Request) -> Any:  # noqa: ANN401 - any JSON
             raise RequestError(413, f"a request has {MOST_BYTES} bytes at most")
     if not raw:
         return None
-    # A page of another site may send forms and texts to loopback, but no JSON, without being asked.
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    # A page of another site may send forms, texts, and bytes without a type, but no JSON, without
+    # being asked.
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise RequestError(415, "a body is application/json")
+        raise RequestError(415, "a body needs the header Content-Type: application/json")
     try:
-        return json.loads(raw)
+        body = json.loads(raw)
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise RequestError(400, "the body has a text with half of a surrogate pair") from None
     except (ValueError, RecursionError):
         raise RequestError(400, "the body is no JSON") from None
-
-
-def _error(code: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error_code": code, "message": message}, code, headers)
+    return body
 
 
 def _refused(_: Request, error: RequestError) -> Response:
-    return _error(error.code, error.message)
+    return error_answer(error.code, error.message)
 
 
 def _failed(_: Request, error: ChangelogError) -> Response:
     code = 400 if isinstance(error, ConfigurationError) else 500
-    return _error(code, one_line(error))
+    return error_answer(code, one_line(error))
 
 
 def _unrouted(_: Request, error: HTTPException) -> Response:
-    return _error(error.status_code, f"HTTP {error.status_code} {error.detail}")
+    return error_answer(error.status_code, f"HTTP {error.status_code} {error.detail}")
 
 
 def _broken(_: Request, __: Exception) -> Response:
-    return _error(500, "the request failed: the log of this worker says why")
-
-
-class _Guard:
-    """Lets in who may ask, no more often than is good, and hears paths with a slash at the end."""
-
-    def __init__(self, app: ASGIApp, admission: Admission, beside: Sequence[Addition]) -> None:
-        self._app, self._admission, self._beside = app, admission, beside
-        self._left, self._counted = BURST, time.monotonic()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        path = scope["path"]
-        own = next((each for each in self._beside if each.takes(path)), None)
-        refusal = self._too_many() or (None if own else self._refusal(scope))
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-        if path.endswith("/") and path != "/":
-            scope = {**scope, "path": path.rstrip("/")}
-        try:
-            await (own.app if own else self._app)(scope, receive, send)
-        except Exception:
-            log.exception("a request failed")
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        if self._admission.token:
-            if not self._admission.has_token(scope["headers"]):
-                challenge = {"WWW-Authenticate": 'Bearer, Basic realm="connect"'}
-                return _error(HTTPStatus.UNAUTHORIZED, "a token is needed", challenge)
-        elif not self._admission.is_local(scope["headers"]):
-            return _error(HTTPStatus.FORBIDDEN, "without a token, loopback alone is answered")
-        return None
-
-    def _too_many(self) -> Response | None:
-        if self._may_pass():
-            return None
-        code = HTTPStatus.TOO_MANY_REQUESTS
-        return _error(code, "too many requests", {"Retry-After": "1"})
-
-    def _may_pass(self) -> bool:
-        now = time.monotonic()
-        self._left = min(BURST, self._left + (now - self._counted) * PER_SECOND)
-        self._counted = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
+    return error_answer(500, "the request failed: the log of this worker says why")

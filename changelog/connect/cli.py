@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -42,7 +43,8 @@ class _Serve:
         Path | None,
         typer.Option(
             "--token-file",
-            help=f"File with the token that requests carry; or the variable {TOKEN}.",
+            help="File with the token that requests carry, made for its owner alone where it is "
+            f"missing; or the variable {TOKEN}.",
         ),
     ] = None
     certificate: Annotated[
@@ -86,6 +88,7 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     from changelog.connect.api import make_app
     from changelog.connect.http.additions import Place, additions
     from changelog.connect.http.admission import LOOPBACK, Admission
+    from changelog.connect.http.connections import Connection
     from changelog.connect.http.listening import Server, listening
     from changelog.connect.runs import Servers
     from changelog.connect.store import Store, make_topics
@@ -120,7 +123,8 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=128,
+            http=Connection,
+            ws="none",
             timeout_keep_alive=10,
             timeout_graceful_shutdown=10,
             ssl_certfile=asked.certificate,
@@ -139,12 +143,24 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
             Server(config, beside).run(sockets=[listener])
 
 
+def _make_token(path: Path) -> None:
+    """Make the file with a token where it is missing; nobody else may read it."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    with os.fdopen(file, "w") as opened:
+        opened.write(f"{secrets.token_hex(32)}\n")
+    tell(f"made a token in {path}")
+
+
 def _token(path: Path | None) -> str:
     """Return the token; empty where there is none."""
     if path is None:
         said = os.environ.get(TOKEN, "")
     else:
         try:
+            _make_token(path)
             said = path.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"cannot read the token in {path}: {error}") from None

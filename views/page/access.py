@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from changelog.connect.http.admission import Admission
+from changelog.connect.http.admission import Admission, is_foreign
 
 COOKIE = "changelog_page"
 LIVES_S = 12 * 3600
@@ -88,9 +88,9 @@ class Access:
         """Return the cookie of a request if it is one of ours that still holds; else nothing."""
         found = request.cookies.get(COOKIE, "")
         parts = found.split(".")
-        if len(parts) != _PARTS or not parts[1].isdecimal():
+        if len(parts) != _PARTS or not (parts[1].isascii() and parts[1].isdecimal()):
             return ""
-        is_ours = hmac.compare_digest(self._code(".".join(parts[:3])), parts[3])
+        is_ours = _is_equal(self._code(".".join(parts[:3])), parts[3])
         return found if is_ours and int(parts[1]) > time.time() else ""
 
     def form_code(self, cookie: str) -> str:
@@ -100,9 +100,8 @@ class Access:
     def is_own_form(self, request: Request, code: str) -> bool:
         """Tell whether a form was made here, for whom it comes from."""
         cookie = self.cookie(request)
-        site = request.headers.get("sec-fetch-site", "same-origin")
-        is_same = site in {"same-origin", "none"}
-        return is_same and bool(cookie) and hmac.compare_digest(code, self.form_code(cookie))
+        is_same = not is_foreign(request.scope["headers"])
+        return is_same and bool(cookie) and _is_equal(code, self.form_code(cookie))
 
     def is_signed_in(self, request: Request) -> bool:
         """Tell whether somebody gave the token before."""
@@ -110,3 +109,7 @@ class Access:
 
     def _code(self, said: str) -> str:
         return hmac.new(self._key, said.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def _is_equal(said: str, code: str) -> bool:
+    return hmac.compare_digest(said.encode("utf-8", "replace"), code.encode("utf-8", "replace"))

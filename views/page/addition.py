@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from starlette.types import ASGIApp
+import re
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Scope
 
 from changelog.connect.http.additions import Place
 from views.page.access import Access
 from views.page.answers import ROOT, Answers
+
+_SHOWN = re.compile(rf"{ROOT}(?:/sign-in|/views/[^/]+|/assets/[^/]+)?/?")
 
 
 class Page:
     """The page of one worker."""
 
     def __init__(self, place: Place) -> None:
-        self._answers = Answers(place.folder, Access.of(place.admission, is_tls=place.is_tls))
+        self._access = Access.of(place.admission, is_tls=place.is_tls)
+        self._answers = Answers(place.folder, self._access)
         self._app = self._answers.app()
 
     @property
@@ -24,6 +30,17 @@ class Page:
     def takes(self, path: str) -> bool:
         """Tell whether a path is one of the page's."""
         return path == ROOT or path.startswith((f"{ROOT}/", "/views/"))
+
+    def admits(self, scope: Scope) -> bool:
+        """Tell whether a request comes from somebody who may see the page."""
+        return self._access.lets_in(Request(scope))
+
+    def is_for_links(self, path: str, query: bytes) -> bool:
+        """Tell whether a link of another site may lead there.
+
+        To the line and to views it may; not to where a row comes from, which starts a process.
+        """
+        return not query and _SHOWN.fullmatch(path) is not None
 
     def end(self) -> None:
         """End the streams."""

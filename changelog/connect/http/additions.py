@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from changelog.config import Project
 from changelog.connect.http.admission import Admission
@@ -42,6 +42,14 @@ class Addition(Protocol):
 
     def takes(self, path: str) -> bool:
         """Tell whether a path is one of its own."""
+        ...
+
+    def admits(self, scope: Scope) -> bool:
+        """Tell whether a request comes from somebody who may ask."""
+        ...
+
+    def is_for_links(self, path: str, query: bytes) -> bool:
+        """Tell whether a link of another site may lead there: nothing is begun by a look at it."""
         ...
 
     def end(self) -> None:

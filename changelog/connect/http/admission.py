@@ -1,4 +1,10 @@
-"""Who may ask: whoever has the token; where there is none, whoever reaches it by loopback."""
+"""Who may ask: whoever has the token; where there is none, whoever reaches it by loopback.
+
+A browser sends requests for any page that it shows, with the passwords that it remembers. It tells
+where they come from in two headers that no script can set or leave out: `Sec-Fetch-Site` (to HTTPS
+and loopback) and `Origin` (with each method but GET and HEAD). curl and the clients of Kafka
+Connect send neither, and so need nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,8 @@ from urllib.parse import urlsplit
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _BEARER, _BASIC = "bearer", "basic"
+_OURS = {b"", b"none", b"same-origin"}
+_DEFAULT_PORTS = {80, 443}
 RawHeaders = Iterable[tuple[bytes, bytes]]
 """Of a request, as ASGI has them: names in small letters."""
 
@@ -39,6 +47,36 @@ class Admission:
         A name of another site that leads to loopback does not: its pages would be let in.
         """
         return _host(_found(headers, b"host")) in LOOPBACK
+
+
+def is_foreign(headers: RawHeaders) -> bool:
+    """Tell whether a page of another site sent a request.
+
+    `Origin: null` is what a page without an address sends; our own do too where their policy hides
+    the address, and then `Sec-Fetch-Site` says that they are ours.
+    """
+    site, origin = _found(headers, b"sec-fetch-site"), _found(headers, b"origin")
+    if site not in _OURS:
+        return True
+    if origin == b"null":
+        return site != b"same-origin"
+    return bool(origin) and _address(origin) != _address(b"//" + _found(headers, b"host"))
+
+
+def is_followed_link(headers: RawHeaders) -> bool:
+    """Tell whether somebody followed a link, in a window of its own."""
+    said = _found(headers, b"sec-fetch-mode"), _found(headers, b"sec-fetch-dest")
+    return said == (b"navigate", b"document")
+
+
+def _address(said: bytes) -> tuple[str, int | None] | None:
+    """Return host and port of a URL, the port of HTTP and HTTPS left out; None for no URL."""
+    try:
+        parts = urlsplit(said.decode("latin-1"))
+        port = parts.port
+    except ValueError:
+        return None
+    return (parts.hostname or "", None if port in _DEFAULT_PORTS else port)
 
 
 def _found(headers: RawHeaders, name: bytes) -> bytes:

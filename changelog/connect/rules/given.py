@@ -40,6 +40,8 @@ class Given:
         key = self._known.get(name)
         if not isinstance(value, str):
             self.fail(name, f"the value of {name} is no text")
+        elif "\0" in value:
+            self.fail(name, f"the value of {name} has a character of code 0")
         elif key is None:
             self.fail(name, f"{name} is no key of this {self._what}")
         elif self.values.get(key.name, value) != value:
