@@ -212,7 +212,7 @@ def _run(
     if asked.explain is not None:
         _explain(specs[0], asked.explain, settings, as_json=as_json)
     elif asked.plan:
-        _plan(specs, settings, unusable, as_json=as_json)
+        _plan(specs, settings, unusable, as_json=as_json, is_long=asked.long)
     elif asked.rollback:
         _roll_back(specs, settings, as_json=as_json, debug=debug)
     elif todo := _not_recent(asked, specs, settings):
@@ -376,6 +376,7 @@ def _plan(
     unusable: Sequence[ViewResult],
     *,
     as_json: bool,
+    is_long: bool,
 ) -> None:
     failed = list(unusable)
     for group in groups_of(specs, settings):
@@ -384,7 +385,7 @@ def _plan(
             failed += found.failed
             if found.plan is None:
                 continue
-            _show_plan(found, found.plan, settings, steps, as_json=as_json)
+            _show_plan(found, found.plan, settings, steps, as_json=as_json, is_long=is_long)
         try:
             found.plan.cut.verdict.require()
         except VerdictError as error:
@@ -402,7 +403,13 @@ def _plan(
 
 
 def _show_plan(
-    found: Plannable, plan: Plan, settings: RebuildSettings, steps: Steps, *, as_json: bool
+    found: Plannable,
+    plan: Plan,
+    settings: RebuildSettings,
+    steps: Steps,
+    *,
+    as_json: bool,
+    is_long: bool,
 ) -> None:
     history = History(settings.warehouse)
     for spec in found.specs:
@@ -412,7 +419,7 @@ def _show_plan(
         if as_json:
             print_json(each.to_json())
         else:
-            for line in each.lines():
+            for line in each.lines() if is_long else each.short_lines():
                 tell(line)
     if not as_json:
         if not plan.logs or plan.parts is not None:

@@ -144,7 +144,7 @@ def test_the_plan_judges_both_logs_and_says_what_is_missing_of_the_other(
         assert says in said
         assert "[logs.paid]" in said
         others = rebuild_view(capsys, monkeypatch, two.shop, "--all", "--plan")
-        assert "apart (sql" in others.err, "the views of the project's own tables go on"
+        assert "apart writes" in others.err, "the views of the project's own tables go on"
     two.settle(f'[logs.paid]\ntopic = "{two.prefix}.nothing"\n{two.captured()}\n')
     two.shop.view("joined.sql", "-- key: id\nSELECT id FROM orders JOIN paid USING (id)")
     said = " ".join(planned(code=2).err.split())

@@ -454,9 +454,12 @@ def test_a_plan_tells_and_touches_nothing(project, view, run, monkeypatch) -> No
     assert set(verdicts) == set(plan["topics"].values())
     orders = verdicts[plan["topics"]["orders"]]
     assert (orders["verdict"], orders["records"], orders["density"]) == ("exact", 200, 1.0)
-    text = run(view, "--plan")
-    assert "writes generation 1 to delta, search, cache; nothing serves yet" in text.err
-    assert "verdict:" in text.err
+    text, whole = run(view, "--plan"), run(view, "--plan", "--long")
+    assert len([line for line in text.err.splitlines() if line.startswith((view, " "))]) <= 3
+    for each in (text, whole):
+        assert "writes generation 1 to delta, search, cache; nothing serves yet" in each.err
+        assert "verdict:" in each.err
+    assert all(topic in whole.err for topic in plan["topics"].values())
     assert "planning" not in text.err, "no bar without a terminal"
     for words in ((), ("--json",)):
         file = StringIO()

@@ -225,7 +225,7 @@ def test_a_parameter_is_shown_and_its_change_is_a_change_of_the_definition(
     assert plan["parameters"] == {"least": "98.50"}
     assert plan["definition_changed"] is True
     assert "> 98.50" in plan["definition_diff"]
-    assert "parameter least is 98.50" in run(view, "--plan").err
+    assert "parameter least is 98.50" in run(view, "--plan", "--long").err
     (result,) = run(view, "--refresh", "--json").results
     assert "another than what serves" in result["origin"]
     assert (result["verified"], result["rows"]) == (True, 3)

@@ -59,9 +59,13 @@ class MemorySink:
         self._store = store
         self._opened: Opened | None = None
 
+    def check(self, schema: StructType) -> None:
+        """Refuse what no sink holds."""
+        check_shape(schema, self._key)
+
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation."""
-        check_shape(schema, self._key)
+        self.check(schema)
         if (self._view, generation) in self._store.generations:
             raise held_already(self._view, generation)
         self._store.generations[self._view, generation] = _Held()

@@ -7,6 +7,9 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from changelog.contract.base.errors import (
     ChangelogError,
     UnavailableError,
@@ -16,6 +19,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.secret import redacted
 from replay.base.failures import translate
+from views.base.engine_error import engine_error
 
 _FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _CAUSE = re.compile(r"^\s*Caused by: [\w.$]+(?:Exception|Error)?:?\s*(.+)$", re.MULTILINE)
@@ -26,12 +30,13 @@ class RebuildError(ChangelogError):
     """A rebuild failed; what was published before still serves."""
 
 
-def explained(error: Exception, doing: str) -> ChangelogError:
+def explained(error: Exception, doing: str, sql: str | None = None) -> ChangelogError:
     """Return the error to raise in place of a library's, which stays as its cause.
 
     Args:
         error: what was thrown.
         doing: what was being done, such as `rebuild of view "a"`.
+        sql: the query of the view that it was done for, where there is one.
     """
     if (known := translate(error)) is not None:
         return known
@@ -42,6 +47,9 @@ def explained(error: Exception, doing: str) -> ChangelogError:
             hint="free space under the warehouse or Spark's scratch folder (TMPDIR), then "
             "run it again; the unfinished generation is removed",
         )
+    if isinstance(error, PySparkException | Py4JError):
+        said = engine_error(error, sql)
+        return RebuildError(f"{doing}: {said.text}", hint=said.hint or "--debug says more")
     return RebuildError(f"{doing}: {type(error).__name__}: {_line(text)}", hint="--debug says more")
 
 
@@ -58,13 +66,16 @@ def of_view(error: ChangelogError, name: str) -> ChangelogError:
     return error
 
 
-def analysed(error: Exception, view: str, path: Path) -> ChangelogError:
+def analysed(error: Exception, view: str, path: Path, sql: str | None = None) -> ChangelogError:
     """Return the error for a view whose query Spark does not accept, or whose function fails."""
     if isinstance(error, ChangelogError):
         return error
     line = line_in(error, path)
     if line is None:
-        return ViewError(f'{path.name}: Spark does not accept view "{view}": {_line(str(error))}')
+        said = engine_error(error, sql)
+        return ViewError(
+            f'{path.name}: Spark does not accept view "{view}": {said.text}', hint=said.hint
+        )
     return ViewError(
         f'{path.name}:{line}: view "{view}" fails: {type(error).__name__}: {_line(str(error))}'
     )

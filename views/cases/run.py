@@ -178,7 +178,7 @@ def _without_zones(rows: pa.Table, columns: Columns) -> pa.Table:
 def _failed(spec: ViewSpec, case: Case, error: Exception) -> Told:
     known = error
     if not isinstance(known, ChangelogError):
-        known = explained(error, f'view "{spec.name}"')
+        known = explained(error, f'view "{spec.name}"', spec.sql)
     text = str(known.args[0]) if known.args else type(known).__name__
     if case.error is None:
         return Told(SPARK, text)

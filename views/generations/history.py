@@ -181,8 +181,10 @@ class History:
     def __init__(self, warehouse: str) -> None:
         place = warehouse.rstrip("/") + "/" + FOLDER
         self._place = of_deltalake(place)
-        self._steps: tuple[tuple[str, int], list[dict[str, Any]]] | None = None
+        self._steps: tuple[tuple[str, int], dict[str, list[Step]]] | None = None
         """What `steps` read last, and of which table's which version."""
+        self._declared: tuple[tuple[str, int], dict[tuple[str, int], str]] | None = None
+        """What `declaration` read last, likewise."""
 
     def identity(self) -> str:
         """Return the id of this history, creating the table if it does not exist.
@@ -259,9 +261,36 @@ class History:
         if version is None:
             return []
         if self._steps is None or self._steps[0] != version:
+            steps: dict[str, list[Step]] = {}
             rows = self._read(table, ["view", "generation", "state", "at"])
-            self._steps = version, sorted(rows, key=lambda row: row["at"])
-        return [(row["generation"], row["state"]) for row in self._steps[1] if row["view"] == view]
+            for row in sorted(rows, key=lambda row: row["at"]):
+                steps.setdefault(row["view"], []).append((row["generation"], row["state"]))
+            self._steps = version, steps
+        return list(self._steps[1].get(view, ()))
+
+    def declaration(self, view: str, generation: int) -> Mapping[str, Any] | None:
+        """Return a view as it was declared for a generation; None where that is not on record.
+
+        Raises:
+            ChangelogError: the table is there and cannot be read.
+        """
+        table = self._table()
+        version = _version(table)
+        if version is None:
+            return None
+        if self._declared is None or self._declared[0] != version:
+            rows = self._read(
+                table, ["view", "generation", "declaration", "at"], "declaration <> ''"
+            )
+            self._declared = (
+                version,
+                {
+                    (row["view"], row["generation"]): row["declaration"]
+                    for row in sorted(rows, key=lambda row: row["at"])
+                },
+            )
+        text = self._declared[1].get((view, generation))
+        return None if text is None else dict(json.loads(text))
 
     def states(self, view: str) -> dict[int, str]:
         """Return the last state of each generation of a view.

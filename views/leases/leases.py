@@ -173,7 +173,7 @@ class Leases:
         """
         with self._mutex:
             self._held[lock].building = tuple(sorted(building))
-            self._renew()
+            self._renew([lock])
             self._raise_if_lost()
 
     def tenure(self, lock: str) -> Tenure | None:
@@ -288,12 +288,16 @@ class Leases:
             gone |= {key_of(lock, one): None for one in known - {mine} - wait}
         self._write(gone)
 
-    def _renew(self) -> None:
-        """Renew all leases, and read whether they still hold."""
+    def _renew(self, locks: Collection[str] | None = None) -> None:
+        """Renew some leases, or all, and read whether they still hold."""
         if any(each.until < _now() for each in self._held.values()):
             # Who stood still reads first: a renewal says how far its writer had read.
             self._look()
-        held = {lock: each for lock, each in self._held.items() if not each.is_lost}
+        held = {
+            lock: each
+            for lock, each in self._held.items()
+            if not each.is_lost and (locks is None or lock in locks)
+        }
         begun = _now()
         self._write_and_look(
             {key_of(lock, one.id): self._record(Step.RENEW, lock) for lock, one in held.items()}

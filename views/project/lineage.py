@@ -116,6 +116,7 @@ def trace(
     key: Sequence[str],
     columns: Mapping[TableName, Sequence[str]],
     keys: Mapping[TableName, Sequence[str]],
+    parsed: exp.Expr | None = None,
 ) -> KeyLineage | Untraceable:
     """Read off a query where its key comes from.
 
@@ -124,13 +125,14 @@ def trace(
         key: the view's key columns.
         columns: of each table.
         keys: the primary key of each table.
+        parsed: the query, where it was parsed already.
     """
     if unkeyed := [table for table, own in keys.items() if not own]:
         names = ", ".join(str(table) for table in unkeyed)
         return Untraceable(f"it reads {names}, which has no primary key")
     if source.views:
         return Untraceable(f"it reads the view {', '.join(source.views)}")
-    query = sqlglot.parse_one(source.text, dialect="spark")
+    query = parsed or sqlglot.parse_one(source.text, dialect="spark")
     if not isinstance(query, exp.Select):
         return Untraceable("it is not one plain SELECT")
     why = next(_obstacles(query), None)

@@ -56,6 +56,8 @@ class SqlSource:
         qualifiers: places of schema names before a column (`public.` of `public.a.b`).
         views: the other views that it names, by name.
         inlined: the file with the queries of these views in their places; empty without any.
+        quoted: places of names in double quotes, which are texts to Spark, and the names.
+        columns: names of the columns that it gives, as far as its text alone tells them.
     """
 
     text: str = field(repr=False)
@@ -63,6 +65,8 @@ class SqlSource:
     qualifiers: tuple[tuple[int, int], ...] = ()
     views: Mapping[str, SqlSource] = field(default_factory=dict)
     inlined: str = field(default="", repr=False)
+    quoted: tuple[tuple[int, int, str], ...] = ()
+    columns: tuple[str, ...] = ()
 
     @property
     def sql(self) -> str:

@@ -21,6 +21,7 @@ from sqlglot.errors import ParseError, TokenError
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from views.project.determinism import refuse_unprovable
+from views.project.output import outputs, spelled
 from views.project.query import query, quoted
 from views.project.spec import DEFAULT_SINKS, SqlSource, TableReference, ViewSpec, check_declared
 
@@ -35,6 +36,8 @@ _TABLE_FUNCTIONS = frozenset(
     | {f"{name}{outer}" for name in ("explode", "posexplode", "inline") for outer in ("", "_outer")}
 )
 """The table functions of Spark that compute rows from their arguments alone."""
+_QUOTED = re.compile(r"""(?:^|(?<=,))\s*(`(?:[^`]|``)*`|"(?:[^"]|"")*")\s*(?=,|$)""")
+"""A column of a key in quotes, as in SQL: between two commas, or the ends."""
 
 
 def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
@@ -46,11 +49,12 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
     """
     header = _header(path, text)
     source = sql_source(path, text)
+    key = _key(header.get("key", ""))
     return ViewSpec(
         name=name,
         path=path,
         tables=tuple(dict.fromkeys(source.tables())),
-        key=check_declared("key", _split(header.get("key", "")), path),
+        key=check_declared("key", spelled(key, source.columns), path),
         sinks=check_declared("sinks", _split(header.get("sinks", ",".join(DEFAULT_SINKS))), path),
         source=source,
         description=header.get("description", ""),
@@ -69,7 +73,14 @@ def sql_source(path: Path, text: str) -> SqlSource:
     references = tuple(sorted(_references(path, parsed), key=lambda found: found.start))
     if not references:
         raise ViewError(f"{path.name} names no table", hint="select from a captured table")
-    return SqlSource(text, references, tuple(_qualifiers(parsed, references)))
+    columns = tuple(each.name for each in outputs(parsed, {}) or ())
+    return SqlSource(
+        text,
+        references,
+        tuple(_qualifiers(parsed, references)),
+        quoted=tuple(_quoted_names(path, text, parsed, references)),
+        columns=columns,
+    )
 
 
 def rewritten(
@@ -88,6 +99,7 @@ def rewritten(
     """
     end = len(source.text) if end is None else end
     cuts = [(first, last, "") for first, last in source.qualifiers]
+    cuts += [(first, last, quoted(name)) for first, last, name in source.quoted]
     for found in source.references:
         alias = f" AS {quoted(found.alias)}" if found.alias is not None else ""
         cuts.append((found.start, found.end, quoted(names[found]) + alias))
@@ -108,6 +120,19 @@ def sql_frame(
         for found in source.references
     }
     return query(spark, frames, partial(rewritten, source))
+
+
+def _key(text: str) -> list[str]:
+    """Return the columns of a key; one that has a comma in its name stands in quotes."""
+    quoted_names = {f"\0{n}": each[1] for n, each in enumerate(_QUOTED.finditer(text))}
+    places = iter(quoted_names)
+    parts = _split(_QUOTED.sub(lambda _: next(places), text))
+    return [
+        quoted_names[part][1:-1].replace(2 * quoted_names[part][0], quoted_names[part][0])
+        if part in quoted_names
+        else part
+        for part in parts
+    ]
 
 
 def _split(text: str) -> list[str]:
@@ -242,6 +267,27 @@ def _visible_ctes(node: exp.Expr) -> set[str]:
 def _before(clause: exp.With, cte: exp.Expr) -> list[exp.Expr]:
     place = next(n for n, other in enumerate(clause.expressions) if other is cte)
     return list(clause.expressions[:place])
+
+
+def _quoted_names(
+    path: Path, text: str, query: exp.Query, references: tuple[TableReference, ...]
+) -> Iterator[tuple[int, int, str]]:
+    """Find names in double quotes, such as of `x AS "Name"`, which Spark takes for texts.
+
+    Raises:
+        ViewError: a name stands in single quotes.
+    """
+    for name in query.find_all(exp.Identifier):
+        start = name.meta.get("start")
+        if start is None or any(found.start <= start < found.end for found in references):
+            continue
+        if text[start] == "'":
+            raise ViewError(
+                f"{path.name}: '{name.name}' is a text, and stands where a name should",
+                hint=f'write it "{name.name}"',
+            )
+        if text[start] == '"':
+            yield start, name.meta["end"] + 1, name.name
 
 
 def _qualifiers(

@@ -263,6 +263,13 @@ class Rebuild:
         self, spark: SparkSession, specs: Sequence[ViewSpec]
     ) -> tuple[list[ViewBuild], list[ViewResult]]:
         """Prepare the views; one whose sinks fail then fails by itself if there are others."""
+        # Held once for all: taking and releasing it for each view would take as long as all do.
+        with self._run.held_still():
+            return self._each_prepared(spark, specs)
+
+    def _each_prepared(
+        self, spark: SparkSession, specs: Sequence[ViewSpec]
+    ) -> tuple[list[ViewBuild], list[ViewResult]]:
         builds, unsettled = [], []
         for spec in specs:
             try:
@@ -284,18 +291,17 @@ class Rebuild:
             return ViewBuild(
                 spec=spec, served=served, generation=generation, previous=base.generation
             )
-        with self._run.held_still():
-            others = others_of(place, spec.name, builds=not self._run.is_follower)
-            held = served.held()
-            number = next_generation(
-                list(held.values()),
-                self._run.history.states(spec.name),
-                others.spared | others.dead,
-            )
-            if not self._run.is_follower:
-                reserve(place, spec.name, [number])
-            settle(served, self._run.history, others)
-            previous = serving(list(served.held().values()))
+        others = others_of(place, spec.name, builds=not self._run.is_follower)
+        held = served.held()
+        number = next_generation(
+            list(held.values()),
+            self._run.history.states(spec.name),
+            others.spared | others.dead,
+        )
+        if not self._run.is_follower:
+            reserve(place, spec.name, [number])
+        settle(served, self._run.history, others)
+        previous = serving(list(served.held().values()))
         return ViewBuild(
             spec=spec,
             served=served,

@@ -101,6 +101,14 @@ class Refused:
 class Sink(Protocol):
     """One view at one place; an instance writes one generation at a time."""
 
+    def check(self, schema: StructType) -> None:
+        """Refuse columns that the sink cannot hold, by their names and types; asks no server.
+
+        Raises:
+            SinkError: naming the column and what to do.
+        """
+        ...
+
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation.
 

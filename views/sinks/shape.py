@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -42,6 +43,10 @@ _ONE_TEXT = (
     TimestampNTZType,
 )
 """Types whose equal values have one text; floats have one too, once -0.0 is written as 0.0."""
+_OURS = re.compile(
+    r"__(gone|key|changed|fault|id|partition|offset|(postgres|topic|search|cache|escape)_.*)"
+)
+"""Names that stand beside a view's columns where its rows are computed, sent and read back."""
 SCALARS = (*_ONE_TEXT, FloatType, DoubleType)
 
 
@@ -55,6 +60,13 @@ def check_shape(schema: StructType, key: Sequence[str]) -> None:
     for name, times in counted.items():
         if times > 1:
             raise SinkError(f'{times} columns are called "{name}"', hint="name them with AS")
+        if not name:
+            raise SinkError("a column has an empty name", hint="name it with AS")
+        if _OURS.fullmatch(name):
+            raise SinkError(
+                f'column "{name}" has a name that marks rows on their way to sinks',
+                hint="give it another name with AS",
+            )
     for field in schema.fields:
         _check_type(field.name, field.dataType)
     if not key:

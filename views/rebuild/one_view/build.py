@@ -51,7 +51,7 @@ def frame_of(
             frame = python_frame(spec.source, own)
         columns = frame.columns
     except PySparkException as error:
-        raise analysed(error, spec.name, spec.path) from error
+        raise analysed(error, spec.name, spec.path, spec.sql) from error
     except Exception as error:
         if isinstance(spec.source, SqlSource):
             raise

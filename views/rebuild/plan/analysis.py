@@ -10,9 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Self
 
 import duckdb
 import sqlglot
+from pyspark.sql.types import StructType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -20,13 +22,17 @@ from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
 from views.project.lineage import NO_DELTA, Untraceable, trace
+from views.project.output import Output, outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, short_name
+from views.rebuild.plan.shape import shape_of
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
 from views.verify.values.database import closed_database
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import Type, duckdb_type, logged_type, quoted
 
 _UNKNOWN = re.compile(r"Column '?\"?([^'\"]+)'?\"? could not be resolved|Unknown column: (\S+)")
+_ANY_NAME = {"postgres", "cache"}
+"""Sinks that hold a column under the name that Spark makes up of its expression."""
 PYTHON = "a view in Python is not computed a second time: the tables that it reads are verified"
 
 
@@ -37,10 +43,17 @@ class Analysis:
     Attributes:
         unprovable: why its rows cannot be computed a second time; None when they can.
         whole: why a refresh computes it whole; None when it computes the rows that changed.
+        sends: whether --follow sends its sinks the changed keys although a refresh computes it
+            whole.
+        key: the columns of its key as the view spells them; none where that is not known.
+        shape: its columns, with types as far as they are known; None where they cannot be told.
     """
 
     unprovable: str | None
     whole: str | None
+    sends: bool = False
+    key: tuple[str, ...] = ()
+    shape: StructType | None = None
 
     def lines(self) -> list[str]:
         """Say it for people."""
@@ -48,12 +61,16 @@ class Analysis:
         refresh = "the rows that changed" if self.whole is None else f"all rows: {self.whole}"
         return [f"proof: {proof}", f"a refresh computes {refresh}"]
 
+    def line(self) -> str:
+        """Say it in one line."""
+        return "; ".join(self.lines())
+
     def words(self) -> tuple[str, str]:
         """Say it in a word each, for a list."""
-        return (
-            "every row" if self.unprovable is None else "none",
-            "changed rows" if self.whole is None else "all rows",
-        )
+        refresh = "changed rows" if self.whole is None else "all rows"
+        if self.sends:
+            refresh = "all rows, changed keys by --follow"
+        return "every row" if self.unprovable is None else "none", refresh
 
     def to_json(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -62,62 +79,114 @@ class Analysis:
             "unprovable": self.unprovable,
             "refresh": "rows" if self.whole is None else "whole",
             "refresh_whole": self.whole,
+            "follow": "keys" if self.whole is None or self.sends else "whole",
         }
 
 
-def analyse(spec: ViewSpec, schemas: Mapping[TableName, LoggedSchema]) -> Analysis:
-    """Look at a view over captured tables.
+def analyse(
+    spec: ViewSpec, schemas: Mapping[TableName, LoggedSchema], engine: Engine | None = None
+) -> Analysis:
+    """Look at a view over captured tables; views that are looked at one by one share an engine.
 
     Raises:
-        ViewError: it reads a column that none of its tables has, or lacks a column of its key.
+        ViewError: it reads a column that none of its tables has, lacks a column of its key, or has
+            a column without a name, or two of one name.
     """
+    if engine is None:
+        with Engine() as own_engine:
+            return analyse(spec, schemas, own_engine)
     if not isinstance(spec.source, SqlSource):
         return Analysis(unprovable=PYTHON, whole="it is made by a function")
     own = {table: schemas[table] for table in spec.tables}
     columns = {table: [c.column for c in schema.columns] for table, schema in own.items()}
     keys = {table: schema.key for table, schema in own.items()}
-    lineage = trace(spec.source, spec.key, columns, keys)
+    query = sqlglot.parse_one(spec.source.sql, read="spark")
+    given = outputs(query, columns)
+    key = spec.key if given is None else spelled(spec.key, [each.name for each in given])
+    lineage = trace(spec.source, key, columns, keys, query)
     whole = lineage.why if isinstance(lineage, Untraceable) else None
+    sends = False
     if whole is None and "delta" not in spec.sinks:
-        whole = f"{NO_DELTA}; --follow sends its sinks the changed keys alone"
+        whole, sends = f"{NO_DELTA}; --follow sends its sinks the changed keys alone", True
     types = {
         table: {column.column: logged_type(column.type) for column in schema.columns}
         for table, schema in own.items()
     }
+    unprovable, described = None, list[str]()
     try:
-        translation = translate(spec.source.sql, types)
-        _bind(translation, types)
+        described = engine.types_of(translate(spec.source.sql, types), types)
     except UnverifiableError as error:
         _check_columns(spec, str(error), columns)
-        return Analysis(unprovable=str(error.args[0]), whole=whole)
-    missing = [name for name in spec.key if name not in translation.names]
-    if missing:
+        unprovable = str(error.args[0])
+    if given is None:
+        return Analysis(unprovable=unprovable, whole=whole, sends=sends, key=key)
+    unprovable = _check_names(spec, key, given) or unprovable
+    shape = shape_of(given, described, query, own)
+    return Analysis(unprovable=unprovable, whole=whole, sends=sends, key=key, shape=shape)
+
+
+def _check_names(spec: ViewSpec, key: Sequence[str], given: Sequence[Output]) -> str | None:
+    """Refuse names that are missing or there twice; returns why they keep it from being proved."""
+    names = [each.name for each in given]
+    lowered = [name.lower() for name in names if name]
+    if twice := sorted({name for name in names if lowered.count(name.lower()) > 1}):
+        raise ViewError(
+            f'view "{spec.name}" has two columns called {" and ".join(twice)}',
+            hint="give each column its own name with AS; names that differ in case are the same",
+        )
+    if missing := [name for name in key if name not in names]:
         raise ViewError(
             f'view "{spec.name}" has no column {", ".join(missing)}, which its key names',
-            hint=f"it has {', '.join(translation.names)}",
+            hint=f"it has {', '.join(filter(None, names))}",
         )
-    return Analysis(unprovable=None, whole=whole)
+    for place, each in enumerate(given, 1):
+        if not each.name:
+            why = f"column {place}, {each.text}, has no name"
+            if {*spec.sinks} <= _ANY_NAME:
+                return f"{why}: name it with AS"
+            raise ViewError(f'view "{spec.name}": {why}', hint="name it with AS")
+    return None
 
 
-def _bind(translation: Translation, types: Mapping[TableName, Mapping[str, Type]]) -> None:
-    """Let DuckDB look at the query over empty tables.
+class Engine:
+    """DuckDB with empty tables, for all views that are looked at; a context manager."""
 
-    Raises:
-        UnverifiableError: it does not accept it.
-    """
-    with closed_database() as database:
+    def __init__(self) -> None:
+        self._database = closed_database()
+        self._tables: set[TableName] = set()
         for macro in MACROS:
-            database.execute(macro)
+            self._database.execute(macro)
+
+    def __enter__(self) -> Self:
+        """Return the engine."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self._database.close()
+
+    def types_of(
+        self, translation: Translation, types: Mapping[TableName, Mapping[str, Type]]
+    ) -> list[str]:
+        """Return the types of the columns of a query.
+
+        Raises:
+            UnverifiableError: DuckDB does not accept it.
+        """
         for table, columns in types.items():
+            if table in self._tables:
+                continue
+            self._tables.add(table)
             listed = ", ".join(
                 f"{quoted(folded(name))} {duckdb_type(kind)}" for name, kind in columns.items()
             )
-            database.execute(f"CREATE TABLE {reading_name(table)} ({listed})")
+            self._database.execute(f"CREATE TABLE {reading_name(table)} ({listed})")
         try:
-            database.execute(f"DESCRIBE {translation.sql}")
+            found = self._database.execute(f"DESCRIBE {translation.sql}").fetchall()
         except duckdb.Error as error:
             first = str(error).partition("\n")[0]
             raise UnverifiableError(f"cannot verify this SQL: DuckDB: {first}") from error
+        return [str(row[1]) for row in found]
 
 
 def _check_columns(spec: ViewSpec, said: str, columns: Mapping[TableName, Sequence[str]]) -> None:
@@ -125,8 +194,15 @@ def _check_columns(spec: ViewSpec, said: str, columns: Mapping[TableName, Sequen
     found = _UNKNOWN.search(said)
     if found is None:
         return
-    name = (found[1] or found[2]).rpartition(".")[2]
+    qualifier, _, name = (found[1] or found[2]).rpartition(".")
     known = {column for listed in columns.values() for column in listed}
+    having = [t for t, listed in columns.items() if name.lower() in {c.lower() for c in listed}]
+    if not qualifier and len(having) > 1:
+        tables = " and ".join(map(short_name, having))
+        raise ViewError(
+            f'view "{spec.name}" reads a column "{name}", which is in {tables}',
+            hint="write the table, or its alias, before the column",
+        )
     if name.lower() in {each.lower() for each in known} | _given(spec.sql or ""):
         return
     near = get_close_matches(name, known, n=1)

@@ -142,7 +142,11 @@ class Asked:
     yes: Annotated[bool, typer.Option("--yes", help="Let --drop remove without asking.")] = False
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
+        typer.Option("--plan", help="Say what would be done, and whether the log can give it."),
+    ] = False
+    long: Annotated[
+        bool,
+        typer.Option("--long", help="With --plan all that is known of each view, topic by topic."),
     ] = False
     explain: Annotated[
         str | None,
@@ -308,4 +312,5 @@ class Asked:
             ),
             (self.drop and self.all_views, "--drop takes the names of views, not --all"),
             (self.yes and not self.drop, "--yes goes with --drop"),
+            (self.long and not self.plan, "--long goes with --plan"),
         )

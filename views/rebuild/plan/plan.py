@@ -197,8 +197,22 @@ class ViewPlan:
             )
         return found
 
+    def short_lines(self) -> list[str]:
+        """Say it for people in three lines at most; what needs no thought is left out."""
+        now = f"generation {self.serving} serves" if self.serving else "nothing serves yet"
+        reads = ", ".join(short_name(table) for table in self.spec.tables)
+        proof = "" if self.analysis is None else f"; {self.analysis.line()}"
+        changed = f"its definition is another than that of generation {self.serving}"
+        notes = [*self.warnings, *([changed] if self.definition_diff else [])]
+        sinks = ", ".join(self.spec.sinks)
+        return [
+            f"{self.spec.name} writes generation {self.generation} to {sinks}; {now}",
+            f"  reads {reads}: at most {self.records_at_most:,} records{proof}",
+            *([f"  warning: {'; '.join(notes)}"] if notes else []),
+        ]
+
     def lines(self) -> list[str]:
-        """Say it for people."""
+        """Say all of it for people."""
         now = f"generation {self.serving} serves" if self.serving else "nothing serves yet"
         reads = ", ".join(f"{short_name(t)} (topic {self.cut.topics[t]})" for t in self.spec.tables)
         return [
@@ -481,8 +495,7 @@ def _definition_diff(spec: ViewSpec, serving: int | None, history: History) -> s
     """Return how a view's files differ from those of what serves; None when that is not known."""
     if serving is None:
         return None
-    rows = history.rows([spec.name], generation=serving)
-    before = next((row.declaration for row in reversed(rows) if row.declaration), None)
+    before = history.declaration(spec.name, serving)
     if before is None:
         return None
     return changed_declaration(before, spec, since=f"generation {serving}")

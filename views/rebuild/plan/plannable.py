@@ -6,19 +6,21 @@ topic cannot be read exactly any more, fails by itself; the others are planned w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import sqlglot
 
 from changelog.contract.base.errors import ChangelogError, NoFrontierError, UnavailableError
 from changelog.contract.log.order import with_places
-from changelog.contract.rows.relation import TableName
 from changelog.runtime.progress.steps import UNSEEN, Steps
-from replay.decode.schemas import TopicSchemas
 from views.base.config import RebuildSettings, VerifyMode
-from views.base.failure import RebuildError, of_view
-from views.project.spec import ViewSpec
-from views.rebuild.plan.analysis import Analysis, analyse
-from views.rebuild.plan.plan import Plan, planned, schemas_now
+from views.base.failure import RebuildError, explained, of_view
+from views.generations.served import served_of
+from views.project.output import outputs, spelled
+from views.project.spec import SqlSource, ViewSpec, check_declared
+from views.rebuild.plan.analysis import Analysis, Engine, analyse
+from views.rebuild.plan.plan import Plan, planned, schemas_now, tables_of
 from views.rebuild.result.report import ViewResult
 
 SIDE_BY_SIDE = "it reads the log of another capture"
@@ -63,66 +65,133 @@ def plannable(
         ChangelogError: no view can be planned, or one cannot and all stand together.
     """
 
-    def plan_of(some: Sequence[ViewSpec], *, sample: bool = False) -> Plannable:
+    def plan_of(some: Sequence[ViewSpec], *, sample: bool = False) -> Plan:
         plan = planned(some, settings, sample=sample, steps=steps)
         if required:
             plan.cut.verdict.require()
         # What Spark cannot read is said before it starts.
-        plan = replace(plan, schemas=schemas_now(plan, settings, steps))
-        is_looked_at = not required or settings.verify is not VerifyMode.NONE
-        is_looked_at = is_looked_at and not plan.logs
-        found = analyses(some, plan.schemas, settings, steps) if is_looked_at else {}
-        others = {log.table for log in plan.others}
-        for name in (spec.name for spec in some if others & {*spec.tables} and spec.name in found):
-            found[name] = replace(found[name], whole=SIDE_BY_SIDE)
-        return Plannable(plan, some, analyses=found)
+        return replace(plan, schemas=schemas_now(plan, settings, steps))
 
+    stand_together = settings.together or len(specs) == 1
+    good, errors = list(specs), dict[str, ChangelogError]()
     try:
-        return plan_of(specs, sample=sample)
+        plan = plan_of(specs, sample=sample)
     except ChangelogError as error:
-        alone = settings.together or len(specs) == 1
-        if alone or isinstance(error, UnavailableError | NoFrontierError):
+        if stand_together or isinstance(error, UnavailableError | NoFrontierError):
             raise
-    good, failed = [], []
-    for spec in specs:
+        good, errors = _parted(specs, plan_of)
+        if not good:
+            return Plannable(None, (), _failed(specs, errors))
+        plan = plan_of(good, sample=sample)
+    is_looked_at = not required or settings.verify is not VerifyMode.NONE
+    found, refused = analyses(good, plan, settings, steps) if is_looked_at else ({}, {})
+    if refused:
+        if stand_together:
+            raise next(iter(refused.values()))
+        errors |= refused
+        good, before = [spec for spec in good if spec.name not in refused], good
+        if not good:
+            return Plannable(None, (), _failed(specs, errors))
+        if {*tables_of(good)} != {*tables_of(before)}:
+            plan = plan_of(good, sample=sample)  # what the others read must not matter
+    spelled_out = [_with_key(spec, plan) for spec in good]
+    return Plannable(plan, spelled_out, _failed(specs, errors), analyses=found)
+
+
+def _parted(
+    specs: Sequence[ViewSpec], plan_of: Callable[[Sequence[ViewSpec]], Plan]
+) -> tuple[list[ViewSpec], dict[str, ChangelogError]]:
+    """Find the views that cannot be planned, by halves: most runs have few of them.
+
+    Raises:
+        UnavailableError: a server does not answer.
+    """
+    middle = len(specs) // 2
+    good, errors = list[ViewSpec](), dict[str, ChangelogError]()
+    for some in (specs[:middle], specs[middle:]) if middle else (specs,):
         try:
-            plan_of([spec])
+            plan_of(some)
         except UnavailableError:
             raise
         except ChangelogError as error:
-            reason = of_view(error, spec.name)
-            failed.append(ViewResult(view=spec.name, sinks=spec.sinks, error=reason))
+            if len(some) == 1:
+                errors[some[0].name] = error
+                continue
+            more, reasons = _parted(some, plan_of)
+            good += more
+            errors |= reasons
         else:
-            good.append(spec)
-    found = plan_of(good, sample=sample) if good else Plannable(None, ())
-    return replace(found, failed=failed)
+            good += some
+    return good, errors
+
+
+def _failed(specs: Sequence[ViewSpec], errors: Mapping[str, ChangelogError]) -> list[ViewResult]:
+    return [
+        ViewResult(view=spec.name, sinks=spec.sinks, error=of_view(errors[spec.name], spec.name))
+        for spec in specs
+        if spec.name in errors
+    ]
+
+
+def _with_key(spec: ViewSpec, plan: Plan) -> ViewSpec:
+    """Return a view with its key as its columns are spelled, also those that `*` stands for."""
+    if not isinstance(spec.source, SqlSource) or {*spec.key} <= {*spec.source.columns}:
+        return spec
+    tables = {
+        table: [each.column for each in found.logged(found.reader_id).columns]
+        for table, found in plan.schemas.items()
+        if table in spec.tables
+    }
+    given = outputs(sqlglot.parse_one(spec.source.sql, read="spark"), tables) or ()
+    key = check_declared("key", spelled(spec.key, [each.name for each in given]), spec.path)
+    return replace(spec, key=key)
 
 
 def analyses(
-    specs: Sequence[ViewSpec],
-    schemas: Mapping[TableName, TopicSchemas],
-    settings: RebuildSettings,
-    steps: Steps = UNSEEN,
-) -> dict[str, Analysis]:
+    specs: Sequence[ViewSpec], plan: Plan, settings: RebuildSettings, steps: Steps = UNSEEN
+) -> tuple[dict[str, Analysis], dict[str, ChangelogError]]:
     """Look at views of captured tables before Spark starts; `steps` counts them.
 
-    Raises:
-        ViewError: a view reads a column, or has a key, that is not there.
-        RebuildError: a view is to be verified and cannot be.
+    Returns:
+        What is known of each view, and why others cannot be built, by name.
     """
-    tables = {table: with_places(each.logged(each.reader_id)) for table, each in schemas.items()}
-    found = {}
+    if plan.logs:
+        return {}, {}
+    tables = {
+        table: with_places(each.logged(each.reader_id)) for table, each in plan.schemas.items()
+    }
+    others = {log.table for log in plan.others}
+    found, errors = dict[str, Analysis](), dict[str, ChangelogError]()
     steps.more(len(specs))
-    for spec in specs:
-        steps.begin(f"view {spec.name}")
-        found[spec.name] = analyse(spec, tables)
-        steps.done()
-    if settings.verify is not VerifyMode.NONE:
+    with Engine() as engine:
         for spec in specs:
-            why = found[spec.name].unprovable
-            if why is not None and spec.sql is not None:
-                raise RebuildError(
-                    f'view "{spec.name}" cannot be verified: {why}',
-                    hint="docs/sql.md lists what can be; --verify none publishes it unproved",
-                )
-    return found
+            steps.begin(f"view {spec.name}")
+            try:
+                analysis = analyse(spec, tables, engine)
+                _check(spec, analysis, settings)
+            except Exception as error:  # noqa: BLE001 - one view's failure is its own
+                errors[spec.name] = explained(error, f'plan of view "{spec.name}"')
+            else:
+                beside = others & {*spec.tables}
+                found[spec.name] = replace(analysis, whole=SIDE_BY_SIDE) if beside else analysis
+            steps.done()
+    return found, errors
+
+
+def _check(spec: ViewSpec, analysis: Analysis, settings: RebuildSettings) -> None:
+    """Refuse a view that a sink would refuse, or that cannot be proved as is asked for.
+
+    Raises:
+        SinkError: a sink cannot hold a column.
+        RebuildError: the view is to be verified and cannot be.
+    """
+    if analysis.shape is not None:
+        keyed = replace(spec, key=analysis.key)
+        for sink in served_of(keyed, settings.project, None).sinks.values():
+            sink.check(analysis.shape)
+    if settings.verify is VerifyMode.NONE or spec.sql is None or analysis.unprovable is None:
+        return
+    raise RebuildError(
+        f'view "{spec.name}" cannot be verified: {analysis.unprovable}',
+        hint="docs/sql.md lists what can be; --verify none publishes it unproved",
+    )

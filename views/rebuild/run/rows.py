@@ -107,6 +107,8 @@ class Rows:
     ) -> tuple[DataFrame | Change, StructType]:
         """Return the rows of a view, or what changed of them, and their schema."""
         frame = frame_of(spark, build.spec, states)
+        for sink in build.served.sinks.values():
+            sink.check(frame.schema)
         build.columns, build.schema = tuple(frame.dtypes), frame.schema
         build.declaration = declaration_of(build.spec, build.columns)
         build.definition = definition_of(

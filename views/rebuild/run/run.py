@@ -106,7 +106,7 @@ class Run:
         try:
             yield
         except Exception as error:
-            reason = explained(error, f'view "{build.spec.name}"')
+            reason = explained(error, f'view "{build.spec.name}"', build.spec.sql)
             if self.stop() or is_of_the_run(reason):
                 raise
             build.error = of_view(reason, build.spec.name)

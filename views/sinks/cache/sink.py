@@ -121,10 +121,14 @@ class CacheSink:
         self._options = options or CacheOptions()
         self._opened: Opened | None = None
 
-    def open(self, generation: int, schema: StructType) -> None:
-        """Begin a generation."""
+    def check(self, schema: StructType) -> None:
+        """Refuse columns that are no entries of the kind that is asked for."""
         check_shape(schema, self._key)
         rendering(self._options.value, schema, self._key)
+
+    def open(self, generation: int, schema: StructType) -> None:
+        """Begin a generation."""
+        self.check(schema)
         form = CacheForm.of(
             self._view,
             generation,

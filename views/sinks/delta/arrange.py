@@ -137,7 +137,8 @@ def _check(view: str, name: str, text: str | None, *, is_date: bool) -> None:
 
 def _files(rows: DataFrame, count: int, target_bytes: int) -> int:
     """Return the number of files of about this size that the rows fill."""
-    sizes = rows.limit(_SAMPLE).mapInArrow(_measure, "seen bigint, bytes bigint").collect()
+    named = rows.select(*(column(name).alias(f"c{n}") for n, name in enumerate(rows.columns)))
+    sizes = named.limit(_SAMPLE).mapInArrow(_measure, "seen bigint, bytes bigint").collect()
     seen, size = sum(each.seen for each in sizes), sum(each.bytes for each in sizes)
     return max(1, round(count * size / seen / target_bytes)) if seen else 1
 

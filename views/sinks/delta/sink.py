@@ -82,8 +82,8 @@ class DeltaSink:
         self._opened: Opened | None = None
         self._taken_over: TakenOver | None = None
 
-    def open(self, generation: int, schema: StructType) -> None:
-        """Begin a generation."""
+    def check(self, schema: StructType) -> None:
+        """Refuse names that Delta does not store, and options for columns that are not there."""
         check_shape(schema, self._key)
         self._options.check(self._view, schema)
         for name in schema.fieldNames():
@@ -93,6 +93,10 @@ class DeltaSink:
                     f'column "{name}" has a character that Delta does not store in a name',
                     hint="name it with AS, without blanks and without ,;{}()=",
                 )
+
+    def open(self, generation: int, schema: StructType) -> None:
+        """Begin a generation."""
+        self.check(schema)
         self.published()  # refuses a table that is not ours
         with sink_errors(self._stable):
             is_held = self._files.exists(self._uri(generation))

@@ -51,6 +51,7 @@ from views.sinks.rendering import json_text
 from views.sinks.unique import column
 
 LONGEST_NAME_BYTES = 63
+_SYSTEM = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 _ZERO = r"[:,\[]-0\.0[,\]}]"
 _SCALARS: dict[type[DataType], tuple[str, int, encode.Column]] = {
     BooleanType: ("boolean", 16, encode.boolean),
@@ -134,6 +135,12 @@ def forms_of(schema: StructType, options: PostgresOptions, view: str) -> tuple[F
                 f"{len(name.encode())} bytes, {LONGEST_NAME_BYTES} are the most",
                 hint=f"give it another name in {view}.postgres.json, under columns",
             )
+        if name in _SYSTEM:
+            raise SinkError(
+                f'column "{name}" cannot be the name of a column of PostgreSQL, which has one of '
+                "that name in every table",
+                hint=f"give it another name in {view}.postgres.json, under columns",
+            )
     forms = []
     for field, target in zip(schema.fields, targets, strict=True):
         loaded = _loaded(field.dataType)
@@ -144,8 +151,11 @@ def forms_of(schema: StructType, options: PostgresOptions, view: str) -> tuple[F
 
 
 def sent(rows: DataFrame, forms: Sequence[Form]) -> DataFrame:
-    """Return rows with their documents as JSON."""
-    return rows.select(*(form.values() for form in forms))
+    """Return rows with their documents as JSON, in the order of the forms.
+
+    They have names of our own: PySpark reads a name such as `a.b` as a field of a struct.
+    """
+    return rows.select(*(form.values().alias(f"c{n}") for n, form in enumerate(forms)))
 
 
 def _check_known(what: str, given: dict[str, str], names: Sequence[str], view: str) -> None:

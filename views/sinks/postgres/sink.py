@@ -75,9 +75,14 @@ class PostgresSink:
         self._opened: Opened | None = None
         self._attempts: dict[str, int] = {}
 
+    def check(self, schema: StructType) -> None:
+        """Refuse names that PostgreSQL has no room for, and options for other columns."""
+        check_shape(schema, self._key)
+        forms_of(schema, self._options, self._view)
+
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation with a table that nobody reads."""
-        check_shape(schema, self._key)
+        self.check(schema)
         forms = forms_of(schema, self._options, self._view)
         with self._server.connection() as connection, connection, connection.cursor() as cursor:
             self._check_types(cursor, forms)

@@ -85,11 +85,19 @@ class SearchSink:
         self._left_out: tuple[Refused, ...] = ()
         self._opened: Opened | None = None
 
-    def open(self, generation: int, schema: StructType) -> None:
-        """Begin a generation with an index that nobody is pointed to."""
+    def check(self, schema: StructType) -> None:
+        """Refuse names that mean something else to OpenSearch, and options for other columns."""
         check_shape(schema, self._key)
         self._options.routed_by(self._view, self._key)
-        mapping = laid_over(properties(schema), self._options.properties(), self._view)
+        self._mapping(schema)
+
+    def _mapping(self, schema: StructType) -> dict[str, Any]:
+        return laid_over(properties(schema), self._options.properties(), self._view)
+
+    def open(self, generation: int, schema: StructType) -> None:
+        """Begin a generation with an index that nobody is pointed to."""
+        self.check(schema)
+        mapping = self._mapping(schema)
         self.published()  # refuses an alias or index that is not ours
         if self._server.request("GET", f"/{self._index(generation)}") is not None:
             raise held_already(self._view, generation)

@@ -76,15 +76,24 @@ class TopicSink:
         self._are_distinct = False
         self._kept: tuple[int, str | None, dict[bytes, bytes]] | None = None
 
+    def check(self, schema: StructType) -> None:
+        """Refuse names and types without a form in Avro, and keys that have two."""
+        check_topic_shape(schema, self._key)
+        self._schemas(schema)
+
+    def _schemas(self, schema: StructType) -> dict[str, str]:
+        """Return the schemas to register, by subject; none for JSON."""
+        if self._options.value != "avro":
+            return {}
+        return {
+            f"{self._topic}-key": key_schema(self._view, schema, self._key),
+            f"{self._topic}-value": value_schema(self._view, schema),
+        }
+
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation."""
-        check_topic_shape(schema, self._key)
-        texts = {}
-        if self._options.value == "avro":
-            texts = {
-                f"{self._topic}-key": key_schema(self._view, schema, self._key),
-                f"{self._topic}-value": value_schema(self._view, schema),
-            }
+        self.check(schema)
+        texts = self._schemas(schema)
         register = self._own()
         self._refuse_other(register)
         if generation in register.generations:

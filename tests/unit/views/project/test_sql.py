@@ -28,6 +28,19 @@ def spark_text(text: str) -> str:
     return rewritten(source, {f: f"T_{f.table.table}" for f in source.references})
 
 
+def test_names_in_double_quotes_are_names_to_spark_too() -> None:
+    text = '''-- key: SEGMENT
+SELECT T.id AS "SEGMENT", 'a "text"' AS b FROM "things" AS "T"'''
+    assert (
+        spark_text(text)
+        == """-- key: SEGMENT
+SELECT T.id AS `SEGMENT`, 'a "text"' AS b FROM `T_things` AS `T`"""
+    )
+    with pytest.raises(ViewError, match="'x' is a text") as raised:
+        parse_sql_view("v", Path("v.sql"), "-- key: id\nSELECT id AS 'x' FROM things")
+    assert raised.value.hint == 'write it "x"'
+
+
 def test_a_header_gives_key_sinks_and_description() -> None:
     spec = parse(
         "-- Flights by day.\n-- key: a, b\n--sinks: delta, search\n\n-- Description: All: of them\n"

@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import DayTimeIntervalType, NullType, StringType
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
+from changelog.contract.rows.types import column_type
 from tests.support.builders import INTEGER, TEXT, decimal_type
 from views.project.sql import parse_sql_view
 from views.rebuild.plan.analysis import analyse
 
+DATE = column_type("date", "date")
+TIMESTAMP = column_type("timestamp", "timestamp without time zone")
 THINGS, PARTS = TableName("public", "things"), TableName("shop", "parts")
 SCHEMAS = {
     table: LoggedSchema(
@@ -72,6 +76,75 @@ def test_a_column_that_is_nowhere_is_refused_with_what_is_near() -> None:
     assert "did you mean amount?" in raised.value.hint
     with pytest.raises(ViewError, match="thing_idd"):
         look("SELECT t.id FROM things t JOIN shop.parts p ON p.thing_idd = t.id")
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT id, sum(amount) FROM things GROUP BY id", r"column 2, SUM\(amount\), has no name"),
+        ("SELECT id, amount + 1 FROM things", "has no name"),
+        ("SELECT id, name, amount AS Name FROM things", "two columns called Name and name"),
+        ("SELECT * FROM things JOIN shop.parts USING (id) WHERE id > 1", None),
+        ("SELECT t.id, p.thing_id, id AS other FROM things t, shop.parts p", "is in things and"),
+    ],
+)
+def test_names_that_cannot_be_used_are_refused(sql: str, why: str | None) -> None:
+    if why is None:
+        assert look(sql).shape is not None
+        return
+    with pytest.raises(ViewError, match=why):
+        look(sql)
+
+
+def test_a_name_that_spark_makes_up_is_held_by_some_sinks_and_proved_by_none() -> None:
+    found = look("SELECT id, sum(amount) FROM things GROUP BY id", sinks="postgres, cache")
+    assert "has no name" in (found.unprovable or "")
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "spelled"),
+    [
+        ('SELECT id AS "SEGMENT" FROM things', "SEGMENT", "SEGMENT"),
+        ("SELECT id AS SEGMENT FROM things", "segment", "SEGMENT"),
+        ("SELECT id AS `Seg Ment` FROM things", '"SEG MENT"', "Seg Ment"),
+        ("SELECT ID FROM things", "id", "ID"),
+        ("SELECT * FROM things", "ID", "id"),
+        ("SELECT t.* FROM things t", "Id", "id"),
+        ("WITH s AS (SELECT id AS Mixed FROM things) SELECT * FROM s", "MIXED", "Mixed"),
+        ("SELECT * FROM (SELECT id AS Mixed FROM things) AS s (Other)", "other", "Other"),
+        ("SELECT id AS A FROM things UNION ALL SELECT id AS b FROM things", "a", "A"),
+    ],
+)
+def test_names_keep_their_case_and_the_key_may_be_written_in_either(sql, key, spelled) -> None:
+    assert look(sql, key=key, sinks="postgres").key == (spelled,)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("day - date '2020-01-01'", DayTimeIntervalType),
+        ("at - at", DayTimeIntervalType),
+        ("max(later) - min(day)", DayTimeIntervalType),
+        ("CASE WHEN n > 1 THEN interval 1 day END", DayTimeIntervalType),
+        ("2 * (at - timestamp '2020-01-01')", DayTimeIntervalType),
+        ("make_interval(1)", DayTimeIntervalType),
+        ("NULL", NullType),
+        ("at - interval 1 day", StringType),
+        ("day + interval 1 month", StringType),
+        ("day - n", StringType),
+        ("datediff(day, later)", StringType),
+        ("n - n", StringType),
+    ],
+)
+def test_intervals_and_nulls_are_known_before_spark_starts(value, kind) -> None:
+    columns = {"id": INTEGER, "n": INTEGER, "day": DATE, "later": DATE, "at": TIMESTAMP}
+    table = TableName("public", "moments")
+    logged = tuple(LoggedColumn(name, name, each, nullable=True) for name, each in columns.items())
+    schemas = {table: LoggedSchema(table, ("id",), logged)}
+    text = f"-- key: id\nSELECT max(id) AS id, {value} AS x FROM moments"
+    shape = analyse(parse_sql_view("v", Path("v.sql"), text), schemas).shape
+    assert shape is not None
+    assert isinstance(shape["x"].dataType, kind)
 
 
 def test_a_column_that_the_query_names_itself_is_left_to_spark() -> None:

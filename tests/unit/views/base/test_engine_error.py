@@ -1,0 +1,95 @@
+"""Errors of Spark, said in the words of who wrote the view."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from pyspark.errors import PySparkException
+
+from views.base.engine_error import engine_error
+
+SQL = """WITH s AS (SELECT id, a / b AS part FROM t)
+SELECT id, coalesce(part, 0) AS share, cast(w AS int) + 1 AS number FROM s JOIN u USING (id)"""
+
+
+class Context:
+    """The part of a query that failed."""
+
+    def __init__(self, fragment: str) -> None:
+        self._fragment = fragment
+
+    def fragment(self) -> str:
+        return self._fragment
+
+
+def spark(condition: str, text: str = "", fragment: str = "", **parameters: str) -> Exception:
+    contexts = cast("Any", [Context(fragment)] if fragment else [])
+    return PySparkException(text or "Some text.", condition, parameters, contexts)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (spark("DIVIDE_BY_ZERO", fragment="a / b"), 'column "part" (a / b): it divides by zero'),
+        (
+            spark(
+                "CAST_INVALID_INPUT",
+                fragment="cast(w AS\n int)",
+                expression="'x'",
+                targetType='"INT"',
+            ),
+            "column \"number\" (cast(w AS int)): 'x' is no value of type INT",
+        ),
+        (spark("DIVIDE_BY_ZERO", fragment="gone / 0"), "gone / 0: it divides by zero"),
+        (spark("DIVIDE_BY_ZERO"), "it divides by zero"),
+        (
+            spark("UNRESOLVED_COLUMN.WITH_SUGGESTION", objectName="`x`", proposal="`a`, `b`"),
+            "there is no column x",
+        ),
+        (
+            spark(
+                "NOT_KNOWN_HERE",
+                "[NOT_KNOWN_HERE] Long story. SQLSTATE: 42601; line 1 pos 2\n'Plan",
+            ),
+            "Long story.",
+        ),
+        (
+            spark(
+                "INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_PATTERN_RECOGNITION", pattern="'uu'"
+            ),
+            "the pattern 'uu' of a date or time has letters that Spark refuses",
+        ),
+    ],
+)
+def test_an_error_names_the_column_and_the_cause(error: Exception, text: str) -> None:
+    said = engine_error(error, SQL)
+    assert said.text == text
+    assert "SQLSTATE" not in said.text
+
+
+def test_the_inmost_cause_that_is_known_is_told() -> None:
+    text = """An error occurred while calling o1.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows.
+\tat org.apache.spark.sql.X.y(X.scala:1)
+Caused by: org.apache.spark.SparkException: [SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row.
+\tat org.apache.spark.sql.X.z(X.scala:2)
+"""
+    assert "several rows where one value" in engine_error(RuntimeError(text), None).text
+
+
+@pytest.mark.parametrize("text", ["java.lang.OutOfMemoryError: Java heap space", "GC overhead"])
+def test_memory_is_told_with_the_setting(text: str) -> None:
+    said = engine_error(RuntimeError(text), None)
+    assert said.text == "Spark ran out of memory"
+    assert "spark.driver.memory" in said.hint
+
+
+def test_of_a_function_in_python_its_own_error_is_told() -> None:
+    text = """[UDF] An exception was thrown:
+Traceback (most recent call last):
+  File "/x/views/v.py", line 3, in double
+    return 1 / 0
+ZeroDivisionError: division by zero
+\tat org.apache.spark.api.python.X(X.scala:1)"""
+    assert engine_error(spark("SOME_UDF", text), None).text == "ZeroDivisionError: division by zero"

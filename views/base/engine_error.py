@@ -1,0 +1,251 @@
+"""Errors of Spark in the words of who wrote a view: the column, the cause, and what to do.
+
+Spark names a condition (`ARITHMETIC_OVERFLOW`), its parameters and the part of the query that
+failed. They may come as an exception of PySpark, of a server, or in the text of one of Java's with
+the cause further down. The conditions that views meet have sentences of their own here; of any
+other the sentence is Spark's, without what is about Spark alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import sqlglot
+from pyspark.errors import PySparkException
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from changelog.contract.base.secret import redacted
+
+_WIDER = "cast a side to a wider type first, such as CAST(x AS decimal(38,0)), or leave rows out"
+_ROWS = "leave such rows out with WHERE, or give null for them"
+_PATTERN = "write it by the letters of Spark's patterns, such as yyyy-MM-dd HH:mm:ss"
+_MEMORY = (
+    "give Spark more memory (spark.driver.memory, of a cluster spark.executor.memory, under "
+    "[spark.settings]), or let the view gather less into one row"
+)
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "ARITHMETIC_OVERFLOW": ("a number is out of the range of its type", _WIDER),
+    "BINARY_ARITHMETIC_OVERFLOW": (
+        "{value1} {symbol} {value2} is out of the range of its type",
+        _WIDER,
+    ),
+    "CAST_OVERFLOW": ("{value} is out of the range of {targetType}", _WIDER),
+    "NUMERIC_VALUE_OUT_OF_RANGE": ("{value} does not fit decimal({precision},{scale})", _WIDER),
+    "DIVIDE_BY_ZERO": ("it divides by zero", "divide by NULLIF(x, 0), which gives null"),
+    "REMAINDER_BY_ZERO": ("it divides by zero", "divide by NULLIF(x, 0), which gives null"),
+    "INTERVAL_DIVIDED_BY_ZERO": ("it divides by zero", "divide by NULLIF(x, 0)"),
+    "CAST_INVALID_INPUT": (
+        "{expression} is no value of type {targetType}",
+        "leave such rows out with WHERE, or write TRY_CAST, which gives null for them",
+    ),
+    "CANNOT_PARSE_TIMESTAMP": ("a text does not match its pattern: {message}", _ROWS),
+    "INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_PATTERN_RECOGNITION": (
+        "the pattern {pattern} of a date or time has letters that Spark refuses",
+        _PATTERN,
+    ),
+    "INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_WEEK_BASED_PATTERN": (
+        "the pattern of a date or time counts in weeks (letter {c}), which Spark refuses",
+        _PATTERN,
+    ),
+    "INCONSISTENT_BEHAVIOR_CROSS_VERSION.PARSE_DATETIME_BY_NEW_PARSER": (
+        "the text {datetime} does not match the pattern of a date or time in every letter",
+        _ROWS,
+    ),
+    "INVALID_DATETIME_PATTERN": ("{pattern} is no pattern of dates and times", _PATTERN),
+    "DATETIME_OVERFLOW": ("a date or time is out of range: {operation}", _ROWS),
+    "INVALID_ARRAY_INDEX": (
+        "an array of {arraySize} has no element {indexValue}",
+        "get(array, n) gives null where there is none",
+    ),
+    "INVALID_ARRAY_INDEX_IN_ELEMENT_AT": (
+        "an array of {arraySize} has no element {indexValue}",
+        "try_element_at(array, n) gives null where there is none",
+    ),
+    "INVALID_INDEX_OF_ZERO": (
+        "element_at counts from 1, and is asked for 0",
+        "begin at 1, or take array[0]",
+    ),
+    "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
+        "a query in brackets gives several rows where one value is wanted",
+        "aggregate it, such as by max(), or join it",
+    ),
+    "DUPLICATED_MAP_KEY": ("a map gets the key {key} twice", "aggregate its values first"),
+    "NULL_MAP_KEY": ("a map gets null as a key", _ROWS),
+    "USER_RAISED_EXCEPTION": ("it says {errorMessage}", "the query raises that itself"),
+    "UNABLE_TO_ACQUIRE_MEMORY": ("Spark ran out of memory", _MEMORY),
+    "AMBIGUOUS_REFERENCE": (
+        "the column {name} is one of several: {referenceNames}",
+        "write the table, or its alias, before the column",
+    ),
+    "UNRESOLVED_COLUMN": ("there is no column {objectName}", "the tables have {proposal}"),
+    "UNRESOLVED_ROUTINE": ("Spark has no function {routineName}", "docs/sql.md lists those known"),
+    "WRONG_NUM_ARGS": (
+        "{functionName} takes {expectedNum} arguments, and is given {actualNum}",
+        "give it as many",
+    ),
+    "MISSING_AGGREGATION": (
+        "{expression} is neither under GROUP BY nor in an aggregate function",
+        "group by it, or take one of its values, such as max()",
+    ),
+    "INVALID_ATTRIBUTE_NAME_SYNTAX": (
+        "Spark cannot read the name {name}",
+        "name the column with AS, without dots and backticks",
+    ),
+}
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\] *")
+_CAUSE = re.compile(r"^\s*Caused by: [\w.$]+:?\s*(.+)$", re.MULTILINE)
+_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*:\s*")
+_RAISED = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Warning): [^\n]+)$", re.MULTILINE)
+_TRACE = re.compile(
+    r"\n\s*(?:at [\w.$]+\(|== |JVM stacktrace|\.\.\. \d+ more)|;\s*line \d+ pos \d+"
+)
+_ASIDE = re.compile(
+    r"\s*(?:SQLSTATE: \w+|If necessary set \S+ to \S+ to bypass this error(?:, and return NULL "
+    r"instead)?\.|Please, refer to '[^']*' for a fix\.?)"
+)
+_NO_MEMORY = re.compile(r"OutOfMemoryError|OutOfMemoryException|Java heap space|GC overhead")
+_LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class EngineError:
+    """What went wrong.
+
+    Attributes:
+        text: in a sentence, lower case.
+        hint: what to do about it; empty where nothing is known.
+    """
+
+    text: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An error as Spark tells it."""
+
+    condition: str
+    text: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    fragment: str = ""
+
+
+def engine_error(error: BaseException, sql: str | None) -> EngineError:
+    """Return an error of Spark in words.
+
+    Args:
+        error: what was thrown.
+        sql: the view's query, which tells the column; None of a view in Python.
+    """
+    chain = list(_chain(error))
+    if any(_NO_MEMORY.search(str(each)) for each in chain):
+        return EngineError("Spark ran out of memory", _MEMORY)
+    candidates = [found for each in chain for found in _told(each)]
+    known = [each for each in candidates if _words_of(each.condition) is not None]
+    found = (known or candidates or [_Found("", _plain(str(error)))])[-1]
+    words = _words_of(found.condition)
+    text, hint = (found.text, "") if words is None else (_filled(each, found) for each in words)
+    where = _where(found.fragment, sql)
+    return EngineError(f"{where}{text or found.text}", hint)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes; those of Java are made errors of PySpark."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        java = getattr(seen, "java_exception", None)
+        seen = (
+            _of_java(java) or seen.__cause__
+            if java is not None
+            else (getattr(seen, "_cause", None) or seen.__cause__)
+        )
+
+
+def _of_java(java: object) -> BaseException | None:
+    from pyspark.errors.exceptions.captured import (  # noqa: PLC0415 - needs a JVM
+        convert_exception,
+    )
+
+    try:
+        return convert_exception(java)
+    except Exception:  # noqa: BLE001 - its text says enough
+        return None
+
+
+def _told(error: BaseException) -> Iterator[_Found]:
+    """Yield what an error tells: by its parts, and by its text, whose last cause is the inmost."""
+    text = str(error)
+    for each in (text, *_CAUSE.findall(text)):
+        for match in _CONDITION.finditer(each):
+            yield _Found(match[1], _plain(each[match.start() :]))
+    if isinstance(error, PySparkException) and (condition := error.getCondition()):
+        contexts = error.getQueryContext()
+        yield _Found(
+            condition,
+            _plain(text),
+            {name: str(value) for name, value in (error.getMessageParameters() or {}).items()},
+            contexts[0].fragment() if contexts else "",
+        )
+
+
+def _words_of(condition: str) -> tuple[str, str] | None:
+    return _WORDS.get(condition) or _WORDS.get(condition.partition(".")[0])
+
+
+def _filled(words: str, found: _Found) -> str:
+    """Put the parameters into a sentence; Spark's own where one is missing."""
+    try:
+        return words.format_map({n: _bare(value) for n, value in found.parameters.items()})
+    except KeyError:
+        return ""
+
+
+def _bare(value: str) -> str:
+    """Return a parameter without the quotes that Spark puts round types and names."""
+    return " ".join(value.strip('"').replace("`", "").split())
+
+
+def _plain(text: str) -> str:
+    """Return a message in one line, without class, condition, stack and what is about Spark."""
+    causes = _CAUSE.findall(text)
+    if "Traceback (most recent call last)" in text and (raised := _RAISED.findall(text)):
+        text = raised[-1]
+    elif causes and not text.startswith("["):
+        text = causes[-1]
+    text = _TRACE.split(text, maxsplit=1)[0]
+    text = _CONDITION.sub("", _ASIDE.sub("", " ".join(text.split())))
+    text = redacted(_CLASS.sub("", text)).strip(" ;") or "no message"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _where(fragment: str, sql: str | None) -> str:
+    """Return the column of the view, and the expression, that a part of the query stands in."""
+    fragment = " ".join(fragment.split())
+    if not fragment:
+        return ""
+    name = None if sql is None else _column_of(fragment, sql)
+    short = fragment if len(fragment) <= 80 else f"{fragment[:77]}…"  # noqa: PLR2004 - for people
+    return f"{short}: " if name is None else f'column "{name}" ({short}): '
+
+
+def _column_of(fragment: str, sql: str) -> str | None:
+    """Return the name of the outermost column that holds an expression; None where none does."""
+    try:
+        wanted = _text(sqlglot.parse_one(fragment, read="spark"))
+        query = sqlglot.parse_one(sql, read="spark")
+    except (SqlglotError, RecursionError):
+        return None
+    items = query.selects if isinstance(query, exp.Query) else []
+    items += [alias for alias in query.find_all(exp.Alias) if alias not in items]
+    for item in items:
+        if any(_text(node) == wanted for node in item.unalias().walk()):
+            return item.alias_or_name or None
+    return None
+
+
+def _text(node: exp.Expr) -> str:
+    return node.unnest().sql(dialect="spark").lower()

@@ -1,0 +1,187 @@
+"""The columns that a query gives, by the names that its author wrote. Pure.
+
+Spark keeps an alias as it is written and a plain column as the query writes it; those of `*` are
+spelled as the tables have them. An expression without a name gets one that Spark makes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from changelog.contract.rows.relation import TableName
+
+Tables = Mapping[TableName, Sequence[str]]
+"""The columns of tables."""
+_ONE_SIDED = {"SEMI", "ANTI"}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column of a query.
+
+    Attributes:
+        name: as its author spelled it; empty for an expression without one.
+        value: the expression; None for a column that `*` stands for.
+    """
+
+    name: str
+    value: exp.Expr | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the expression as Spark's SQL, or the name."""
+        return self.name if self.value is None else self.value.sql(dialect="spark")
+
+
+class _UnknownError(Exception):
+    """What a `*` stands for cannot be told."""
+
+
+def outputs(query: exp.Expr, tables: Tables) -> list[Output] | None:
+    """Return the columns of a query in their order; None where they cannot be told.
+
+    Args:
+        query: in Spark's SQL, as it was parsed.
+        tables: the columns of the tables that it may read; without one, its `*` is not known.
+    """
+    try:
+        return _outputs(query, tables, {})
+    except (_UnknownError, RecursionError):
+        return None
+
+
+def spelled(key: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a key as a query spells them, where the case alone differs.
+
+    One that no column, or more than one, could be stays as it is.
+    """
+    return tuple(_spelled(name, names) for name in key)
+
+
+def _spelled(name: str, names: Sequence[str]) -> str:
+    alike = [each for each in names if each.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 and name not in names else name
+
+
+_Queries = Mapping[str, list[Output]]
+
+
+def _outputs(query: exp.Expr, tables: Tables, queries: _Queries) -> list[Output]:
+    queries = {**queries, **dict(_named(query, tables, queries))}
+    match query:
+        case exp.Subquery() | exp.Paren():
+            return _outputs(query.this, tables, queries)
+        case exp.SetOperation():
+            return _outputs(query.this, tables, queries)
+        case exp.Select():
+            return list(_selected(query, tables, queries))
+        case _:
+            raise _UnknownError
+
+
+def _named(
+    query: exp.Expr, tables: Tables, queries: _Queries
+) -> Iterator[tuple[str, list[Output]]]:
+    clause = query.args.get("with_")
+    known = dict(queries)
+    for cte in clause.expressions if isinstance(clause, exp.With) else ():
+        try:
+            found = _renamed(_outputs(cte.this, tables, known), cte.args.get("alias"))
+        except _UnknownError:
+            continue
+        known[cte.alias.lower()] = found
+        yield cte.alias.lower(), found
+
+
+def _renamed(found: list[Output], alias: exp.Expr | None) -> list[Output]:
+    names = alias.columns if isinstance(alias, exp.TableAlias) else []
+    if not names:
+        return found
+    if len(names) != len(found):
+        raise _UnknownError
+    return [replace(each, name=name.name) for each, name in zip(found, names, strict=True)]
+
+
+def _selected(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[Output]:
+    for item in query.expressions:
+        value = item.unalias()
+        if isinstance(item, exp.Aliases):
+            yield from (Output(name.name, item.this) for name in item.expressions)
+        elif isinstance(item, exp.Alias):
+            yield Output(item.alias, value)
+        elif isinstance(value, exp.Star):
+            _require_plain(value)
+            yield from _starred(query, tables, queries)
+        elif isinstance(value, exp.Column) and isinstance(value.this, exp.Star):
+            _require_plain(value.this)
+            yield from _source(query, value.table, tables, queries)
+        elif isinstance(value, exp.Column | exp.Dot):
+            yield Output(value.name, value)
+        else:
+            yield Output("", value)
+
+
+def _require_plain(star: exp.Star) -> None:
+    if any(star.args.values()):
+        raise _UnknownError
+
+
+def _sources(query: exp.Select) -> list[tuple[exp.Expr, exp.Join | None]]:
+    start = query.args.get("from_")
+    if start is None or query.args.get("laterals") or query.args.get("pivots"):
+        raise _UnknownError
+    joins = query.args.get("joins") or []
+    return [(start.this, None), *((join.this, join) for join in joins)]
+
+
+def _starred(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[Output]:
+    found: list[Output] = []
+    for source, join in _sources(query):
+        if join is not None and str(join.args.get("kind") or "").upper() in _ONE_SIDED:
+            continue
+        more = _columns(source, tables, queries)
+        if join is not None and (join.args.get("method") or join.args.get("using")):
+            found = _merged(found, more, join)
+        else:
+            found += more
+    yield from found
+
+
+def _merged(left: list[Output], right: list[Output], join: exp.Join) -> list[Output]:
+    """Put the columns of USING first, once each, as Spark does for INNER and LEFT."""
+    side = str(join.args.get("side") or "").upper()
+    if join.args.get("method") or side not in {"", "LEFT"}:
+        raise _UnknownError
+    using = [name.name.lower() for name in join.args.get("using") or ()]
+    first = [each for name in using for each in left if each.name.lower() == name]
+    return [*first, *(each for each in (*left, *right) if each.name.lower() not in using)]
+
+
+def _source(query: exp.Select, name: str, tables: Tables, queries: _Queries) -> list[Output]:
+    for source, _ in _sources(query):
+        if source.alias_or_name.lower() == name.lower():
+            return _columns(source, tables, queries)
+    raise _UnknownError
+
+
+def _columns(source: exp.Expr, tables: Tables, queries: _Queries) -> list[Output]:
+    alias = source.args.get("alias")
+    match source:
+        case exp.Table() if source.args.get("pivots") or source.args.get("sample"):
+            raise _UnknownError
+        case exp.Table() if not source.db and source.name.lower() in queries:
+            inner = queries[source.name.lower()]
+            return _renamed([Output(each.name) for each in inner], alias)
+        case exp.Table():
+            names = tables.get(TableName(source.db or "public", source.name))
+            if names is None:
+                raise _UnknownError
+            return _renamed([Output(name) for name in names], alias)
+        case exp.Subquery():
+            inner = _outputs(source.this, tables, queries)
+            return _renamed([Output(each.name) for each in inner], alias)
+        case _:
+            raise _UnknownError

@@ -1,0 +1,157 @@
+"""Names and, as far as they are known, types of a view's columns, before Spark starts.
+
+DuckDB says what it makes of the query; where it has no word, and for intervals, which it computes
+with otherwise than Spark, the query's own text is looked at. What is not known is taken for a
+text, which every sink holds: so a sink refuses here what it would refuse for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    DoubleType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+from sqlglot import exp
+
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedSchema
+from changelog.contract.rows.types import Kind
+from views.project.output import Output
+
+_MOMENTS = {Kind.DATE: "date", Kind.TIMESTAMP: "moment", Kind.TIMESTAMPTZ: "moment"}
+_OF_ARGUMENTS = (
+    *(exp.Paren, exp.Neg, exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif, exp.Case, exp.If),
+    *(exp.Min, exp.Max, exp.Sum, exp.Avg, exp.First, exp.Last, exp.AnyValue, exp.Median),
+)
+_MADE = {"make_interval", "make_dt_interval", "make_ym_interval", "try_make_interval"}
+_TO_DATE = (exp.TsOrDsToDate, exp.Date, exp.DateAdd, exp.TsOrDsAdd, exp.LastDay)
+_TO_MOMENT = (exp.TimestampTrunc, exp.StrToTime)
+_FLOATS = {"FLOAT", "DOUBLE"}
+
+
+def shape_of(
+    columns: Sequence[Output],
+    described: Sequence[str],
+    query: exp.Expr,
+    schemas: Mapping[TableName, LoggedSchema],
+) -> StructType:
+    """Return the columns of a view.
+
+    Args:
+        columns: of the query.
+        described: the type of each by DuckDB's name; none where it did not look at the query.
+        query: as it was parsed.
+        schemas: of the tables that it reads.
+    """
+    kinds = _Kinds(query, schemas)
+    types: Sequence[str] = described if len(described) == len(columns) else [""] * len(columns)
+    return StructType(
+        [
+            StructField(each.name or each.text, _type(each, kind, kinds))
+            for each, kind in zip(columns, types, strict=True)
+        ]
+    )
+
+
+def _type(column: Output, described: str, kinds: _Kinds) -> DataType:
+    if column.value is not None:
+        if isinstance(column.value, exp.Null):
+            return NullType()
+        if kinds.of(column.value) == "interval":
+            return DayTimeIntervalType()
+    if described.endswith("]"):
+        return ArrayType(StringType())
+    if described.startswith("STRUCT"):
+        return StructType([StructField("field", StringType())])
+    if described.startswith("MAP"):
+        return MapType(StringType(), StringType())
+    return DoubleType() if described in _FLOATS else StringType()
+
+
+class _Kinds:
+    """Tells dates, moments and intervals in a query from everything else."""
+
+    def __init__(self, query: exp.Expr, schemas: Mapping[TableName, LoggedSchema]) -> None:
+        self._names: dict[str, set[str]] = {}
+        for schema in schemas.values():
+            for each in schema.columns:
+                found = _MOMENTS.get(each.type.kind, "")
+                self._names.setdefault(each.column.lower(), set()).add(found)
+        self._aliases: dict[str, list[exp.Expr]] = {}
+        for alias in query.find_all(exp.Alias):
+            self._aliases.setdefault(alias.alias.lower(), []).append(alias.this)
+        self._open: set[str] = set()
+
+    def of(self, node: exp.Expr) -> str:  # noqa: PLR0911 - one for each form
+        """Return `date`, `moment`, `interval`, or an empty text."""
+        match node:
+            case exp.Column():
+                return self._of_name(node.name.lower())
+            case exp.Interval():
+                return "interval"
+            case exp.Cast():
+                return self._of_cast(node)
+            case exp.Sub():
+                return self._difference(self.of(node.left), self.of(node.right))
+            case exp.Add():
+                sides = {self.of(node.left), self.of(node.right)}
+                return max(sides - {"interval"}, default="interval")
+            case exp.Mul() | exp.Div():
+                is_one = "interval" in {self.of(node.left), self.of(node.right)}
+                return "interval" if is_one else ""
+            case exp.Anonymous():
+                return "interval" if node.name.lower() in _MADE else ""
+            case exp.MakeInterval():
+                return "interval"
+            case _ if isinstance(node, _TO_DATE):
+                return "date"
+            case _ if isinstance(node, _TO_MOMENT):
+                return "moment"
+            case _ if isinstance(node, _OF_ARGUMENTS):
+                return self._of_arguments(node)
+            case _:
+                return ""
+
+    @staticmethod
+    def _difference(left: str, right: str) -> str:
+        if left in {"date", "moment"}:
+            return left if right == "interval" else "interval" if right else ""
+        return "interval" if left == right == "interval" else ""
+
+    @staticmethod
+    def _of_cast(node: exp.Cast) -> str:
+        name = node.to.sql(dialect="spark").lower()
+        if name.startswith("interval"):
+            return "interval"
+        return "date" if name == "date" else "moment" if name.startswith("timestamp") else ""
+
+    def _of_arguments(self, node: exp.Expr) -> str:
+        values = list(node.iter_expressions())
+        if isinstance(node, exp.Case):
+            values = [each.args["true"] for each in node.args["ifs"]]
+            values += [node.args["default"]] if node.args.get("default") else []
+        elif isinstance(node, exp.If):
+            values = [each for each in (node.args["true"], node.args.get("false")) if each]
+        found = {self.of(each) for each in values} - {""}
+        return found.pop() if len(found) == 1 else ""
+
+    def _of_name(self, name: str) -> str:
+        """Return the kind of a column; none where two of one name differ."""
+        if name in self._open:
+            return ""
+        self._open.add(name)
+        found = set(self._names.get(name, ()))
+        for each in self._aliases.get(name, ()):
+            is_itself = isinstance(each, exp.Column) and each.name.lower() == name
+            found |= set() if is_itself else {self.of(each)}
+        self._open.discard(name)
+        return found.pop() if len(found) == 1 else ""
