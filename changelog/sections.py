@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.expression import check_expression
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.form import Envelope, Form, Output
 from changelog.contract.log.properties import (
@@ -367,6 +368,13 @@ class CaptureSettings(Section):
     @classmethod
     def _named_as_the_slot(cls, given: str, info: ValidationInfo) -> str:
         return given or str(info.data.get("slot", ""))
+
+    @field_validator("where")
+    @classmethod
+    def _single_conditions(cls, given: dict[str, str]) -> dict[str, str]:
+        for table, condition in given.items():
+            check_expression(condition, f"capture.where.{table}")
+        return given
 
     @field_validator("topic")
     @classmethod

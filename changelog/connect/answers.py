@@ -16,10 +16,13 @@ from changelog.connect.offsets import Offsets, known
 from changelog.connect.plugins import VERSION
 from changelog.connect.requests import Answer, Asked, RequestError, text_of
 from changelog.connect.rules.kinds import (
+    SINK,
+    kind_of,
     masked,
     problems,
     unmasked,
 )
+from changelog.connect.rules.settings import parse_settings
 from changelog.connect.rules.state import (
     FAILED,
     PAUSED,
@@ -30,6 +33,7 @@ from changelog.connect.rules.state import (
     connector_key,
     connector_record,
 )
+from changelog.connect.rules.topics import check_topics
 from changelog.connect.store import Store
 from changelog.contract.base.errors import ConfigurationError
 
@@ -83,7 +87,7 @@ class Answers:
         states = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
         if state not in states:
             raise RequestError(400, "initial_state is RUNNING, PAUSED or STOPPED")
-        checked = _checked(name, config, {})
+        checked = self._checked(name, config, {})
         with self._store.read() as cluster:
             if name in cluster.connectors:
                 raise RequestError(409, f"Connector {name} already exists")
@@ -112,7 +116,7 @@ class Answers:
         name = asked.path["name"]
         with self._store.read() as cluster:
             old = cluster.connectors.get(name)
-        checked = _checked(name, asked.object(), old.config if old else {})
+        checked = self._checked(name, asked.object(), old.config if old else {})
         if old is None:
             return self._put(Connector(config=checked), 201)
         return self._put(replace(old, config=checked), 200)
@@ -125,7 +129,7 @@ class Answers:
         # A secret that is kept is not sent elsewhere because other keys changed around it.
         given = {name: value for name, value in config.items() if name in asked.object()}
         unmasked({**masked(old.config), **given}, old.config)
-        checked = _checked(old.name, config, old.config)
+        checked = self._checked(old.name, config, old.config)
         return self._put(replace(old, config=checked), 200)
 
     def status(self, asked: Asked) -> Answer:
@@ -202,6 +206,14 @@ class Answers:
     def _found(self, asked: Asked) -> Connector:
         with self._store.read() as cluster:
             return known(cluster, asked)
+
+    def _checked(
+        self, name: str, config: Mapping[str, Any], kept: Mapping[str, str]
+    ) -> dict[str, str]:
+        checked = _checked(name, config, kept)
+        if kind_of(checked) is SINK:
+            check_topics(parse_settings(checked), self._store.group)
+        return checked
 
     def _put(self, connector: Connector, code: int) -> Answer:
         self._store.write([connector_record(connector)])

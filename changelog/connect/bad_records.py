@@ -10,9 +10,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from changelog.connect.postgres.target import Refused
 from changelog.connect.rules.settings import SinkSettings
+from changelog.connect.rules.topics import beside_dead_letters, check_dead_letters
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, SinkError
 from changelog.sink.client import REQUEST_S, log_error, make_client
+from changelog.sink.topics import describe
 
 log = logging.getLogger("changelog.connect")
 
@@ -93,8 +95,11 @@ class BadRecords:
     def _opened(self) -> Producer:
         if self._producer is None:
             name = self._settings.dead_letters
-            admin = make_client(AdminClient, self._kafka.client_config())
-            if name not in admin.list_topics(timeout=REQUEST_S).topics:
+            there = describe(self._kafka, beside_dead_letters(name))
+            if name in there:
+                check_dead_letters(name, there, there[name].settings)
+            else:
+                admin = make_client(AdminClient, self._kafka.client_config())
                 try:
                     admin.create_topics([NewTopic(name, 1, -1)])[name].result(2 * REQUEST_S)
                 except KafkaException as error:

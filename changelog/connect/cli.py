@@ -98,7 +98,9 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     collect_rarely()
     settings = load_project(project, overrides=given, needs=[BROKERS])
     kafka = settings.kafka
-    servers = Servers(kafka=kafka, registry=settings.registry, projects=asked.projects)
+    servers = Servers(
+        kafka=kafka, group=asked.group, registry=settings.registry, projects=asked.projects
+    )
     token = _token(asked.token_file)
     if asked.host not in LOOPBACK and not token:
         raise ConfigurationError(

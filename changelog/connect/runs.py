@@ -13,6 +13,7 @@ from changelog.connect.rules.captures import parse_capture
 from changelog.connect.rules.kinds import CAPTURE, REBUILD, kind_of
 from changelog.connect.rules.rebuilds import parse_rebuild
 from changelog.connect.rules.settings import parse_settings
+from changelog.connect.rules.topics import check_topics
 from changelog.connect.task import Share, run_task
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 
@@ -23,11 +24,13 @@ class Servers:
 
     Attributes:
         kafka: the brokers.
+        group: of the workers that share the tasks.
         registry: of connectors that name none; None for none.
         projects: folder below which the projects are that it may rebuild; None for none.
     """
 
     kafka: KafkaConnection
+    group: str
     registry: RegistryConnection | None = None
     projects: Path | None = None
 
@@ -41,6 +44,13 @@ def run_connector(
 ) -> None:
     """Run a task of a connector until stopped.
 
+    Args:
+        servers: of the worker.
+        config: of the connector.
+        share: of its tasks.
+        stop: set by who wants an end.
+        telling: told what becomes of it.
+
     Raises:
         ChangelogError: it cannot go on, and waiting would not help; says why.
     """
@@ -51,4 +61,5 @@ def run_connector(
         run_rebuild(servers.projects, parse_rebuild(config), stop, telling)
     else:
         settings = parse_settings(config)
+        check_topics(settings, servers.group)
         run_task(kafka, settings, share, stop, registry=registry, started=telling.started)

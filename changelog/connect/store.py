@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from changelog.connect.rules.state import Cluster
+from changelog.connect.rules.topics import state_topic, tasks_topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
 from changelog.sink.client import REQUEST_S, is_missing, is_passing, log_error, make_client
@@ -73,18 +74,12 @@ def _policy(admin: AdminClient, topic: str) -> str:
             threading.Event().wait(_POLL_S)
 
 
-def state_topic(group: str) -> str:
-    """Return the topic of what all workers know."""
-    return f"{group}-state"
-
-
-def tasks_topic(group: str) -> str:
-    """Return the topic that is empty, whose partitions are shares of the tasks."""
-    return f"{group}-tasks"
-
-
 class Store:
-    """What the topic says, as far as it was read; many threads may use it."""
+    """What the topic says, as far as it was read; many threads may use it.
+
+    Attributes:
+        group: of the workers.
+    """
 
     def __init__(self, kafka: KafkaConnection, group: str) -> None:
         """Read the topic to its end, and follow it from there in a thread.
@@ -93,6 +88,7 @@ class Store:
             UnavailableLogError: the brokers do not answer.
             LogError: they refuse.
         """
+        self.group = group
         self._topic = state_topic(group)
         self._cluster = Cluster()
         self._changed = threading.Condition()

@@ -22,6 +22,7 @@ from changelog.connect.postgres.target import Asked, Refused, Target
 from changelog.connect.rules.records.events import Events
 from changelog.connect.rules.records.reading import BadRecordError, Reading
 from changelog.connect.rules.settings import PkMode, SinkSettings
+from changelog.connect.rules.topics import refused_topic, twin_of
 from changelog.connect.schemas import Schemas
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import LogError, UnavailableError
@@ -148,6 +149,9 @@ def shared(partitions: Sequence[Partition], share: Share) -> list[Partition]:
 def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[Partition]:
     found: list[Partition] = []
     for topic in topics:
+        twin = twin_of(topic)
+        if twin and consumer.list_topics(twin, timeout=REQUEST_S).topics[twin].partitions:
+            raise refused_topic(topic)  # of another group
         said = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
         if said.error is not None or not said.partitions:
             error = said.error

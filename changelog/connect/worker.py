@@ -28,8 +28,9 @@ from changelog.connect.rules.state import (
     Status,
     status_record,
 )
+from changelog.connect.rules.topics import tasks_topic
 from changelog.connect.runs import Servers, run_connector
-from changelog.connect.store import TASKS, Record, Store, tasks_topic
+from changelog.connect.store import TASKS, Record, Store
 from changelog.connect.task import Share
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted

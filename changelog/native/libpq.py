@@ -167,6 +167,18 @@ def stream_error(code: str, said: str) -> SourceError:
     return SourceError(what)
 
 
+def check_single(connection: extensions.connection, query: str) -> None:
+    """Have the server parse a statement, without running it; it refuses several.
+
+    Raises:
+        psycopg2.Error: it is none, or more than one, or names what is not there.
+    """
+    pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
+    with watched(connection):
+        found = _LIBPQ.PQprepare(pgconn, b"", query.encode(), 0, _FFI.NULL)
+        _raise_error(pgconn, found, _COMMAND_OK)
+
+
 def copy_lines(
     connection: extensions.connection, query: str, *, most_rows: int, most_bytes: int
 ) -> Iterator[Texts]:

@@ -73,7 +73,8 @@ class DuckRows:
         """Open the file.
 
         Raises:
-            ConfigurationError: there is none, or it cannot be opened.
+            ConfigurationError: there is none, it cannot be opened, or the query does not only read.
+            SourceError: the query cannot be run.
         """
         if not file.is_file():
             raise ConfigurationError(f"there is no file {file}", hint="--from duckdb:FILE")
@@ -83,6 +84,22 @@ class DuckRows:
             self._connection.execute("SET TimeZone = 'UTC'")
         except duckdb.Error as error:
             raise ConfigurationError(f"cannot open {file}: {_said(error)}") from error
+        try:
+            self._check_single()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_single(self) -> None:
+        """Refuse all but one SELECT: other statements write files, or load what does."""
+        try:
+            found = self._connection.extract_statements(self._query)
+        except duckdb.Error as error:
+            raise SourceError(f"the query cannot be run: {_said(error)}") from error
+        if [each.type for each in found] != [duckdb.StatementType.SELECT]:
+            raise ConfigurationError(
+                "the query is no single SELECT", hint="one query, which only reads"
+            )
 
     def columns(self) -> list[tuple[str, ColumnType]]:
         """Return names and types of the columns.

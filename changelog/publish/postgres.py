@@ -8,7 +8,7 @@ import psycopg2
 
 from changelog.contract.rows.types import ColumnType
 from changelog.native.buffers import Texts
-from changelog.native.libpq import copy_lines
+from changelog.native.libpq import check_single, copy_lines
 from changelog.publish.rows import BATCH_BYTES, BATCH_ROWS, bare
 from changelog.source.connect.connect import connect, source_error, source_errors
 from changelog.source.tables.pgtypes import TypeResolver
@@ -21,7 +21,7 @@ _WHAT = "the query cannot be run"
 
 
 class PostgresRows:
-    """The rows of one query; the session only reads."""
+    """The rows of one query, in a transaction that only reads and that it cannot end."""
 
     def __init__(self, dsn: str, query: str) -> None:
         """Connect.
@@ -33,7 +33,7 @@ class PostgresRows:
         self._query = bare(query)
         self._connection = connect(dsn, application_name="changelog publish")
         with source_errors(self._connection, "cannot read"), self._connection.cursor() as cursor:
-            cursor.execute("SET default_transaction_read_only = on")
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
 
     def columns(self) -> list[tuple[str, ColumnType]]:
         """Return names and types of the columns.
@@ -42,6 +42,8 @@ class PostgresRows:
             SourceError: the query cannot be run; UnavailableSourceError while the server is away.
         """
         with source_errors(self._connection, _WHAT), self._connection.cursor() as cursor:
+            # By itself, so that none of it stands behind the brackets that are put around it.
+            check_single(self._connection, self._query)
             cursor.execute(f"SELECT * FROM (\n{self._query}\n) AS q LIMIT 0".encode())
             found = cursor.description or ()
         refs = [(each.type_code, _typmod(each)) for each in found]

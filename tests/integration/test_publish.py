@@ -3,6 +3,7 @@
 from contextlib import closing
 
 import duckdb
+import psycopg2
 import pytest
 
 from changelog.contract.log.form import Output
@@ -171,3 +172,27 @@ def test_a_run_that_is_stopped_leaves_nothing(kafka, registry, dsn, prefix, publ
     with closing(rows), pytest.raises(StoppedError):
         made.run(rows, lambda: next(asked, True))
     assert shown(settled=False) == [({"id": 1}, {"id": 1})]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1 AS id; COMMIT; BEGIN TRANSACTION READ WRITE; CREATE TABLE wrote (a int)",
+        "SELECT 1 AS id) AS q; COMMIT; CREATE TABLE wrote (a int); SELECT * FROM (SELECT 1 AS id",
+        "SELECT 1 AS id) TO STDOUT; COMMIT; CREATE TABLE wrote (a int); COPY (SELECT 1 AS id",
+        "SELECT 1 AS id) AS q LIMIT 1; COMMIT; CREATE TABLE wrote (a int); --",
+        "CREATE TABLE wrote (a int)",
+        "SELECT 1 AS id FROM set_config('transaction_read_only', 'off', false)",
+        "WITH w AS (INSERT INTO there VALUES (1) RETURNING 1) SELECT 1 AS id FROM w",
+    ],
+)
+def test_a_query_of_postgres_that_writes_is_refused(publish, dsn, query, shown):
+    with closing(psycopg2.connect(dsn)) as link:
+        link.autocommit = True
+        with link.cursor() as cursor:
+            cursor.execute("CREATE TABLE IF NOT EXISTS there (a int)")
+            code, _, err = publish(query, "--key", "id")
+            assert code != 0
+            assert "Traceback" not in err
+            cursor.execute("SELECT to_regclass('wrote'), (SELECT count(*) FROM there)")
+            assert cursor.fetchone() == (None, 0)

@@ -200,6 +200,37 @@ def test_a_page_of_another_site_is_not_heard(worker):
     assert httpx.get(f"{worker}/connectors", headers=elsewhere).status_code == 403
 
 
+def test_what_workers_know_reaches_no_table_and_no_dead_letters(
+    worker, config, prefix, kafka, send, query
+):
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    names = [f"{prefix}-state", f"{prefix}-tasks"]
+    logged = f"{prefix}.logged"
+    made = [NewTopic(each, 1, 1) for each in names]
+    made.append(NewTopic(logged, 1, 1, config={"cleanup.policy": "compact"}))
+    for future in admin.create_topics(made).values():
+        future.result(30)
+    send([{"id": 1, "other": "no column of the table"}])
+    dead = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": logged}
+    for wrong, why in (
+        ({"topics": names[0]}, "keep what they know"),
+        (dead, "is compacted"),
+    ):
+        assert curl("PUT", f"{worker}/connectors/{prefix}/config", {**config, **wrong})[0] < 300
+        try:
+            wait_until(
+                lambda: "FAILED" in states(worker, prefix), DEADLINE_S, "the task has failed"
+            )
+            tasks = httpx.get(f"{worker}/connectors/{prefix}/status").json()["tasks"]
+            assert why in "".join(each.get("trace", "") for each in tasks)
+        finally:
+            assert curl("DELETE", f"{worker}/connectors/{prefix}")[0] == 204
+        wait_until(
+            lambda: httpx.get(f"{worker}/connectors/{prefix}").status_code == 404, 30, "it is gone"
+        )
+    assert query("SELECT count(*) FROM t") in (None, [(0,)])
+
+
 def test_a_failed_task_has_a_trace_and_goes_on_after_a_restart(worker, config, prefix, query, send):
     wrong = {**config, "topics": f"{prefix}.later"}
     client = KafkaConnect(url=worker)

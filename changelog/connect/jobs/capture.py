@@ -6,6 +6,7 @@ or be started elsewhere, at any moment.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from changelog.connect.jobs.children import ChildError, run_child
+from changelog.connect.rules.addresses import without_ours
 from changelog.connect.rules.captures import CaptureJob
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.source.connect.connect import connect
@@ -43,6 +45,7 @@ def run_capture(
             name=job.name,
             folder=Path(folder),
             started=started,
+            environment=without_ours(os.environ),
         )
     if not ended.stopped:
         raise ChildError(

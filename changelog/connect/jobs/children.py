@@ -80,6 +80,7 @@ def run_child(
     name: str,
     folder: Path,
     started: Callable[[], None],
+    environment: Mapping[str, str] | None = None,
 ) -> Ended:
     """Run a command until it ends, or until it has ended because it was asked to.
 
@@ -90,8 +91,10 @@ def run_child(
         name: whose words are in the log.
         folder: where it runs.
         started: called when it says something, again and again.
+        environment: beside the settings; that of this process where none is given.
     """
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
+    around = os.environ if environment is None else environment
+    kept = {key: value for key, value in around.items() if not key.startswith(PREFIX)}
     process = subprocess.Popen(  # noqa: S603 - our own module, and words from settings
         own_command(words),
         stdin=subprocess.DEVNULL,

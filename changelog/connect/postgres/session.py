@@ -10,7 +10,9 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, extensions
 
+from changelog.connect.rules.addresses import alone
 from changelog.connect.rules.settings import SinkSettings
+from changelog.contract.base.address import check_address
 from changelog.contract.base.errors import ConfigurationError, SinkError, UnavailableError
 from changelog.contract.base.secret import redacted
 
@@ -48,6 +50,8 @@ class Address:
         options: of the session, beside those that each has.
         named: what names the address to a user.
         look_at: what a user looks at when the server refuses.
+        is_alone: whether it is all that is known of the database: no variable or file of the
+            process's user adds to it.
     """
 
     url: str = field(repr=False)
@@ -57,6 +61,7 @@ class Address:
     options: str = ""
     named: str
     look_at: str
+    is_alone: bool = False
 
 
 def of_sink(settings: SinkSettings) -> Address:
@@ -68,6 +73,7 @@ def of_sink(settings: SinkSettings) -> Address:
         application=f"connect-{settings.name}",
         named="connection.url",
         look_at="connection.url, connection.user and connection.password",
+        is_alone=True,
     )
 
 
@@ -136,6 +142,9 @@ def _wanted(address: Address) -> dict[str, Any]:
             f"{address.named} is not an address of PostgreSQL",
             hint="an example: postgresql://host:5432/database",
         ) from None
+    check_address(address.url, given)
+    if address.is_alone:
+        given = alone(given)
     wanted = {**_DEFAULTS, **given}
     wanted["options"] = f"{given.get('options', '')} {_SESSION} {address.options}".strip()
     wanted["application_name"] = address.application

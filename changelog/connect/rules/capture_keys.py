@@ -20,6 +20,46 @@ _ALSO = {
     "capture.partitions": ("topic.creation.default.partitions",),
     "capture.replication_factor": ("topic.creation.default.replication.factor",),
 }
+PRODUCER_ALLOWED = frozenset(
+    {
+        "batch.num.messages",
+        "batch.size",
+        "client.id",
+        "client.rack",
+        "compression.codec",
+        "compression.level",
+        "compression.type",
+        "connections.max.idle.ms",
+        "linger.ms",
+        "max.in.flight",
+        "max.in.flight.requests.per.connection",
+        "message.max.bytes",
+        "message.send.max.retries",
+        "metadata.max.age.ms",
+        "queue.buffering.backpressure.threshold",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "queue.buffering.max.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "socket.connection.setup.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.nagle.disable",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+        "socket.timeout.ms",
+        "sticky.partitioning.linger.ms",
+        "topic.metadata.refresh.interval.ms",
+        "transaction.timeout.ms",
+    }
+)
+"""Settings of the producers that may be given by REST: sizes and times. The worker's brokers, and
+how it speaks to them, are those of whoever started it."""
+PRODUCER_ALLOWED_TEXT = "sizes and times alone, such as linger.ms, batch.size, compression.type"
 _KINDS = {bool: "BOOLEAN", list: "LIST"}
 SETTINGS = {each.name: each for each in declared(CaptureSettings, CaptureSettings.section)}
 

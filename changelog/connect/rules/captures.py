@@ -11,7 +11,14 @@ from typing import Any
 from psycopg2.extensions import make_dsn
 
 from changelog.config import validated
-from changelog.connect.rules.capture_keys import CAPTURE_KEYS, DEBEZIUM_CLASS, SETTINGS
+from changelog.connect.rules.addresses import address_of, alone, check_parts
+from changelog.connect.rules.capture_keys import (
+    CAPTURE_KEYS,
+    DEBEZIUM_CLASS,
+    PRODUCER_ALLOWED,
+    PRODUCER_ALLOWED_TEXT,
+    SETTINGS,
+)
 from changelog.connect.rules.given import Given
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
@@ -91,6 +98,8 @@ def capture_given(config: Mapping[str, Any]) -> Given:
         given.fail("value.converter", "both converters are AvroConverter, or both JsonConverter")
     if not given.errors:
         _check_settings(given)
+    if not given.errors:
+        _check_producer(given)
     return given
 
 
@@ -102,6 +111,20 @@ def _check_source(given: Given) -> None:
         given.fail(
             "database.hostname", "database.hostname or postgres.dsn says where the source is"
         )
+    elif not parts or not given.errors:
+        try:
+            _address(given)
+        except ConfigurationError as error:
+            given.fail("postgres.dsn" if not parts else "database.hostname", str(error))
+
+
+def _address(given: Given) -> dict[str, str]:
+    """Return the parts of the source's address."""
+    if given.text("postgres.dsn"):
+        return address_of(given.text("postgres.dsn"), "postgres.dsn")
+    parts = {part: given.text(name) for part, name in _DATABASE.items() if given.text(name)}
+    check_parts(parts, "database.hostname")
+    return parts
 
 
 def _check_settings(given: Given) -> None:
@@ -114,6 +137,19 @@ def _check_settings(given: Given) -> None:
         except ConfigurationError as error:
             raw.pop(name.partition(".")[2], None)
             given.fail(name if name in given.values else "name", f"{name}: {error}")
+
+
+def _check_producer(given: Given) -> None:
+    """Refuse what loads code, reads files, speaks to others or is no matter of pace."""
+    name = "capture.producer"
+    if not given.text(name):
+        return
+    asked = SETTINGS[name].from_variable(given.text(name))
+    others = sorted(set(asked) - PRODUCER_ALLOWED) if isinstance(asked, dict) else []
+    if others:
+        given.fail(
+            name, f"{name} has {', '.join(others)}: by REST it may have {PRODUCER_ALLOWED_TEXT}"
+        )
 
 
 def _settings(given: Given) -> dict[str, str]:
@@ -150,7 +186,6 @@ def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
     """
     given = capture_given(config)
     given.check("PostgresSource")
-    parts = {part: given.text(name) for part, name in _DATABASE.items() if given.text(name)}
     settings = _settings(given)
     raw = {
         name.partition(".")[2]: SETTINGS[name].from_variable(settings[name]) for name in settings
@@ -161,7 +196,7 @@ def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
         name=given.text("name"),
         slots=tuple(capture.slots),
         prefix=given.text("capture.topic_prefix"),
-        dsn=given.text("postgres.dsn") or make_dsn(**parts),
+        dsn=make_dsn(**alone(_address(given))),
         settings=settings,
         registry=given.registry(),
     )

@@ -90,8 +90,8 @@ def unmasked(given: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any
     """Return a configuration with the kept secrets where it has masks.
 
     Raises:
-        ConfigurationError: a mask stands for nothing, or an address or a user changes beside a
-            mask: a password goes to no server that it was not given for.
+        ConfigurationError: a mask stands for nothing, or an address, a user or how the two sides
+            speak changes beside a mask: a password goes to no server that it was not given for.
     """
     masks = [name for name, value in given.items() if value == MASK]
     moved = [
@@ -109,7 +109,8 @@ def unmasked(given: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any
 
 
 def _says_where(name: str) -> bool:
-    return name.endswith((".url", ".user", ".username", ".hostname", ".port"))
+    is_address = name.startswith(("database.", "connection.")) or name.endswith(".url")
+    return is_address and not name.endswith(".password")
 
 
 def definitions(kind: Kind) -> list[dict[str, Any]]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from changelog.connect.rules.addresses import address_of
 from changelog.connect.rules.given import Given
 from changelog.connect.rules.sink_keys import CONVERTERS, SINK_KEYS
 from changelog.contract.base.connection import RegistryConnection
+from changelog.contract.base.errors import ConfigurationError
 
 TYPE = re.compile(r"[A-Za-z][\w ]*(?:\(\d+(?:,\s*\d+)?\))?[\w ]*(?:\[\])?")
 _TOPIC = re.compile(r"[\w.-]{1,249}", re.ASCII)
@@ -200,6 +202,11 @@ def _check_names(given: Given) -> None:
         given.fail(
             "connection.url", "connection.url begins with postgresql:// or jdbc:postgresql://"
         )
+    else:
+        try:
+            address_of(given.text("connection.url").removeprefix("jdbc:"), "connection.url")
+        except ConfigurationError as error:
+            given.fail("connection.url", str(error))
     registry = given.text("schema.registry.url")
     if registry and not _REGISTRY.fullmatch(registry):
         given.fail("schema.registry.url", "schema.registry.url begins with http:// or https://")

@@ -9,6 +9,8 @@ int PQsocket(const PGconn *conn);
 void PQfreemem(void *memory);
 char *PQerrorMessage(const PGconn *conn);
 PGresult *PQexec(PGconn *conn, const char *query);
+PGresult *PQprepare(PGconn *conn, const char *name, const char *query, int count,
+                    const unsigned int *types);
 PGresult *PQgetResult(PGconn *conn);
 int PQresultStatus(const PGresult *result);
 char *PQresultErrorField(const PGresult *result, int field);

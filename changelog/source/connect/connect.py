@@ -9,6 +9,7 @@ import psycopg2
 from psycopg2 import errorcodes, extensions
 from psycopg2.extras import LogicalReplicationConnection
 
+from changelog.contract.base.address import check_address
 from changelog.contract.base.errors import (
     ChangelogError,
     ConfigurationError,
@@ -100,6 +101,7 @@ def _connect(dsn: str, application_name: str, factory: type[Connection]) -> Conn
             "the connection string of PostgreSQL cannot be read",
             hint="an example: postgresql://user@host:5432/database",
         ) from None
+    check_address(dsn, given)
     options = " ".join([given.pop("options", ""), *_session_options()]).strip()
     settings = {**_DEFAULTS, "application_name": application_name, **given, "options": options}
     try:

@@ -14,6 +14,7 @@ import psycopg2
 from psycopg2 import errorcodes, extensions
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from changelog.contract.base.address import check_address
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.contract.base.secret import redacted
 from views.base.watched import watched
@@ -122,13 +123,15 @@ class PostgresClient:
 
     def _given(self) -> dict[str, str]:
         try:
-            return extensions.parse_dsn(self.url)
+            given = extensions.parse_dsn(self.url)
         except psycopg2.Error:
             # Without libpq's own words: they quote the string, and so a password.
             raise ConfigurationError(
                 "sinks.postgres.url is not a connection string of PostgreSQL",
                 hint="an example: postgresql://user:password@host:5432/database?sslmode=verify-full",
             ) from None
+        check_address(self.url, given)
+        return given
 
     def _settings(self, name: str) -> dict[str, Any]:
         given = self._given()

@@ -33,7 +33,7 @@ class MemoryStore:
 
     def __init__(self):
         self._cluster, self._turn = Cluster(), threading.RLock()
-        self.is_well = True
+        self.group = "g"
 
     @contextmanager
     def read(self):

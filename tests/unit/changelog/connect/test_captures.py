@@ -6,6 +6,7 @@ import sys
 
 import psutil
 import pytest
+from psycopg2.extensions import parse_dsn
 
 from changelog.connect.rules.captures import parse_capture
 from changelog.connect.rules.kinds import kind_of, masked, problems, validation
@@ -49,7 +50,8 @@ def test_debeziums_keys_are_our_settings():
     assert found["CHANGELOG_CAPTURE_SKIP_SNAPSHOT"] == "true"
     assert found["CHANGELOG_CAPTURE_OUTPUT_FORMAT"] == "json"
     assert found["CHANGELOG_CAPTURE_ENVELOPE"] == "nested"
-    assert found["CHANGELOG_POSTGRES_DSN"] == "host=db password='p w'"
+    source = parse_dsn(found["CHANGELOG_POSTGRES_DSN"])
+    assert (source["host"], source["password"]) == ("db", "p w")
     assert found["CHANGELOG_KAFKA_OPTIONS"] == '{"sasl.password": "x"}'
     assert found["CHANGELOG_REGISTRY_URL"] == "http://r"
 

@@ -1,0 +1,120 @@
+"""Addresses of databases that are given by REST: which parts they may have, and what they lack.
+
+Who may ask for a connector is not whoever started the worker. So a connector uses none of what that
+one has for databases of its own: no password, file of passwords, certificate or service of libpq's
+variables and files, no socket of this machine, where PostgreSQL believes the process's user.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+
+from psycopg2 import Error
+from psycopg2.extensions import parse_dsn
+
+from changelog.contract.base.address import check_address
+from changelog.contract.base.errors import ConfigurationError
+
+ALLOWED = frozenset(
+    {
+        "host",
+        "hostaddr",
+        "port",
+        "dbname",
+        "user",
+        "password",
+        "application_name",
+        "fallback_application_name",
+        "channel_binding",
+        "client_encoding",
+        "connect_timeout",
+        "gssencmode",
+        "keepalives",
+        "keepalives_count",
+        "keepalives_idle",
+        "keepalives_interval",
+        "load_balance_hosts",
+        "options",
+        "require_auth",
+        "ssl_max_protocol_version",
+        "ssl_min_protocol_version",
+        "sslmode",
+        "sslnegotiation",
+        "sslrootcert",
+        "sslsni",
+        "target_session_attrs",
+        "tcp_user_timeout",
+    }
+)
+"""Parts of a connection string: none of them names a file with a secret, or another service."""
+
+_NOWHERE = os.path.join(os.devnull, "none")  # noqa: PTH118 - a text; no file can be there
+_KEPT = "PGSSL"
+_TAKEN = {"PGSSLCERT", "PGSSLKEY", "PGSSLPASSWORD"}
+
+
+def address_of(dsn: str, what: str) -> dict[str, str]:
+    """Return the parts of a connection string.
+
+    Args:
+        dsn: a URL, or key=value.
+        what: names it to users.
+
+    Raises:
+        ConfigurationError: it is none, has a part that is not allowed, or names no host; nothing
+            of its values is quoted.
+    """
+    try:
+        given: dict[str, str] = parse_dsn(dsn)
+    except Error:
+        raise ConfigurationError(f"{what} is not an address of PostgreSQL") from None
+    check_address(dsn, given)
+    check_parts(given, what)
+    return given
+
+
+def check_parts(given: Mapping[str, str], what: str) -> None:
+    """Check the parts of an address.
+
+    Raises:
+        ConfigurationError: one is not allowed, or it names no host.
+    """
+    others = sorted(given.keys() - ALLOWED)
+    if others:
+        raise ConfigurationError(f"{what} has {', '.join(others)}, which connectors may not have")
+    hosts = given.get("host", "").split(",")
+    if not given.get("hostaddr") and not all(hosts):
+        raise ConfigurationError(f"{what} names no host")
+    if any(each.startswith(("/", "@")) for each in hosts):
+        raise ConfigurationError(f"{what} names a socket of this machine in place of a host")
+
+
+def alone(given: Mapping[str, str]) -> dict[str, str]:
+    """Return an address that libpq adds nothing to which the worker's user has.
+
+    An empty password is none, and keeps libpq from looking for one.
+    """
+    user = given.get("user") or pwd.getpwuid(os.geteuid()).pw_name
+    return {
+        "port": "5432",
+        "dbname": user,
+        "password": "",
+        "hostaddr": "",
+        "options": "",
+        "sslkey": _NOWHERE,
+        **given,
+        "user": user,
+        "passfile": _NOWHERE,
+        "sslcert": _NOWHERE,
+    }
+
+
+def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without libpq's variables, but those that ask for more of TLS."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("PG") or (name.startswith(_KEPT) and name not in _TAKEN)
+    }
