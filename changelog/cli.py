@@ -134,6 +134,7 @@ app = typer.Typer(
     cls=_ByName,
     help="PostgreSQL changes on compacted Kafka topics, replayable for ever.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # what would draw boxes takes longer to load than all the rest
 )

@@ -28,6 +28,7 @@ from changelog.runtime.options import (
 )
 from changelog.runtime.setting import Given
 from changelog.runtime.terminal import console
+from changelog.runtime.translated import TranslatingCommand
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
 
 if TYPE_CHECKING:
@@ -112,7 +113,44 @@ class _Asked:
     debug: DebugOption = False
 
 
+_SERVER = "-d postgresql://USER@HOST:PORT/DATABASE names the server"
+_ALONE = "leave it out"
+
+
+class _Capture(TranslatingCommand):
+    """`capture`, which knows what Bottled Water, its forks and pg_recvlogical have instead."""
+
+    others: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("-k", "--key"),
+            "--key-index schema.table=INDEX keys a table by a unique index; a primary key and a "
+            "replica identity need no option",
+        ),
+        "-i": "--tables 'schema.table', * for any text, several by commas",
+        **dict.fromkeys(("-o", "--schemas"), "--tables 'schema.*', several by commas"),
+        **dict.fromkeys(("-a", "--order-by"), f"{_ALONE}: rows are copied as they lie"),
+        **dict.fromkeys(("-g", "--config-file"), "changelog.toml in the folder of --project"),
+        "-S": "-s SLOT, or --slot SLOT",
+        "--start": f"{_ALONE}: --print streams to standard output, --into FILE to a file",
+        "--file": "--into FILE, or --print for standard output",
+        "--drop-slot": "`changelog slot drop --slot SLOT`",
+        "--if-not-exists": f"{_ALONE}: a slot that is there is gone on with",
+        **dict.fromkeys(("-P", "--plugin"), f"{_ALONE}: the plugin is pgoutput"),
+        "--option": f"{_ALONE}: --tables, --operations and --publication say what is sent",
+        **dict.fromkeys(("-I", "--startpos"), "--start-lsn LSN, of a slot that is there"),
+        **dict.fromkeys(("-E", "--endpos"), "--until LSN"),
+        **dict.fromkeys(("-F", "--fsync-interval"), f"{_ALONE}: --into FILE syncs each second"),
+        **dict.fromkeys(("-n", "--no-loop"), "--no-wait, or --wait SECONDS"),
+        **dict.fromkeys(("--dbname", "-U", "--username", "--host", "--port"), _SERVER),
+        **dict.fromkeys(
+            ("-w", "--no-password", "-W", "--password"), "PGPASSWORD, ~/.pgpass or -d have it"
+        ),
+        **dict.fromkeys(("-v", "--verbose"), "--debug"),
+    }
+
+
 @app.command(
+    cls=_Capture,
     epilog=examples(
         "`changelog capture` with the settings of changelog.toml, until it is stopped",
         "`changelog capture --until now` ends with 0 once all is on the log that was there",
@@ -120,7 +158,7 @@ class _Asked:
         "and says what it would meet",
         "`changelog capture -d postgresql://me@db/shop --print` needs no Kafka: a JSON object a "
         "line",
-    )
+    ),
 )
 @takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings))
 def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> None:
@@ -190,10 +228,12 @@ def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
     """
     settings = load_project(project, overrides=given, needs=[SOURCE])
     from changelog.capture.lines.command import check_options, line_run, opened
+    from changelog.capture.lines.source import uses_given_slot
     from changelog.capture.loop.run import until_lsn
 
     temporary = given.get("capture.temporary_slot")
     is_temporary = asked.into is None if temporary is None else bool(temporary)
+    is_temporary &= not uses_given_slot(settings.capture)
     others = {"--check": asked.check, "--metrics-port": asked.metrics_port is not None}
     check_options(
         settings,

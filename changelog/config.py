@@ -43,6 +43,13 @@ STACK_FOLDER = ".stack"
 SOURCE, BROKERS, REGISTRY = "postgres", "brokers", "schema_registry"
 """What a command may need; the names of the embedded servers' endpoints."""
 
+_USUAL = {
+    SOURCE: "-d postgresql://localhost",
+    BROKERS: "-b localhost:9092",
+    REGISTRY: "-r http://localhost:8081",
+}
+"""Options with the places where most servers are, which some programs take without a word."""
+
 _OURS: Mapping[str, type[BaseModel]] = {
     each.section: each for each in (Postgres, Kafka, Registry, CaptureSettings, Sources)
 }
@@ -354,7 +361,8 @@ class _Endpoints:
         if found is None:
             raise ConfigurationError(
                 f"{setting} is not set and no embedded servers run in {self._directory}",
-                hint=f"set it in {FILE_NAME} or on the command line, or run `changelog stack up`",
+                hint=f"set it in {FILE_NAME} or on the command line (on this machine mostly "
+                f"{_USUAL[name]}), or run `changelog stack up`",
             )
         return found
 

@@ -17,6 +17,7 @@ from pydantic import (
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.expression import check_expression
+from changelog.contract.base.jdbc import libpq_uri
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.form import Envelope, Form, Output
 from changelog.contract.log.properties import (
@@ -53,7 +54,12 @@ class Postgres(Section):
     subjects: ClassVar[Mapping[str, str]] = {"dsn": SERVERS}
     dsn: Annotated[
         str,
-        Setting("The source: a libpq URI or key=value string.", "-d", "--postgres", secret=True),
+        Setting(
+            "The source: a URI of libpq or JDBC, or a key=value string.",
+            "-d",
+            "--postgres",
+            secret=True,
+        ),
     ] = ""
     primary: Annotated[
         str,
@@ -64,6 +70,11 @@ class Postgres(Section):
             secret=True,
         ),
     ] = ""
+
+    @field_validator("dsn", "primary")
+    @classmethod
+    def _for_libpq(cls, given: str) -> str:
+        return libpq_uri(given)
 
 
 class Kafka(Section):
@@ -363,6 +374,15 @@ class CaptureSettings(Section):
             "--on-error",
         ),
     ] = "exit"
+    error_limit: Annotated[
+        int | None,
+        Field(ge=0),
+        Setting(
+            "With --on-error log: how many tables may be excluded at a time; one more ends "
+            "capture. Without it any number.",
+            "--error-limit",
+        ),
+    ] = None
 
     @field_validator("publication")
     @classmethod
@@ -375,6 +395,11 @@ class CaptureSettings(Section):
         for table, condition in given.items():
             check_expression(condition, f"capture.where.{table}")
         return given
+
+    @field_validator("start_lsn", mode="before")
+    @classmethod
+    def _as_text(cls, given: object) -> object:
+        return str(given) if type(given) is int else given
 
     @field_validator("topic")
     @classmethod
@@ -410,7 +435,7 @@ class CaptureSettings(Section):
             (self.temporary_slot, "--temporary-slot"),
             (not self.create_slot, "--no-create-slot"),
             (not self.create_publication, "--no-create-publication"),
-            (bool(self.start_lsn), "--start-lsn"),
+            (self.first_lsn is not None, "--start-lsn"),
             (self.failover_slot, "--failover-slot"),
         )
         for is_given, option in against:
@@ -430,7 +455,7 @@ class CaptureSettings(Section):
 
     @model_validator(mode="after")
     def _has_a_start(self) -> Self:
-        if self.start_lsn and self.temporary_slot:
+        if self.first_lsn is not None and self.temporary_slot:
             raise ConfigurationError(
                 "--start-lsn and --temporary-slot contradict each other",
                 hint="a temporary slot is made at the start, and has no WAL of before",
@@ -445,7 +470,6 @@ class CaptureSettings(Section):
                 "--temporary-slot and --no-create-slot contradict each other",
                 hint="a temporary slot is made at each start",
             )
-        _ = self.first_lsn  # parsed here, so that the edge says what is wrong with it
         return self
 
     @property
@@ -457,8 +481,11 @@ class CaptureSettings(Section):
 
     @property
     def first_lsn(self) -> Lsn | None:
-        """Return where the stream of a slot begins that others have made; None for its own."""
-        return Lsn.parse(self.start_lsn) if self.start_lsn else None
+        """Return where the stream of a slot begins that others have made; None for its own.
+
+        0 is where the slot stands, as PostgreSQL has it.
+        """
+        return (Lsn.given(self.start_lsn) or None) if self.start_lsn else None
 
     @property
     def topics(self) -> TopicSettings:

@@ -41,7 +41,7 @@ class Lines:
 
     def __init__(self, dsn, prefix, folder):
         self.dsn, self.folder = dsn, folder
-        self.slot = f"{prefix}_lines"
+        self.name, self.slot = prefix, f"{prefix}_lines"
         self.path = folder / "changes.jsonl"
         (folder / "changelog.toml").write_text(
             f'postgres.dsn = "{dsn}"\n[capture]\nslot = "{prefix}"\nstatus_interval_ms = 200\n'
@@ -227,9 +227,102 @@ def test_what_does_not_fit_together_is_refused(lines):
     lines.sql(f"SELECT pg_drop_replication_slot('{lines.slot}')")
     code, _, said = lines.run("--into", str(lines.path), "--until", "now")
     assert (code, "what came since the file ended is lost" in said) == (1, True)
-    for words in (["--print", "--into", "x"], ["--print", "--json"], ["--print", "--check"]):
+    for words in (
+        ["--print", "--into", "x"],
+        ["--print", "--json"],
+        ["--print", "--check"],
+        ["--into", "x", "--envelope", "flat"],
+    ):
         code, _, said = lines.run(*words)
         assert (code, "contradict each other" in said) == (2, True)
+    code, _, said = lines.run("--print", "--envelope", "nested")
+    assert (code, "is for topics" in said) == (2, True)
+
+
+GIVEN = ("--no-create-slot", "--publication", "theirs", "--until", "now")
+
+
+@pytest.fixture
+def given(lines):
+    """A slot and a publication of the names that others gave; returns where the slot stands."""
+    with closing(psycopg2.connect(lines.dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE PUBLICATION theirs FOR ALL TABLES WITH (publish_via_partition_root)")
+        connection.commit()
+        cursor.execute(
+            "SELECT lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')", (lines.name,)
+        )
+        connection.commit()
+    return lines
+
+
+def changes(out):
+    return [each for each in map(json.loads, out.splitlines()) if each["op"] in "cud"]
+
+
+def test_changes_of_a_slot_that_others_made_are_printed_from_a_place_in_the_wal(given):
+    given.sql("INSERT INTO notes VALUES (1001, 'before', 1)")
+    ((number,),) = given.query("SELECT pg_current_wal_insert_lsn() - '0/0'")
+    given.sql("INSERT INTO notes VALUES (1002, 'after', 1)")
+    code, out, said = given.run("--print", *GIVEN, "--start-lsn", str(number))
+    assert code == 0, said
+    assert [each["key"] for each in changes(out)] == [{"id": 1002}]
+    assert '"op":"r"' not in out
+    code, _, said = given.run("--print", *GIVEN, "--start-lsn", "1")
+    assert (code, "lies before" in said) == (2, True)
+    given.sql("DELETE FROM notes WHERE id = 1002")
+    code, out, said = given.run("--print", *GIVEN, "--start-lsn", "0")
+    assert changes(out)[-1]["op"] == "d", said
+    code, _, said = given.run("--print", *GIVEN, "--slot", "nobody")
+    assert (code, 'there is no slot "nobody"' in said) == (1, True)
+    # The slot and the publication are the others' still.
+    assert given.query("SELECT pubname FROM pg_publication") == [("theirs",)]
+
+
+def test_a_file_goes_on_with_a_slot_that_others_made(given):
+    into = ("--into", str(given.path), *GIVEN)
+    given.sql("INSERT INTO notes VALUES (1001, 'first', 1)")
+    assert given.run(*into)[0] == 0
+    given.sql("INSERT INTO notes VALUES (1002, 'second', 1)")
+    code, _, said = given.run(*into)
+    assert code == 0, said
+    found = [each["key"]["id"] for each in given.written() if each["op"] == "c"]
+    assert found == [1001, 1002]
+
+
+def test_flat_lines_are_events_with_table_place_and_time_of_ingestion(lines):
+    with (lines.folder / "said").open("w") as said:
+        running = subprocess.Popen(
+            lines.words("--print", "--envelope", "flat"),
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        )
+    assert running.stdout is not None
+    out = running.stdout
+    rows = [json.loads(out.readline()) for _ in range(500)]
+    before_ns = time.time_ns()
+    lines.sql("UPDATE notes SET id = 2000, text = 'moved' WHERE id = 7", "DELETE FROM notes")
+    moved, *_ = [json.loads(out.readline()) for _ in range(501)]
+    lines.sql("TRUNCATE notes")
+    emptied = json.loads(out.readline())
+    running.terminate()
+    running.communicate(timeout=60)
+    assert {each["type"] for each in rows} == {"read"}
+    assert {"after_id", "after_text", "after_number"} <= rows[0].keys()
+    assert moved.pop("ingestion") >= before_ns
+    assert isinstance(moved.pop("lsn"), int)
+    assert abs(moved.pop("ts") - time.time() * 1000) < 600_000
+    number = moved.pop("after_number")
+    assert number
+    assert moved == {
+        "type": "update",
+        "schema": "public",
+        "table": "notes",
+        "before_id": 7,
+        "after_id": 2000,
+        "after_text": "moved",
+    }
+    assert emptied["type"] == "truncate"
 
 
 @pytest.mark.parametrize("is_defect", [False, True])

@@ -238,3 +238,16 @@ def test_a_filter_that_was_altered_by_hand_is_noticed_at_the_next_start(capture)
     capture.catch_up(*only)
     rows = capture.rows("people")
     assert (len(rows), rows[(42,)]["ssn"]) == (10, "unseen")
+
+
+def test_more_excluded_tables_than_the_limit_end_it(capture):
+    capture.sql("CREATE TABLE one (id integer)", "CREATE TABLE two (id integer)")
+    going_on = ("--on-error", "log")
+    code, _, said = capture.run("--until", "now", *going_on, "--error-limit", "1")
+    assert code == 1
+    assert "2 tables are excluded, and --error-limit allows 1: public.one, public.two" in said
+    capture.catch_up(*going_on, "--error-limit", "2")
+    assert len(capture.rows("people")) == 50
+    (status,) = capture.command("status", "--json", "--allow-inactive", codes={0, 1})
+    assert (status["plugin"], status["slot_type"]) == ("pgoutput", "logical")
+    assert (status["xmin"], status["catalog_xmin"] > 0) == (None, True)

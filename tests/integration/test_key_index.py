@@ -66,6 +66,8 @@ def test_a_unique_index_keys_a_table_and_its_changes(capture, identity):
 
 def test_what_gives_no_key_is_refused_by_name_with_what_mends_it(capture):
     said = refused(capture, "--key-index", NAMED)
+    assert "--key-index public.notes=notes_id" in refused(capture)
+    assert "--key-index public.notes=notes_id" in refused(capture, "--allow-unkeyed")
     assert 'ALTER TABLE "public"."notes" REPLICA IDENTITY USING INDEX "notes_id"' in said
     assert "has no primary key" in refused(capture)
     assert 'has no index "none"' in refused(capture, "--key-index", "public.notes=none")
@@ -100,6 +102,32 @@ def test_what_gives_no_key_is_refused_by_name_with_what_mends_it(capture):
     code, _, said = capture.run("--until", "now", "--key-index", "auto")
     assert code == 0, said
     assert '"wide" (place, id) gives its key' in said
+
+
+@pytest.mark.parametrize("words", first(1, [(), ("-u",)]))
+def test_a_replica_identity_keys_a_table_without_an_option(capture, words):
+    capture.sql(USING)
+    code, _, said = capture.run("--until", "now", *words)
+    assert code == 0, said
+    assert 'the unique index "notes_id" (id) gives its key' in said
+    capture.sql(*CHANGES)
+    capture.catch_up(*words)
+    assert capture.differing("notes") == []
+
+
+def test_a_replica_identity_beside_a_primary_key_is_the_key_where_it_is_named(capture):
+    capture.sql("ALTER TABLE notes ADD PRIMARY KEY (id)", "DROP INDEX notes_id")
+    capture.sql("CREATE UNIQUE INDEX wide ON notes (id, place)")
+    capture.sql("ALTER TABLE notes REPLICA IDENTITY USING INDEX wide")
+    said = refused(capture)
+    assert "--key-index public.notes=INDEX" in said
+    named = ("--key-index", "public.notes=wide")
+    capture.catch_up(*named)
+    capture.sql(*CHANGES[:3])
+    capture.catch_up(*named)
+    assert {len(key) for key in capture.rows("notes")} == {2}
+    (line,) = capture.command("verify", "--json")
+    assert line["verified"] is True
 
 
 GOES = (

@@ -27,7 +27,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -46,7 +46,7 @@ from changelog.capture.state.report import SnapshotProgress
 from changelog.capture.state.start_state import Context, StartState
 from changelog.capture.write.fence import Recent, XidSnapshot
 from changelog.capture.write.writer import write_tombstones
-from changelog.contract.base.errors import ChangelogError, LookAgainError
+from changelog.contract.base.errors import ChangelogError, LookAgainError, SourceError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -58,6 +58,7 @@ from changelog.runtime.progress.bar import RowBar
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
 from changelog.source.connect.system import current_snapshot
+from changelog.source.connect.versions import SENDS_MESSAGES
 from changelog.source.snapshot.snapshot import (
     SnapshotHolder,
     TablePlan,
@@ -68,7 +69,7 @@ from changelog.source.snapshot.snapshot import (
     writers_of,
 )
 from changelog.source.stream.assemble import Emitted
-from changelog.source.stream.message import OWN_PREFIX, emit, emit_mark
+from changelog.source.stream.message import OWN_PREFIX, commit_mark, emit, emit_mark
 from changelog.source.tables.catalogue import check_capturable
 
 log = logging.getLogger("changelog.capture")
@@ -90,12 +91,13 @@ _SAY_AFTER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Fence:
-    """A snapshot and the mark behind it."""
+    """A snapshot and the mark behind it: a message, or on older servers a transaction."""
 
     name: str
     mark: bytes
     end: Lsn
     ts_us: int
+    xid: int | None = None
 
 
 class Backfill:
@@ -176,6 +178,7 @@ class Backfill:
         self._tell_ledger()
         if environment.refused or any(task.fault for task in tasks):
             self._write_progress()
+            self._check_limit()
         if self.pending:
             emit(environment.writer, OWN_PREFIX, b"", transactional=True)
         # Last, since nobody leaves what could not be entered.
@@ -240,12 +243,25 @@ class Backfill:
         if message.content.startswith(RESNAPSHOT):
             self._asked(message.content[len(RESNAPSHOT) :], commit_lsn)
         elif self._fence is not None and message.content == self._fence.mark:
-            fence, self._fence = self._fence, None
-            try:
-                self._copy_segment(fence)
-            finally:
-                self._recent.close()
-            self._progress.idle_until(fence.end)
+            self._reached(self._fence)
+
+    @property
+    def awaits_commit(self) -> bool:
+        """Tell whether the mark that is waited for is a transaction, whose end is to be told."""
+        return self._fence is not None and self._fence.xid is not None
+
+    def committed(self, xid: int, end_lsn: Lsn) -> None:
+        """Note the end of a transaction; what follows it was not written yet."""
+        if self._fence is not None and self._fence.xid == xid:
+            self._reached(replace(self._fence, end=end_lsn))
+
+    def _reached(self, fence: _Fence) -> None:
+        self._fence = None
+        try:
+            self._copy_segment(fence)
+        finally:
+            self._recent.close()
+        self._progress.idle_until(fence.end)
 
     def _asked(self, content: bytes, commit_lsn: Lsn) -> None:
         """Take the request of `changelog resnapshot`."""
@@ -323,6 +339,23 @@ class Backfill:
                 task.high = self._environment.current_lsn()
                 self._exclude(task)
                 self._note(task)
+                self._check_limit()
+
+    def _check_limit(self) -> None:
+        """Check that no more tables are excluded than the settings allow.
+
+        Raises:
+            SourceError: there are more.
+        """
+        most = self._environment.settings.capture.error_limit
+        faulty = {str(task.relation.name) for task in self._tasks.values() if task.fault}
+        faulty |= {str(table) for table in self._environment.refused}
+        if most is not None and len(faulty) > most:
+            raise SourceError(
+                f"{len(faulty)} tables are excluded, and --error-limit allows {most}: "
+                + ", ".join(sorted(faulty)),
+                hint="`changelog status` says why; mend them, or exclude them by --exclude",
+            )
 
     def _is_gone(self, table: TableName) -> bool:
         """Tell whether a table is no longer there, or not under its name, and let it go then."""
@@ -539,8 +572,12 @@ class Backfill:
         self._ledger.settle(task.topic for task in unkeyed)
         self._context.failpoint(Failpoint.SNAPSHOT_TAKEN)
         mark = FENCE + f"{self._marks}:{next(self._numbers)}".encode()
-        end = emit_mark(self._environment.writer, OWN_PREFIX, mark)
-        self._fence = _Fence(name, mark, end, time.time_ns() // 1000)
+        writer, xid = self._environment.writer, None
+        if writer.server_version >= SENDS_MESSAGES:
+            end = emit_mark(writer, OWN_PREFIX, mark)
+        else:
+            end, xid = commit_mark(writer)
+        self._fence = _Fence(name, mark, end, time.time_ns() // 1000, xid)
         self._context.failpoint(Failpoint.FENCE_TAKEN)
 
     def _writers(self, snapshot: XidSnapshot) -> set[int]:

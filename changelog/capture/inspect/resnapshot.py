@@ -29,6 +29,7 @@ from changelog.sink.frontier import FrontierLog
 from changelog.source.connect.connect import Connection, connect
 from changelog.source.connect.standby import Primary
 from changelog.source.connect.system import identify, in_recovery
+from changelog.source.connect.versions import SENDS_MESSAGES, need
 from changelog.source.snapshot.snapshot import estimated_rows
 from changelog.source.stream.message import OWN_PREFIX, emit
 from changelog.source.stream.slot import inspect_slot
@@ -84,6 +85,12 @@ def ask_resnapshot(settings: Project, patterns: Sequence[str]) -> Asked:
     tables = _covered(patterns, captured)
     content = json.dumps({"slot": settings.slot, "tables": [list(name) for name in tables]})
     with closing(connect(settings.postgres)) as connection:
+        need(
+            connection.server_version,
+            SENDS_MESSAGES,
+            "`changelog resnapshot`",
+            hint="capture without the table once (--exclude), then with it: it is copied again",
+        )
         estimate = estimated_rows(connection, tables)
         status = inspect_slot(connection, settings.slot)
         mark = RESNAPSHOT + content.encode()

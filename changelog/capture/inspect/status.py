@@ -224,6 +224,10 @@ class CaptureStatus:
             "exists": slot is not None if source else None,
             "active": slot.active if slot else None,
             "temporary": slot.temporary if slot else None,
+            "plugin": slot.plugin if slot else None,
+            "slot_type": slot.slot_type if slot else None,
+            "xmin": slot.xmin if slot else None,
+            "catalog_xmin": slot.catalog_xmin if slot else None,
             "wal_status": slot.wal_status if slot else None,
             "invalidation_reason": slot.invalidation if slot else None,
             "inactive_since": slot.inactive_since if slot else None,
@@ -321,6 +325,10 @@ def _slot_lines(slot: SlotState | None) -> Iterator[tuple[str, str]]:
     since = f" since {slot.inactive_since}" if slot.inactive_since else ""
     state = f"active, process {slot.active_pid}" if slot.active else f"idle{since}"
     yield "slot", f"{state}, temporary" if slot.temporary else state
+    plugin = f", plugin {slot.plugin}" if slot.plugin else ""
+    kept = {"xmin": slot.xmin, "catalog_xmin": slot.catalog_xmin}
+    rows = "".join(f", {name} {xid}" for name, xid in kept.items() if xid is not None)
+    yield "kind", slot.slot_type + plugin + rows
     reason = f": {slot.invalidation}" if slot.invalidation else ""
     yield "WAL", slot.wal_status + reason
     yield "retained", f"{slot.retained_bytes or 0:,} bytes of WAL"

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import assert_never
 
 from changelog.capture.lines.file import LineFile, Stdout
 from changelog.capture.lines.run import LineRun
 from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.form import Envelope
 
 log = logging.getLogger("changelog.capture")
 
@@ -33,15 +35,34 @@ def check_options(
         ("--print", "--into", prints and into is not None),
         ("--print", "--json", prints and as_json),
         ("--into", "--temporary-slot", into is not None and temporary),
-        ("--print and --into", "--no-create-slot", not settings.capture.create_slot),
-        ("--print and --into", "--start-lsn", bool(settings.capture.start_lsn)),
         *(("--print and --into", other, True) for other in others),
     ]
     for first, second, is_wrong in pairs:
         if is_wrong:
             raise ConfigurationError(f"{first} and {second} contradict each other")
+    _check_envelope(settings.capture.envelope, into=into)
     if settings.capture.messages or settings.capture.ddl:
         log.warning("not among the lines: messages and schema changes (--messages, --ddl)")
+
+
+def _check_envelope(envelope: Envelope, *, into: Path | None) -> None:
+    match envelope:
+        case Envelope.ROW:
+            pass  # the default of topics; lines always tell the change
+        case Envelope.FLAT:
+            if into is not None:
+                raise ConfigurationError(
+                    "--into and --envelope flat contradict each other",
+                    hint="--print --envelope flat >> FILE; a file that is gone on with has marks",
+                )
+        case Envelope.NESTED | Envelope.LABELLED:
+            raise ConfigurationError(
+                f"--envelope {envelope.value} is for topics",
+                hint="leave it out: a line has schema, table, time, and the row before and after; "
+                "--envelope flat writes before_… and after_…",
+            )
+        case _:
+            assert_never(envelope)
 
 
 @contextmanager

@@ -4,20 +4,25 @@
 are `begin` (the first line: which slot of which server, and where), `copied` (the snapshot is
 whole) and `at` (every transaction that commits before this LSN is above). Values have the forms
 of `changelog.contract.forms.document`.
+
+Flat lines are events alone, as pgwalreader prints them: `type`, `schema`, `table`, `lsn` (number),
+`ts` (milliseconds), `ingestion` (nanoseconds), and each column as `before_…` and `after_…`.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, NamedTuple, assert_never
+from typing import Any, ClassVar, NamedTuple, Protocol, assert_never
 
 from changelog.capture.rows.shape import RowShape
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.forms.document import Documents, joined, quoted
+from changelog.contract.forms.event import AFTER, BEFORE
 from changelog.contract.rows.change import Change, Delete, Insert, Truncate, Update
 from changelog.contract.rows.relation import UNCHANGED, KeyRow, Row
 
@@ -119,6 +124,68 @@ def _read(line: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CorruptRecordError("a line is no JSON object")
     return found
+
+
+class Lines(Protocol):
+    """Writes the lines of one version of a table."""
+
+    def read(self, row: Row, key: KeyRow, lsn: Lsn, ts_us: int, /) -> bytes:
+        """Return the line of a row of the snapshot.
+
+        Raises:
+            EncodeError: a value has no exact form; names table and column.
+        """
+
+    def change(self, change: Change, place: Place, ts_us: int, xid: int, /) -> bytes:
+        """Return the line of a change; of an update the value that was not sent is left out.
+
+        Raises:
+            EncodeError: a value has no exact form; names table and column.
+        """
+
+
+class FlatEncoder:
+    """Writes flat lines; what is not known of a row is left out, null is null."""
+
+    def __init__(self, shape: RowShape) -> None:
+        """Prepare; `shape` says how its rows are written."""
+        self._shape = shape
+        self._before = Documents(shape.logged, prefix=BEFORE)
+        self._after = Documents(shape.logged, prefix=AFTER)
+        name = shape.relation.name
+        self._where = f'"schema":{quoted(name.schema)},"table":{quoted(name.table)}'
+
+    def read(self, row: Row, _key: KeyRow, lsn: Lsn, ts_us: int) -> bytes:
+        """Return the line of a row of the snapshot; see `Lines`."""
+        return self._line("read", lsn, ts_us, self._new(row))
+
+    def change(self, change: Change, place: Place, ts_us: int, _xid: int) -> bytes:
+        """Return the line of a change; see `Lines`. An update that moves a row is one event."""
+        match change:
+            case Insert(row=row):
+                kind, members = "insert", self._new(row)
+            case Update(old_key=old, row=row, old=before):
+                kind, members = "update", [*self._old(old, before), *self._new(row)]
+            case Delete(key=key, old=before):
+                kind, members = "delete", self._old(key, before)
+            case Truncate():
+                kind, members = "truncate", []
+            case _:
+                assert_never(change)
+        return self._line(kind, place.lsn, ts_us, members)
+
+    def _line(self, kind: str, lsn: Lsn, ts_us: int, members: Sequence[str]) -> bytes:
+        head = [f'"type":"{kind}"', self._where, f'"lsn":{int(lsn)}', f'"ts":{ts_us // 1000}']
+        head.append(f'"ingestion":{time.time_ns()}')
+        return joined([*head, *members]).encode("utf-8") + b"\n"
+
+    def _old(self, key: KeyRow, row: Row | None) -> list[str]:
+        if row is None:
+            return self._before.key_members(self._shape.key(key)) if key else []
+        return self._before.members(self._shape.row(row))
+
+    def _new(self, row: Row) -> list[str]:
+        return self._after.known_members(self._shape.row(row))
 
 
 class LineEncoder:

@@ -18,20 +18,31 @@ from typing import Protocol
 
 from changelog.capture.frontier.settle import Progress
 from changelog.capture.lines.file import Left
-from changelog.capture.lines.line import Begin, LineEncoder, Place, at, copied
-from changelog.capture.lines.source import LineSource
+from changelog.capture.lines.line import (
+    Begin,
+    FlatEncoder,
+    LineEncoder,
+    Lines,
+    Place,
+    at,
+    copied,
+)
+from changelog.capture.lines.source import LineSource, uses_given_slot
+from changelog.capture.start.decide import first_place
 from changelog.capture.state.patience import FIRST_WAIT_S, LONGEST_WAIT_S, Patience, sleep
 from changelog.config import Project
 from changelog.contract.base.errors import SlotError, UnavailableError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.secret import redacted
+from changelog.contract.log.form import Envelope
 from changelog.contract.rows.relation import Relation
 from changelog.runtime.terminal import ClosedError
 from changelog.source.connect.connect import connect
+from changelog.source.connect.system import current_lsn
 from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
 from changelog.source.stream.message import OWN_PREFIX, emit
 from changelog.source.stream.pgoutput import decode
-from changelog.source.stream.slot import ExportedSnapshot, check_slot
+from changelog.source.stream.slot import ExportedSnapshot, SlotStatus, check_slot
 from changelog.source.stream.stream import ReplicationStream
 
 log = logging.getLogger("changelog.capture")
@@ -99,7 +110,9 @@ class LineRun:
         """
         self._settings, self._target, self._left = settings, target, left
         self._temporary, self._stop, self._clear = temporary, stop, clear
-        self._slot = settings.slot + NAMES + (f"_{os.getpid()}" if temporary else "")
+        self._flat = settings.capture.envelope is Envelope.FLAT
+        own = settings.slot + NAMES + (f"_{os.getpid()}" if temporary else "")
+        self._slot = settings.slot if uses_given_slot(settings.capture) else own
         self._last = Place(Lsn(0), -1)
         self._begun = False
         self.report = LineReport()
@@ -149,13 +162,23 @@ class LineRun:
             )
         )
         log.info("streaming from %s", start, extra={"lsn": str(start)})
-        lines = _Lines(source, stream, start, self._target, report=self.report, last=self._last)
+        lines = _Lines(
+            source,
+            stream,
+            start,
+            self._target,
+            report=self.report,
+            last=self._last,
+            flat=self._flat,
+        )
         lines.run(until, self._stop)
 
     def _begin(self, source: LineSource, stack: ExitStack) -> tuple[Lsn, ExportedSnapshot | None]:
         """Return where the stream begins, and the temporary slot that sends it."""
         status = None if self._temporary else source.standing()
         left = self._left() if self._left is not None else None
+        if uses_given_slot(self._settings.capture) and (left is None or left.begin is None):
+            return self._begin_on_given_slot(source, status), None
         if left is not None:
             _check(left, source, exists=status is not None)
         if status is None:
@@ -177,6 +200,30 @@ class LineRun:
                 log.warning('table "%s": the file has no snapshot of it, changes alone', table)
         return confirmed, None
 
+    def _begin_on_given_slot(self, source: LineSource, status: SlotStatus | None) -> Lsn:
+        """Return where the stream of a slot begins that others have made; no row is copied."""
+        if status is None:
+            raise SlotError(
+                f'there is no slot "{self._slot}", and none may be made (--no-create-slot or '
+                "--start-lsn)",
+                hint="make the publication, and then the slot: SELECT "
+                f"pg_create_logical_replication_slot('{self._slot}', 'pgoutput')",
+            )
+        check_slot(status)
+        start = first_place(
+            self._slot,
+            status.confirmed_flush_lsn or Lsn(0),
+            self._settings.capture.first_lsn,
+            current_lsn(source.connection),
+        )
+        log.info('slot "%s" was made by others: changes alone, no rows of a snapshot', self._slot)
+        if self._left is not None:
+            self._clear()
+            begin = Begin(self._slot, source.system_id, start, ())
+            self._target.write(begin.line() + copied(start))
+            self._target.settle()
+        return start
+
     def _go_on_behind(self, last: Place) -> None:
         self._last = max(self._last, last)
 
@@ -187,7 +234,7 @@ class LineRun:
         start = made.consistent_point
         lines = _Batch(self._target)
         tables = [] if self._settings.capture.skip_snapshot else map(str, source.relations)
-        lines.add(Begin(self._slot, source.system_id, start, tuple(tables)).line())
+        self._mark(lines, Begin(self._slot, source.system_id, start, tuple(tables)).line())
         if not self._settings.capture.skip_snapshot:
             self._copy(source, made, lines)
         lines.flush()
@@ -195,14 +242,19 @@ class LineRun:
         if not self._temporary:
             source.keep(made)
             made.close()
-        lines.add(copied(start))
+        self._mark(lines, copied(start))
         lines.flush()
         self._target.settle()
         return start, made if self._temporary else None
 
+    def _mark(self, lines: _Batch, mark: bytes) -> None:
+        if not self._flat:
+            lines.add(mark)
+
     def _copy(self, source: LineSource, made: ExportedSnapshot, lines: _Batch) -> None:
+        encoder = FlatEncoder if self._flat else LineEncoder
         encoders = {
-            name: LineEncoder(source.rules.shape(each)) for name, each in source.relations.items()
+            name: encoder(source.rules.shape(each)) for name, each in source.relations.items()
         }
         ts_us, start = time.time_ns() // 1000, made.consistent_point
 
@@ -290,13 +342,14 @@ class _Lines:
         *,
         report: LineReport,
         last: Place,
+        flat: bool,
     ) -> None:
         self._source, self._stream, self._target = source, stream, target
-        self._report, self._last = report, last
+        self._report, self._last, self._flat = report, last, flat
         self._progress = Progress(start)
         self._assembler = Assembler(source.catalogue.resolver(source.relations.values()))
         self._batch = _Batch(target)
-        self._encoders: dict[int, tuple[Relation, LineEncoder]] = {}
+        self._encoders: dict[int, tuple[Relation, Lines]] = {}
         self._began = Began(Lsn(0), 0, 0)
         self._at, self._at_due = start, 0.0
         self._has_news = False
@@ -348,10 +401,11 @@ class _Lines:
                 if not inside:
                     self._progress.idle_until(lsn)
 
-    def _encoder(self, relation: Relation) -> LineEncoder:
+    def _encoder(self, relation: Relation) -> Lines:
         found = self._encoders.get(relation.oid)
         if found is None or found[0] is not relation:
-            found = relation, LineEncoder(self._source.rules.shape(relation))
+            encoder = FlatEncoder if self._flat else LineEncoder
+            found = relation, encoder(self._source.rules.shape(relation))
             self._encoders[relation.oid] = found
         return found[1]
 
@@ -365,7 +419,8 @@ class _Lines:
         if not now and moment < self._at_due + rest_s:
             return
         self._source.check_publication()
-        self._target.write(at(lsn))
+        if not self._flat:
+            self._target.write(at(lsn))
         self._target.settle()
         self._progress.frontier_written(lsn)
         self._stream.acknowledge(self._progress.settle())

@@ -13,8 +13,10 @@ from changelog.contract.base.errors import SourceError
 from changelog.contract.log.standing import PublicationVersion
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.native.buffers import Texts
+from changelog.sections import CaptureSettings
 from changelog.source.connect.connect import Connection, connect, source_errors
 from changelog.source.connect.system import check_ready, identify
+from changelog.source.connect.versions import COPIES_SLOTS, need
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.snapshot.snapshot import (
     begin_snapshot,
@@ -36,6 +38,11 @@ log = logging.getLogger("changelog.capture")
 
 _COPY = "SELECT pg_copy_logical_replication_slot(%s, %s, false)"
 OnRow = Callable[[Relation, tuple[bytes | None, ...]], None]
+
+
+def uses_given_slot(capture: CaptureSettings) -> bool:
+    """Tell whether changes come from a slot that others have made, by its own name."""
+    return not capture.create_slot or capture.first_lsn is not None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,7 +104,9 @@ class LineSource:
             catalogue=catalogue,
             rules=rules,
             slot=slot,
-            publication=slot if capture.create_publication else capture.publication,
+            publication=slot
+            if capture.create_publication and not uses_given_slot(capture)
+            else capture.publication,
         )
 
     def publish(self) -> None:
@@ -110,7 +119,10 @@ class LineSource:
             tables={table: self.rules.where(table) for table in self.relations},
             operations=self.rules.operations,
         )
-        make = make_publication if self.settings.capture.create_publication else use_publication
+        capture = self.settings.capture
+        # Old WAL is decoded by the publication of its time: a given slot's is left as it is.
+        ours = capture.create_publication and not uses_given_slot(capture)
+        make = make_publication if ours else use_publication
         self._filters = dict(make(self.connection, self.publication, wanted).filters)
         self._version = publication_version(self.connection, self.publication)
 
@@ -140,6 +152,12 @@ class LineSource:
             SourceError: there is no room for it.
         """
         what = f'cannot make the slot "{self.slot}"'
+        need(
+            self.connection.server_version,
+            COPIES_SLOTS,
+            "--into, and a slot that stays with --print,",
+            hint="--print with its temporary slot needs none",
+        )
         with source_errors(self.connection, what), self.connection.cursor() as cursor:
             cursor.execute(_COPY, (made.slot, self.slot))
 

@@ -154,6 +154,6 @@ def until_lsn(settings: Project, text: str | None) -> Lsn | None:
     if text is None:
         return None
     if text != "now":
-        return Lsn.parse(text)
+        return Lsn.given(text)
     with closing(connect(settings.postgres)) as connection:
         return current_lsn(connection)

@@ -216,7 +216,7 @@ class StreamLoop:
         while first < end:
             behind, is_plain = payloads.alike(first)
             behind = min(behind, end)
-            in_bulk = is_plain and not self._signals.is_open
+            in_bulk = is_plain and not (self._signals.is_open or self._backfill.awaits_commit)
             if not (in_bulk and self._write_bulk(payloads, first, behind)):
                 self._write_each(payloads[first:behind])
             first = behind
@@ -289,6 +289,7 @@ class StreamLoop:
                 self._report.transactions += 1
                 self._signals.is_open = False
                 self._failpoint(Failpoint.TRANSACTION_PRODUCED)
+                self._backfill.committed(self._began.xid, end_lsn)
                 self._advance(idle=False)
             case Emitted():
                 self._emitted(event)

@@ -15,6 +15,7 @@ from changelog.contract.log.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.sections import CaptureSettings
 from changelog.source.connect.connect import Connection
+from changelog.source.connect.versions import SENDS_MESSAGES, need
 from changelog.source.tables.catalogue import Catalogue, Unkeyed
 from changelog.source.tables.filter import ColumnPattern, TablePattern
 from changelog.source.tables.publication import sends_stored
@@ -201,9 +202,12 @@ def catalogue_of(
     """Return the catalogue as the settings, and the publication, let one see it.
 
     Raises:
-        SourceError: the publication cannot be read.
+        SourceError: the publication cannot be read, or the server is too old for an option.
         ConfigurationError: a pattern of columns cannot be used.
     """
+    for option, asked in {"--messages": capture.messages, "--ddl": capture.ddl}.items():
+        if asked:
+            need(connection.server_version, SENDS_MESSAGES, option, hint=f"leave {option} out")
     dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
     return Catalogue(
         connection,

@@ -254,17 +254,34 @@ def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fr
             "`changelog slot drop` if it is yours; to stream from where it stands, say "
             f"--start-lsn {stands}",
         )
-    if wish.start_lsn < stands:
+    return Adopt(epoch, first_place(slot_name, stands, wish.start_lsn, wish.wal_end))
+
+
+def first_place(slot_name: str, stands: Lsn, asked: Lsn | None, wal_end: Lsn) -> Lsn:
+    """Return where the stream of a slot that others have made begins.
+
+    Args:
+        slot_name: of the slot.
+        stands: where it stands.
+        asked: `--start-lsn`, or None.
+        wal_end: of the server.
+
+    Raises:
+        ConfigurationError: the stream cannot begin at the place that is asked for.
+    """
+    if asked is None:
+        return stands
+    if asked < stands:
         raise ConfigurationError(
-            f'--start-lsn {wish.start_lsn} lies before {stands}, where slot "{slot_name}" stands',
+            f'--start-lsn {asked} lies before {stands}, where slot "{slot_name}" stands',
             hint=f"what lies between has been given up: begin at {stands} or later",
         )
-    if wish.start_lsn > wish.wal_end:
+    if asked > wal_end:
         raise ConfigurationError(
-            f"--start-lsn {wish.start_lsn} lies behind the end of the WAL at {wish.wal_end}",
+            f"--start-lsn {asked} lies behind the end of the WAL at {wal_end}",
             hint="is it of another server?",
         )
-    return Adopt(epoch, wish.start_lsn)
+    return asked
 
 
 def _fresh(

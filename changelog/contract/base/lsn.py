@@ -8,6 +8,7 @@ from typing import Self
 from changelog.contract.base.errors import ConfigurationError
 
 _TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+_NUMBER = re.compile(r"[0-9]{1,20}")
 _MAX = (1 << 64) - 1
 
 
@@ -42,6 +43,25 @@ class Lsn(int):
         if match is None:
             raise ConfigurationError(f'"{text}" is not an LSN', hint="an LSN looks like 0/16B3748")
         return cls((int(match[1], 16) << 32) | int(match[2], 16))
+
+    @classmethod
+    def given(cls, text: str) -> Self:
+        """Read what a person gives: the text form, or the number that some programs print.
+
+        >>> Lsn.given("16/B3748"), Lsn.given("207967352")
+        (Lsn(16/B3748), Lsn(0/C655478))
+
+        Raises:
+            ConfigurationError: `text` is neither.
+        """
+        text = text.strip()
+        if not _NUMBER.fullmatch(text):
+            return cls.parse(text)
+        if int(text) > _MAX:
+            raise ConfigurationError(
+                f'"{text}" is not an LSN', hint="as a number it has 64 bits; else it is 0/16B3748"
+            )
+        return cls(int(text))
 
     def __str__(self) -> str:
         """Return the text form of PostgreSQL's `pg_lsn`."""

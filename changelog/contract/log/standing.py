@@ -111,6 +111,7 @@ class Standing:
             earlier version of capture has written.
         key_index: the index that gives the key where it is no primary key's; None too where that
             index is gone, or can give a key no more.
+        hears_truncate: whether the stream tells of truncations; else each new file may be one.
     """
 
     oid: int
@@ -120,6 +121,7 @@ class Standing:
     stores: Mapping[int, SeenStore]
     types: Mapping[int, UserType] | None
     key_index: KeyIndex | None = None
+    hears_truncate: bool = True
 
     @property
     def is_partitioned(self) -> bool:
@@ -157,7 +159,7 @@ class Standing:
 
     def is_unexplained(self, before: Standing, truncated: Collection[int]) -> bool:
         """Tell whether a truncation that the stream is still to bring may explain a change."""
-        if self.oid != before.oid:
+        if self.oid != before.oid or not self.hears_truncate:
             return False
         if self.is_partitioned:
             return bool(self._other_files(before, truncated))
@@ -194,6 +196,11 @@ class Standing:
         store = self.stores[self.oid]
         if store.filenode == before.stores.get(self.oid, _NO_STORE).filenode:
             return ""
+        if not self.hears_truncate:
+            return (
+                "it has a new file: it was truncated, which PostgreSQL before 11 does not send, or "
+                "rewritten"
+            )
         return self._revalued(before, store.emptied_by(truncated))
 
     def _revalued(self, before: Standing, emptied: Collection[int]) -> str:
@@ -268,7 +275,10 @@ class Standing:
             texts = {oid: _compact(each.to_json()) for oid, each in self.types.items()}
             shown = {str(oid): types.setdefault(text, len(types)) for oid, text in texts.items()}
         index = self.key_index
-        more = [] if index is None else [[index.oid, index.name, list(index.columns)]]
+        key = None if index is None else [index.oid, index.name, list(index.columns)]
+        more: list[Any] = [] if key is None else [key]
+        if not self.hears_truncate:
+            more = [key, False]
         return [
             self.oid,
             list(self.name),
@@ -282,7 +292,7 @@ class Standing:
     @classmethod
     def from_json(cls, raw: list[Any], types: Sequence[UserType]) -> Self:
         """Read what `to_json` gave, or an earlier version, which knew no types."""
-        oid, name, columns, last_number, stores, shown, index = [*raw, None, None][:_PARTS]
+        oid, name, columns, last_number, stores, shown, index, hears = _whole(raw)
         return cls(
             oid,
             TableName(*name),
@@ -291,10 +301,19 @@ class Standing:
             {int(store): SeenStore.from_json(each) for store, each in stores.items()},
             None if shown is None else {int(each): types[place] for each, place in shown.items()},
             None if index is None else KeyIndex(index[0], index[1], tuple(index[2])),
+            hears,
         )
 
 
-_PARTS = 7
+_LEFT_OUT = (None, None, True)
+"""What the last parts of a standing are where they are not written."""
+_PARTS = 8
+
+
+def _whole(raw: list[Any]) -> list[Any]:
+    return [*raw, *_LEFT_OUT[len(raw) - _PARTS :]] if len(raw) < _PARTS else raw
+
+
 _NO_STORE = SeenStore(0, 0)
 
 

@@ -9,6 +9,7 @@ from changelog.contract.base.errors import SlotError, SourceError
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.source.connect.connect import Connection, source_errors
 from changelog.source.connect.steady import steadily
+from changelog.source.connect.tree import TREE
 
 _ROOM = """
 SELECT current_setting('max_replication_slots')::int,
@@ -18,13 +19,10 @@ SELECT current_setting('max_replication_slots')::int,
 """
 # Partitions are copied and locked by themselves. A row-level policy would leave rows out of a copy,
 # so the copy refuses to run under one. The right to a table that is gone meanwhile is null.
-_RIGHTS = """
+_RIGHTS = f"""{TREE}
 SELECT DISTINCT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE') IS NOT FALSE,
        has_table_privilege(c.oid, 'SELECT') IS NOT FALSE, row_security_active(c.oid)
-  FROM unnest(%s::oid[]) AS root(oid)
- CROSS JOIN LATERAL (SELECT root.oid AS relid
-                     UNION SELECT relid::oid FROM pg_partition_tree(root.oid)) t
-  JOIN pg_class c ON c.oid = t.relid
+  FROM tree JOIN pg_class c ON c.oid = tree.oid
   JOIN pg_namespace n ON n.oid = c.relnamespace
  ORDER BY 1, 2
 """
@@ -36,11 +34,9 @@ SELECT n.nspname, c.relname
    AND NOT pg_has_role(c.relowner, 'USAGE')
  ORDER BY 1, 2
 """
-_BYTES = """
-SELECT coalesce(sum(pg_table_size(t.relid)), 0)::bigint
-  FROM unnest(%s::oid[]) AS root(oid)
- CROSS JOIN LATERAL (SELECT root.oid AS relid
-                     UNION SELECT relid::oid FROM pg_partition_tree(root.oid)) t
+_BYTES = f"""{TREE}
+SELECT coalesce(sum(pg_table_size(tree.oid)), 0)::bigint
+  FROM tree
 """
 
 
@@ -123,7 +119,7 @@ def check_readable(connection: Connection, relations: Iterable[Relation]) -> Non
 
 def _rights(connection: Connection, oids: Sequence[int]) -> list[tuple[str, str, bool, bool, bool]]:
     with source_errors(connection, "cannot read the rights"), connection.cursor() as cursor:
-        cursor.execute(_RIGHTS, (oids,))
+        cursor.execute(_RIGHTS, {"oids": oids})
         return cursor.fetchall()
 
 
@@ -154,6 +150,6 @@ def table_bytes(connection: Connection, relations: Iterable[Relation]) -> int:
     """Return the size of tables on disk, their partitions included and their indexes left out."""
     what = "cannot read the sizes of tables"
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_BYTES, ([relation.oid for relation in relations],))
+        cursor.execute(_BYTES, {"oids": [relation.oid for relation in relations]})
         (size,) = cursor.fetchone() or (0,)
     return int(size)

@@ -8,14 +8,12 @@ from psycopg2 import sql
 
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.connect.tree import TREE
 
 # A root has no rows of its own, but its identity decides what the stream says of them.
-_NOT_FULL = """
+_NOT_FULL = f"""{TREE}
 SELECT DISTINCT n.nspname, c.relname
-  FROM unnest(%s::oid[]) AS wanted(oid)
- CROSS JOIN LATERAL (SELECT wanted.oid AS relid
-                     UNION SELECT relid::oid FROM pg_partition_tree(wanted.oid)) t
-  JOIN pg_class c ON c.oid = t.relid
+  FROM tree JOIN pg_class c ON c.oid = tree.oid
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p') AND c.relreplident <> 'f'
  ORDER BY 1, 2
@@ -28,7 +26,7 @@ def tables_not_full(connection: Connection, relations: Iterable[Relation]) -> li
     """Return those of some tables and of their partitions that have another replica identity."""
     what = "cannot read the replica identities"
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_NOT_FULL, ([relation.oid for relation in relations],))
+        cursor.execute(_NOT_FULL, {"oids": [relation.oid for relation in relations]})
         return [TableName(*row) for row in cursor.fetchall()]
 
 

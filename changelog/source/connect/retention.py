@@ -1,6 +1,6 @@
 """What PostgreSQL says about a slot and the WAL that it keeps, in one question.
 
-The versions that we know (14 to 18) have different columns in `pg_replication_slots`; the row is
+The versions that we know (10 to 18) have different columns in `pg_replication_slots`; the row is
 taken as JSON, so that one query serves all and what a version lacks is null.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 from changelog.contract.base.lsn import Lsn
 from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.connect.versions import for_version
 
 WAL_LSN = """
 CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END
@@ -27,7 +28,7 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        w.lsn,
        w.lsn - s.confirmed_flush_lsn,
        w.lsn - s.restart_lsn,
-       to_jsonb(s),
+       to_jsonb(s) || jsonb_build_object('wal_status', s.wal_status),
        (SELECT setting::bigint * 1048576 FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
        (SELECT setting FROM pg_settings WHERE name = 'data_directory'),
        (SELECT system_identifier FROM pg_control_system()),
@@ -70,6 +71,10 @@ class SlotState:
         safe_bytes: WAL that may still be written before the slot is in danger; None without a
             limit (`max_slot_wal_keep_size`), or when the slot is lost.
         temporary: whether it goes with the connection of the process that reads it.
+        plugin: its output plugin; None of a physical slot.
+        slot_type: `logical` or `physical`.
+        xmin: the oldest transaction whose dead rows VACUUM keeps for it; None for none.
+        catalog_xmin: the same of the catalogue's rows, which decoding reads.
     """
 
     active: bool
@@ -83,6 +88,10 @@ class SlotState:
     retained_bytes: int | None
     safe_bytes: int | None
     temporary: bool = False
+    plugin: str | None = None
+    slot_type: str = "logical"
+    xmin: int | None = None
+    catalog_xmin: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +127,12 @@ def ask_source(connection: Connection, slot: str, groups: Collection[str] = ()) 
     """
     what = f'cannot inspect the slot "{slot}"'
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_ASK, (slot,))
+        ask = for_version(_ASK, connection.server_version)
+        cursor.execute(ask, (slot,))
         row = cursor.fetchone()
         others = []
         for name in groups:
-            cursor.execute(_ASK, (name,))
+            cursor.execute(ask, (name,))
             others.append(cursor.fetchone())
     assert row is not None  # noqa: S101 - pg_stat_wal always has its one row
     now_us, wal, _, _, _, limit, folder, system_id, wal_bytes, seconds = row
@@ -175,7 +185,15 @@ def slot_state(row: dict[str, Any], lag: object, retained: object) -> SlotState:
         retained_bytes=None if retained is None else int(str(retained)),
         safe_bytes=row.get("safe_wal_size"),
         temporary=row.get("temporary", False),
+        plugin=row.get("plugin"),
+        slot_type=row.get("slot_type", "logical"),
+        xmin=_number(row.get("xmin")),
+        catalog_xmin=_number(row.get("catalog_xmin")),
     )
+
+
+def _number(text: object) -> int | None:
+    return None if text is None else int(str(text))
 
 
 def invalidation(row: dict[str, Any]) -> str | None:

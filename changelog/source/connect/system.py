@@ -10,13 +10,16 @@ from psycopg2.extras import LogicalReplicationConnection
 from changelog.contract.base.errors import SourceError
 from changelog.contract.base.lsn import Lsn
 from changelog.source.connect.connect import Connection, connect_replication, source_errors
+from changelog.source.connect.versions import OLDEST, for_version
 
-_OLDEST = 140_000  # pgoutput sends logical messages since 14
 _WAL_END = """
 SELECT CASE WHEN pg_is_in_recovery()
             THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
             ELSE pg_current_wal_insert_lsn() END
 """
+_SNAPSHOT = "SELECT pg_current_snapshot()::text"
+IN_RECOVERY = "SHOW in_hot_standby"
+"""Asks whether a server is a standby; takes no snapshot, from 14 on."""
 _READY = """
 SELECT current_setting('wal_level'), current_setting('server_encoding')
 """
@@ -80,9 +83,9 @@ def check_ready(connection: Connection) -> None:
         SourceError: the first thing that capture cannot work with, and how to change it.
     """
     version = connection.server_version
-    if version < _OLDEST:
+    if version < OLDEST:
         raise SourceError(
-            f"PostgreSQL {version // 10_000} is too old", hint="capture needs 14 or newer"
+            f"PostgreSQL {version // 10_000} is too old", hint="capture needs 10 or newer"
         )
     with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
         cursor.execute(_READY)
@@ -122,7 +125,7 @@ def current_lsn(connection: Connection) -> Lsn:
 def in_recovery(connection: Connection) -> bool:
     """Tell whether the server is a standby now; takes no snapshot."""
     with source_errors(connection, "cannot ask the server"), connection.cursor() as cursor:
-        cursor.execute("SHOW in_hot_standby")
+        cursor.execute(for_version(IN_RECOVERY, connection.server_version))
         (answer,) = cursor.fetchone() or ("off",)
     return bool(answer == "on")
 
@@ -131,6 +134,6 @@ def current_snapshot(connection: Connection) -> str:
     """Return what a snapshot taken now sees, as `pg_current_snapshot()` says it."""
     what = "cannot take a snapshot"
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_current_snapshot()::text")
+        cursor.execute(for_version(_SNAPSHOT, connection.server_version))
         (text,) = cursor.fetchone() or ("",)
     return str(text)

@@ -22,7 +22,9 @@ from changelog.native.buffers import Texts
 from changelog.native.libpq import copy_lines
 from changelog.runtime.process.silence import watched
 from changelog.source.connect.connect import Connection, source_error, source_errors
-from changelog.source.tables.tree import TREE
+from changelog.source.connect.system import IN_RECOVERY
+from changelog.source.connect.tree import TREE
+from changelog.source.connect.versions import for_version
 
 DEFAULT_BLOCKS = 8192
 """64 MiB of pages: enough work for one request, and progress that people can see."""
@@ -42,7 +44,7 @@ _NO_SNAPSHOT = (errors.InvalidParameterValue, errors.UndefinedObject)
 # What holds rows: the table itself, or the leaves of a partitioned one.
 _STORES = f"""{TREE}
 SELECT tree.root, n.nspname, c.relname, c.relfilenode, c.oid
-  FROM tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+  FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind = 'r'
  ORDER BY tree.root, n.nspname, c.relname
 """
@@ -81,9 +83,10 @@ SELECT DISTINCT x.transactionid::text::bigint
 # relfilenode as the snapshot sees it, beside the present one: they differ after a rewrite.
 _REWRITTEN = f"""{TREE}
 SELECT DISTINCT tree.root
-  FROM tree JOIN pg_class c USING (oid)
+  FROM tree JOIN pg_class c ON c.oid = tree.oid
  WHERE c.relkind = 'r' AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
 """
+_EXPORT = "SELECT pg_export_snapshot(), pg_current_snapshot()::text"
 _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, true)"
 _BUSY_CODES = {
     errorcodes.LOCK_NOT_AVAILABLE,
@@ -137,9 +140,11 @@ class SnapshotHolder:
         with source_errors(self._connection, what), self._connection.cursor() as cursor:
             # The transaction is idle while others copy.
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            cursor.execute("SHOW in_hot_standby")  # before the snapshot: it only ever goes off
+            version = self._connection.server_version
+            # Before the snapshot: it only ever goes off.
+            cursor.execute(for_version(IN_RECOVERY, version))
             (standby,) = cursor.fetchone() or ("off",)
-            cursor.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text")
+            cursor.execute(for_version(_EXPORT, version))
             name, text = cursor.fetchone() or ("", "")
         return name, text, standby == "off"
 

@@ -16,6 +16,11 @@ _EMIT_MARK = (
     "SELECT pg_logical_emit_message(false, %(prefix)s, %(content)s::bytea), "
     "pg_logical_emit_message(true, %(prefix)s, ''::bytea)"
 )
+# Its number without the epoch, as the stream tells it.
+_COMMIT_MARK = (
+    "SELECT pg_logical_emit_message(true, %(prefix)s, ''::bytea), "
+    "txid_current() & ((1::bigint << 32) - 1)"
+)
 
 
 def emit(connection: Connection, prefix: str, content: bytes, *, transactional: bool) -> Lsn:
@@ -34,6 +39,18 @@ def emit(connection: Connection, prefix: str, content: bytes, *, transactional: 
 def is_own(prefix: str) -> bool:
     """Tell whether a message is one that this program writes to itself."""
     return prefix == OWN_PREFIX or prefix.startswith(f"{OWN_PREFIX}.")
+
+
+def commit_mark(connection: Connection) -> tuple[Lsn, int]:
+    """Commit a transaction that changes nothing; return a place before its end, and its number.
+
+    Servers that keep messages to themselves (before 14) send such a transaction, an empty one, in
+    the order of commits: it is a mark that the stream brings back as well.
+    """
+    with source_errors(connection, "cannot write a mark"), connection.cursor() as cursor:
+        cursor.execute(_COMMIT_MARK, {"prefix": OWN_PREFIX})
+        text, xid = cursor.fetchone() or ("", 0)
+    return Lsn.parse(text), int(xid)
 
 
 def emit_mark(connection: Connection, prefix: str, content: bytes) -> Lsn:

@@ -24,7 +24,7 @@ PLUGIN_OPTIONS = {"proto_version": "1", "messages": "true"}
 """Options of START_REPLICATION under which `decode` knows every message."""
 
 ROW_OPTIONS = {"proto_version": "1"}
-"""The same for a stream that brings no logical messages, since another one does."""
+"""The same for a stream that brings no logical messages: another one does, or the server cannot."""
 
 
 class Begin(NamedTuple):

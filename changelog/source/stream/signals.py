@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from changelog.contract.base.errors import ProtocolError
 from changelog.source.connect.connect import Connection, source_errors
 from changelog.source.connect.own_schema import DROP_IF_EMPTY
+from changelog.source.connect.versions import SENDS_MESSAGES, need
 from changelog.source.stream.message import OWN_PREFIX
 
 SIGNAL_PREFIX = f"{OWN_PREFIX}.signal"
@@ -139,6 +140,12 @@ def install_signals(connection: Connection) -> None:
         SourceError: the server refuses.
     """
     what = "cannot make the signal table"
+    need(
+        connection.server_version,
+        SENDS_MESSAGES,
+        "the signal table",
+        hint="its rows come as messages of the stream, which older servers do not send",
+    )
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(_INSTALL)
 

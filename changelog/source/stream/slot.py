@@ -26,6 +26,7 @@ from changelog.source.connect.connect import (
     source_errors,
 )
 from changelog.source.connect.retention import MISSING, WAL_LSN, invalidation, why_lost
+from changelog.source.connect.versions import for_version
 
 PLUGIN = "pgoutput"
 FAILOVER_SLOTS = 170_000
@@ -35,7 +36,7 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 
 _INSPECT = f"""
 SELECT plugin, slot_type, database, active, active_pid, restart_lsn, confirmed_flush_lsn,
-       wal_status, w.lsn - confirmed_flush_lsn, w.lsn - restart_lsn,
+       s.wal_status, w.lsn - confirmed_flush_lsn, w.lsn - restart_lsn,
        current_database(), temporary, to_jsonb(s), pg_is_in_recovery()
   FROM pg_replication_slots s, (SELECT {WAL_LSN} AS lsn) w WHERE slot_name = %s
 """
@@ -189,7 +190,7 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
     """Look a slot up; None when there is none of that name."""
     what = f'cannot inspect the slot "{slot}"'
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_INSPECT, (slot,))
+        cursor.execute(for_version(_INSPECT, connection.server_version), (slot,))
         row = cursor.fetchone()
     if row is None:
         return None

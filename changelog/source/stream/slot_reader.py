@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.connect.versions import for_version
 
 _ASK = """
 SELECT s.active_pid, r.reply_time::text, coalesce(nullif(host(r.client_addr), ''), 'this machine')
@@ -38,7 +39,7 @@ def slot_reader(connection: Connection, slot: str) -> SlotReader | None:
     """Look up who reads a slot; None when nobody does."""
     what = f'cannot ask who reads the slot "{slot}"'
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_ASK, (slot,))
+        cursor.execute(for_version(_ASK, connection.server_version), (slot,))
         row = cursor.fetchone()
     return None if row is None else SlotReader(*row)
 

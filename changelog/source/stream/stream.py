@@ -19,6 +19,7 @@ from changelog.native.buffers import Texts
 from changelog.native.libpq import CopyBoth
 from changelog.runtime.process.silence import SILENCE_S
 from changelog.source.connect.connect import connect_replication
+from changelog.source.connect.versions import SENDS_MESSAGES
 from changelog.source.stream.pace import Pace
 from changelog.source.stream.pgoutput import PLUGIN_OPTIONS
 from changelog.source.stream.slot import slot_error
@@ -238,6 +239,8 @@ def _start(
     # The server splits this list at commas, and takes double quotes for odd names.
     names = quote_ident(publication, connection)
     options = {**plugin, "publication_names": names}
+    if connection.server_version < SENDS_MESSAGES:
+        options.pop("messages", None)
     command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
         sql.Identifier(slot),
         sql.SQL(str(start_lsn)),

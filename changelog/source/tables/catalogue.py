@@ -17,8 +17,10 @@ from changelog.contract.rows.relation import (
 from changelog.contract.rows.text import parse_array
 from changelog.source.connect.connect import Connection, source_errors
 from changelog.source.connect.steady import steadily
+from changelog.source.connect.tree import TREE
+from changelog.source.connect.versions import PUBLISHES_PARTITIONED, for_version
 from changelog.source.stream.pgoutput import RelationMessage
-from changelog.source.tables.filter import TableFilter, left_out
+from changelog.source.tables.filter import TableFilter, left_out, quoted
 from changelog.source.tables.key_index import (
     AUTO,
     HAS_KEY,
@@ -30,7 +32,6 @@ from changelog.source.tables.key_index import (
     pick,
 )
 from changelog.source.tables.pgtypes import TypeResolver
-from changelog.source.tables.tree import TREE
 from changelog.source.tables.uncaptured import uncaptured
 from changelog.source.tables.unnoticed import unnoticed
 
@@ -47,8 +48,8 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text {_OWN}
  ORDER BY n.nspname, c.relname
 """
 _COLUMNS = """
-SELECT attrelid, attname, atttypid, atttypmod, attgenerated::text
-  FROM pg_attribute
+SELECT attrelid, attname, atttypid, atttypmod, a.attgenerated::text
+  FROM pg_attribute a
  WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
  ORDER BY attrelid, attnum
 """
@@ -65,7 +66,7 @@ _LEAVES = f"""{TREE}
 SELECT tree.root, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        coalesce((SELECT i.indisprimary FROM pg_index i
                   WHERE i.indrelid = c.oid AND i.indisreplident), false)
-  FROM tree JOIN pg_class c USING (oid)
+  FROM tree JOIN pg_class c ON c.oid = tree.oid
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind <> 'p' AND c.oid <> tree.root
 """
@@ -89,7 +90,7 @@ SELECT rn.nspname, r.relname, n.nspname, c.relname
 _OLDER = f"""{TREE}
 SELECT a.attname, a.attmissingval::text, a.atthasdef OR a.attidentity <> '', t.typdelim::text
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
- WHERE a.attrelid IN (SELECT tree.oid FROM tree JOIN pg_class c USING (oid)
+ WHERE a.attrelid IN (SELECT tree.oid FROM tree JOIN pg_class c ON c.oid = tree.oid
                        WHERE c.relkind <> 'p' OR c.oid = tree.root)
    AND a.attname = ANY(%(names)s) AND NOT a.attisdropped
 """
@@ -163,6 +164,8 @@ class _Key:
     immediate: bool = True
     is_identity: bool = False
     picked: Picked | None = None
+    fit: tuple[str, ...] = ()
+    """Of a table without a key: the unique indexes that could give it one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,9 +414,13 @@ class Catalogue:
             obstacle, remedy = self._index_obstacle(row, key.picked, sent, identity, leaves)
         elif key.columns or self._unkeyed is Unkeyed.REFUSED:
             names = [column.name for column in sent]
-            obstacle, remedy = _obstacle(key, names, identity, leaves)
+            obstacle, remedy = _obstacle(name, key, names, identity, leaves)
         else:
-            obstacle, remedy = self._unkeyed_obstacle(row, identity, leaves)
+            obstacle, remedy = self._unkeyed_obstacle(row, identity, leaves, key.fit)
+        if row.partitioned and self._connection.server_version < PUBLISHES_PARTITIONED:
+            version = self._connection.server_version // 10_000
+            obstacle = f"is partitioned, and PostgreSQL {version} publishes no such table"
+            remedy = f"{_EXCLUDE}: PostgreSQL {PUBLISHES_PARTITIONED // 10_000} and newer do"
         if not obstacle:
             obstacle, remedy = self._generated_obstacle(name, generated, identity)
         if row.partitioned or identity is ReplicaIdentity.INDEX:
@@ -452,16 +459,30 @@ class Catalogue:
         return ReplicaIdentity.FULL if self._assume_full else ReplicaIdentity(letter)
 
     def _chosen_keys(self, rows: Sequence[_Row], keys: Mapping[int, _Key]) -> dict[int, _Key]:
-        """Return the keys of the tables for which an index was chosen, or is to be."""
-        wanted = {row.oid: self._key_index(TableName(row.schema, row.table)) for row in rows}
-        wanted = {oid: name for oid, name in wanted.items() if name}
-        asked = [oid for oid in wanted if oid not in keys]
+        """Return the keys of the tables for which an index was chosen, or could be.
+
+        An index that is the replica identity of a table without a primary key is its key: by it the
+        stream names old rows. Beside a primary key it is one where somebody names it.
+        """
+        wanted = {row.oid: self._wanted_index(row, has_key=row.oid in keys) for row in rows}
+        asked = [oid for oid, name in wanted.items() if oid not in keys or name not in {"", AUTO}]
         found: dict[int, list[Index]] = {oid: [] for oid in asked}
         for owner, *index in self._fetch(INDEXES, (asked,)) if asked else ():
             found[owner].append(Index(*index))
-        chosen = {oid: _key_of(pick(wanted[oid], found[oid])) for oid in asked}
-        named = {oid for oid, name in wanted.items() if name != AUTO}
-        return chosen | {oid: replace(keys[oid], picked=HAS_KEY) for oid in named & keys.keys()}
+        chosen = {}
+        for oid in asked:
+            if not wanted[oid]:
+                chosen[oid] = _Key(fit=tuple(each.name for each in found[oid] if not each.fault))
+                continue
+            picked = pick(wanted[oid], found[oid])
+            is_beside = oid in keys and not (picked.index and picked.index.is_identity)
+            chosen[oid] = replace(keys[oid], picked=HAS_KEY) if is_beside else _key_of(picked)
+        return chosen
+
+    def _wanted_index(self, row: _Row, *, has_key: bool) -> str:
+        named = self._key_index(TableName(row.schema, row.table))
+        by_identity = row.identity == ReplicaIdentity.INDEX.value and not has_key
+        return named or (AUTO if by_identity and self._unkeyed is not Unkeyed.ADDED else "")
 
     def _index_obstacle(
         self,
@@ -485,7 +506,7 @@ class Catalogue:
         return identity_obstacle(name, picked.index, identity, partitioned=row.partitioned)
 
     def _unkeyed_obstacle(
-        self, row: _Row, identity: ReplicaIdentity, leaves: Sequence[_Leaf]
+        self, row: _Row, identity: ReplicaIdentity, leaves: Sequence[_Leaf], fit: Sequence[str]
     ) -> tuple[str, str]:
         foreign = [leaf.name for leaf in leaves if leaf.kind != "r"]
         if foreign:
@@ -499,15 +520,16 @@ class Catalogue:
                 "add a primary key, or capture no update and delete of it (--operations)",
             )
         if identity is not ReplicaIdentity.FULL:
-            return (
-                "has no primary key and not REPLICA IDENTITY FULL: its updates would fail",
-                "ALTER TABLE … REPLICA IDENTITY FULL, or capture no update and delete of it",
-            )
+            by_index = _by_index(TableName(row.schema, row.table), fit)
+            what = "has no primary key and not REPLICA IDENTITY FULL: its updates would fail"
+            ways = f"ALTER TABLE … REPLICA IDENTITY FULL, or {by_index}"
+            return what, f"{ways}, or capture no update and delete of it (--operations insert)"
         return "", ""
 
     def _fetch(self, query: str, arguments: object) -> list[tuple]:  # type: ignore[type-arg]
         with self._connection.cursor() as cursor:
-            cursor.execute(query, arguments)  # type: ignore[arg-type]
+            known = for_version(query, self._connection.server_version)
+            cursor.execute(known, arguments)  # type: ignore[arg-type]
             return cursor.fetchall()
 
 
@@ -538,15 +560,20 @@ _EXCLUDE = "exclude the table"
 
 
 def _obstacle(
-    key: _Key, columns: Sequence[str], identity: ReplicaIdentity, leaves: Sequence[_Leaf]
+    name: TableName,
+    key: _Key,
+    columns: Sequence[str],
+    identity: ReplicaIdentity,
+    leaves: Sequence[_Leaf],
 ) -> tuple[str, str]:
     """Say why a table cannot be captured and what to do, or two empty strings."""
     other_index = identity is ReplicaIdentity.INDEX and not key.is_identity
+    by_index = _by_index(name, key.fit)
     problems = [
         (
             not key.columns,
             "has no primary key",
-            "add a primary key, or exclude the table, or --allow-unkeyed",
+            f"add a primary key, or {by_index}, or exclude the table, or --allow-unkeyed",
         ),
         (
             not set(key.columns) <= set(columns),
@@ -564,10 +591,21 @@ def _obstacle(
             "has REPLICA IDENTITY NOTHING: its updates and deletes would fail",
             _RESTORE,
         ),
-        (other_index, "has an index other than its primary key as REPLICA IDENTITY", _RESTORE),
+        (
+            other_index,
+            "has an index other than its primary key as REPLICA IDENTITY",
+            f"{_RESTORE}, or {_by_index(name, ())}, that index, to key it by that",
+        ),
     ]
     found = next(((text, remedy) for bad, text, remedy in problems if bad), None)
     return found or next(filter(None, map(_leaf_obstacle, leaves)), ("", ""))
+
+
+def _by_index(table: TableName, fit: Sequence[str]) -> str:
+    """Return the option that gives a table its key by a unique index."""
+    index = fit[0] if fit else "INDEX"
+    said = f"--key-index {quoted(table)}={index}"
+    return said if fit else f"{said} with a unique index on NOT NULL columns"
 
 
 def _leaf_obstacle(leaf: _Leaf) -> tuple[str, str] | None:

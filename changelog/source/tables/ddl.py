@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from changelog.contract.base.errors import ProtocolError
 from changelog.source.connect.connect import Connection, source_errors
 from changelog.source.connect.own_schema import DROP_IF_EMPTY
+from changelog.source.connect.versions import SENDS_MESSAGES, need
 from changelog.source.stream.message import OWN_PREFIX
 
 DDL_PREFIX = f"{OWN_PREFIX}.ddl"
@@ -149,6 +150,12 @@ def install_ddl(connection: Connection) -> None:
     Raises:
         SourceError: the server refuses, as it does to all but superusers.
     """
+    need(
+        connection.server_version,
+        SENDS_MESSAGES,
+        "`changelog ddl install`",
+        hint="the triggers write messages, which older servers do not send",
+    )
     _run(connection, _INSTALL, "cannot make the event triggers of schema changes")
 
 

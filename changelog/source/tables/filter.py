@@ -97,15 +97,15 @@ def left_out(table: TableName, columns: Iterable[str]) -> str:
     return f"leave them out: --columns '{patterns}' (capture.drop_columns)"
 
 
-def quoted(table: TableName, column: str) -> str:
-    """Return the pattern of one column, which `ColumnPattern.parse` reads back.
+def quoted(table: TableName, *column: str) -> str:
+    """Return the pattern of one column, or of a table, which its `parse` reads back.
 
     >>> quoted(TableName("public", "orders"), "total"), quoted(TableName("a b", "c"), "d.e")
     ('public.orders.total', '"a b".c."d.e"')
     """
     return ".".join(
         part if re.fullmatch(r"\w+", part) else '"' + part.replace('"', '""') + '"'
-        for part in (*table, column)
+        for part in (*table, *column)
     )
 
 

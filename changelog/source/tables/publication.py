@@ -12,6 +12,11 @@ from changelog.contract.log.scope import OPERATIONS
 from changelog.contract.rows.relation import TableName
 from changelog.source.connect.connect import Connection, source_errors
 from changelog.source.connect.steady import has_vanished, steadily
+from changelog.source.connect.versions import (
+    PUBLISHES_PARTITIONED,
+    SENDS_TRUNCATE,
+    for_version,
+)
 
 _FIND = """
 SELECT oid, puballtables, pubviaroot,
@@ -69,6 +74,7 @@ REHEARSAL_TIMEOUT = "5s"
 """How long a rehearsal waits for a lock on a table."""
 
 _STORED = "publish_generated_columns = stored"
+_VIA_ROOT = ", publish_via_partition_root = true"
 _OWN = "drop it, or let capture use a publication of its own"
 
 
@@ -140,6 +146,16 @@ class PublicationChange:
     generated: bool = False
 
 
+def sendable(operations: tuple[str, ...], version: int) -> tuple[str, ...]:
+    """Return those of some operations that a publication can send.
+
+    PostgreSQL 10 sends no TRUNCATE: capture notices it as it does a table that was rewritten.
+    """
+    if version >= SENDS_TRUNCATE:
+        return operations
+    return tuple(each for each in operations if each != "truncate")
+
+
 def sends_stored(connection: Connection, name: str, *, is_ours: bool) -> bool:
     """Tell whether a publication sends stored generated columns, or will once it is made.
 
@@ -166,7 +182,7 @@ def _read(connection: Connection, name: str) -> PublicationFacts | None:
     what = f'cannot read the publication "{name}"'
     recent = connection.server_version >= _VERSION_15
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_FIND, (name,))
+        cursor.execute(for_version(_FIND, connection.server_version), (name,))
         found = cursor.fetchone()
         if found is None:
             return None
@@ -231,6 +247,7 @@ def _make(
     connection: Connection, name: str, wanted: WantedPublication, *, rehearse: bool
 ) -> PublicationChange:
     facts = _read(connection, name)
+    wanted = replace(wanted, operations=sendable(wanted.operations, connection.server_version))
     if facts is not None:
         problems = shape_problems(name, facts, wanted)
         if problems:
@@ -243,8 +260,8 @@ def _make(
         try:
             if rehearse:
                 cursor.execute("SELECT set_config('lock_timeout', %s, true)", (REHEARSAL_TIMEOUT,))
-            sends = connection.server_version >= _VERSION_18
-            for statement in _statements(name, facts, wanted, sends):
+            version = connection.server_version
+            for statement in _statements(name, facts, wanted, version):
                 cursor.execute(statement)
             after = _read(connection, name)
             assert after is not None  # noqa: S101 - made in this transaction
@@ -284,6 +301,7 @@ def use_publication(
         SourceError: it is missing or sends something else; names all that is wrong.
     """
     facts = read_publication(connection, name)
+    wanted = replace(wanted, operations=sendable(wanted.operations, connection.server_version))
     problems = use_problems(name, facts, wanted)
     if problems:
         raise SourceError(
@@ -426,18 +444,17 @@ def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
 
 
 def _statements(
-    name: str, facts: PublicationFacts | None, wanted: WantedPublication, sends_stored: bool
+    name: str, facts: PublicationFacts | None, wanted: WantedPublication, version: int
 ) -> list[sql.Composed]:
     """Return what makes the publication, or the existing one, what is wanted."""
     own, listed = sql.Identifier(name), _listed(wanted.tables)
     of_tables = sql.SQL("FOR TABLE {}").format(listed) if wanted.tables else sql.SQL("")
     operations = sql.Literal(", ".join(wanted.operations))
     if facts is None:
-        make = sql.SQL(
-            "CREATE PUBLICATION {} {} WITH (publish = {}, publish_via_partition_root = true{})"
-        )
-        more = sql.SQL(f", {_STORED}" if sends_stored else "")
-        return [make.format(own, of_tables, operations, more)]
+        make = sql.SQL("CREATE PUBLICATION {} {} WITH (publish = {}{})")
+        more = _VIA_ROOT if version >= PUBLISHES_PARTITIONED else ""
+        more += f", {_STORED}" if version >= _VERSION_18 else ""
+        return [make.format(own, of_tables, operations, sql.SQL(more))]
     statements = []
     if wanted.tables:
         statements.append(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(own, listed))

@@ -10,6 +10,7 @@ from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 from changelog.contract.log.standing import SeenColumn, SeenStore, Standing
 from changelog.contract.rows.relation import KeyIndex, Relation, TableName
 from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.connect.versions import SENDS_TRUNCATE, for_version
 from changelog.source.tables.key_index import INDEXES, Index
 from changelog.source.tables.user_types import FIRST_USER_OID, user_types
 
@@ -72,7 +73,8 @@ def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, 
     with _at_one_moment(connection) as cursor:
         cursor.execute(_TABLES, (wanted,))
         tables = cursor.fetchall()
-        cursor.execute(_COLUMNS, (wanted,))
+        version = connection.server_version
+        cursor.execute(for_version(_COLUMNS, version), (wanted,))
         columns: dict[int, dict[str, SeenColumn]] = {}
         for oid, name, number, xid, kind, modifier, *more in cursor.fetchall():
             seen = SeenColumn(number, xid, (kind, modifier), *more)
@@ -87,7 +89,7 @@ def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, 
         types = user_types(cursor, [oid for oid in columns if _shows_types(columns[oid])])
         keys: dict[int, KeyIndex] = {}
         if indexed:
-            cursor.execute(INDEXES, (list(indexed),))
+            cursor.execute(for_version(INDEXES, version), (list(indexed),))
             found = ((owner, Index(*index)) for owner, *index in cursor.fetchall())
             keys = {
                 owner: each.key
@@ -105,6 +107,7 @@ def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, 
             else {oid: SeenStore(filenode, xid, indexed=frozenset(entries))},
             types.get(oid, {}),
             keys.get(oid),
+            hears_truncate=version >= SENDS_TRUNCATE,
         )
         for oid, schema, table, partitioned, number, filenode, xid, entries in tables
     }

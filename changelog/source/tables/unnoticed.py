@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from changelog.contract.rows.relation import Relation
 from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.connect.versions import for_version
 from changelog.source.tables.user_types import INSIDE
 
 _NAMING = f"""
@@ -39,7 +40,8 @@ def unnoticed(connection: Connection, relations: Sequence[Relation]) -> tuple[st
     """
     what = "cannot read the catalogue"
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_NAMING, ([each.oid for each in relations],))
+        naming = for_version(_NAMING, connection.server_version)
+        cursor.execute(naming, ([each.oid for each in relations],))
         columns = [".".join(row) for row in cursor.fetchall()]
         cursor.execute(_STANDBYS)
         (standbys,) = cursor.fetchone() or ("",)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 
 from changelog.contract.rows.user_type import CompositeType, EnumType, Label, UserType
+from changelog.source.connect.versions import for_version
 
 FIRST_USER_OID = 16384
 """Objects of PostgreSQL itself have lower ones: their types are not altered."""
@@ -78,7 +79,7 @@ def user_types(cursor: Cursor, oids: Collection[int]) -> dict[int, dict[int, Use
     """
     if not oids:
         return {}
-    cursor.execute(_TYPES, {"oids": list(oids)})
+    cursor.execute(for_version(_TYPES, cursor.connection.server_version), {"oids": list(oids)})
     found = cursor.fetchall()
     labels: dict[int, dict[int, Label]] = {}
     cursor.execute(_LABELS, ([row[1] for row in found],))

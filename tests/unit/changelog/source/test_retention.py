@@ -48,6 +48,16 @@ def state(**changes):
     return slot_state({**row, **changes}, 0, changes.get("retained", 5))
 
 
+def test_a_slot_has_its_kind_and_the_rows_that_it_keeps():
+    made = state(plugin="pgoutput", slot_type="logical", xmin=None, catalog_xmin="735")
+    assert (made.plugin, made.slot_type, made.xmin, made.catalog_xmin) == (
+        "pgoutput",
+        "logical",
+        None,
+        735,
+    )
+
+
 def test_of_slots_that_are_read_together_the_worst_is_told():
     well = state()
     assert _worst([well]) == well

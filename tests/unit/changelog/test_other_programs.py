@@ -1,0 +1,117 @@
+"""Commands as the documents of other programs print them: done, or refused with a translation."""
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from changelog import commands
+from changelog.capture.lines import command as lines
+from changelog.cli import app
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
+
+PLACES = ("-b", "localhost:9092", "-r", "http://localhost:8081")
+URL = "postgres://user:pass@127.0.0.1:1/dbname"
+
+
+def capture(folder, *words):
+    result = CliRunner().invoke(app, ["capture", "--project", str(folder), *words])
+    return result.exit_code, result.exception, result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"--postgres={URL}"],
+        ["-d", URL, "-s", "bottledwater"],
+        ["-d", URL, "--slot=bottledwater"],
+        ["-d", URL, "-b", "localhost:1,127.0.0.1:1"],
+        ["-d", URL, "--broker=localhost:1"],
+        ["-d", URL, "-r", "http://localhost:1"],
+        ["-d", URL, "--schema-registry=http://localhost:1"],
+        ["-d", URL, "-f", "avro"],
+        ["-d", URL, "--output-format=json"],
+        ["-d", URL, "-u"],
+        ["-d", URL, "--allow-unkeyed"],
+        ["-d", URL, "-p", "postgres"],
+        ["-d", URL, "--topic-prefix=postgres"],
+        ["-d", URL, "-e", "exit"],
+        ["-d", URL, "--on-error=log"],
+        ["-d", URL, "-x"],
+        ["-d", URL, "--skip-snapshot"],
+        ["-d", URL, "-ux"],
+        ["-d", URL, "-C", "linger.ms=5"],
+        ["-d", URL, "--kafka-config", "queue.buffering.max.ms=5"],
+        ["-d", URL, "-T", "segment.ms=100000"],
+        ["-d", "jdbc:postgresql://127.0.0.1:1/postgres?useUnicode=true&characterEncoding=utf8"],
+        ["-d", URL, "--print", "--no-create-slot", "--start-lsn", "207967352"],
+        ["-d", URL, "--print", "--temporary-slot", "--start-lsn", "0"],
+        ["-d", URL, "--print", "--envelope", "flat", "--status-interval", "10"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_of_others_is_understood(tmp_path, monkeypatch, words):
+    """Its options are read and fit together: the work itself would begin."""
+    begun = []
+
+    def begin(settings, *_, **__):
+        begun.append(settings)
+        raise ChangelogError("this is far enough")
+
+    monkeypatch.setattr(commands, "_captured", begin)
+    monkeypatch.setattr(lines, "line_run", begin)
+    capture(tmp_path, *PLACES, *words)
+    (settings,) = begun
+    assert settings.postgres.startswith(("postgres://", "postgresql://"))
+
+
+@pytest.mark.parametrize("words", [["-h"], ["--help"], ["--config-help"]], ids=" ".join)
+def test_help_is_printed(tmp_path, words):
+    code, _, said = capture(tmp_path, *words)
+    assert code == 0
+    assert "slot" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["-k", "id"], "--key-index"),
+        (["--key=id"], "--key-index"),
+        (["-i", "a|b"], "--tables"),
+        (["-o", "public|sales"], "--tables"),
+        (["-g", "bw.ini"], "changelog.toml"),
+        (["-S", "slot", "--start", "-f", "-"], "--slot"),
+        (["--start"], "--print"),
+        (["--drop-slot"], "changelog slot drop"),
+        (["-E", "0/1"], "--until"),
+        (["-I", "0/1"], "--start-lsn"),
+        (["-P", "pgoutput"], "leave it out"),
+        (["-U", "me"], "-d postgresql://"),
+    ],
+    ids=str,
+)
+def test_an_option_of_others_is_translated(tmp_path, words, instead):
+    _, error, said = capture(tmp_path, *words)
+    assert isinstance(error, ConfigurationError), said
+    assert "is no option of" in str(error)
+    assert instead in error.hint
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ([], "-d postgresql://localhost"),
+        (["-d", URL], "-b localhost:9092"),
+        (["-d", URL, "-b", "localhost:9092"], "-r http://localhost:8081"),
+    ],
+    ids=str,
+)
+def test_where_others_have_a_default_the_hint_has_it(tmp_path, words, instead):
+    _, error, said = capture(tmp_path, *words)
+    assert isinstance(error, ConfigurationError), said
+    assert instead in error.hint
+
+
+def test_no_translated_option_is_one_of_ours():
+    command = get_command(app).get_command(None, "capture")
+    ours = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+    assert not ours & command.others.keys()
