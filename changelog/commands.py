@@ -57,6 +57,7 @@ def _tell_settings(asked: bool) -> None:
         from changelog.reference import settings_text
 
         print(settings_text([Postgres, Kafka, Registry, CaptureSettings]), end="")
+        print("-C takes librdkafka's settings of producers, -T Kafka's settings of topics.")
         raise typer.Exit
 
 

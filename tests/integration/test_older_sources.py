@@ -8,7 +8,7 @@ from changelog.source.connect.versions import (
     SENDS_MESSAGES,
     SENDS_TRUNCATE,
 )
-from tests.support.capture_command import CrashingCapture
+from tests.integration.test_groups import Capture
 from tests.support.matrix import first
 from tests.support.own_server import capture_of, server_of
 
@@ -37,7 +37,7 @@ LATER = (
 )
 
 server = server_of(first(1, [10, 12, 13, 14, 11]))
-capture = capture_of(CrashingCapture)
+capture = capture_of(Capture)
 
 
 def verified(capture):
@@ -76,6 +76,7 @@ def test_snapshot_stream_restart_new_columns_and_truncate(capture):
     assert status["ok"] is True, status
 
 
+@pytest.mark.matrix
 def test_a_crash_in_the_snapshot_and_in_the_stream_loses_nothing(capture):
     capture.sql(*TABLES)
     capture.crash("fence taken:1")
@@ -85,6 +86,7 @@ def test_a_crash_in_the_snapshot_and_in_the_stream_loses_nothing(capture):
     assert verified(capture)["public.big"] == 5
 
 
+@pytest.mark.matrix
 def test_what_a_version_lacks_is_asked_for_by_its_name(capture):
     version = version_of(capture)
     capture.sql("CREATE TABLE notes (id integer PRIMARY KEY)")
@@ -107,6 +109,7 @@ def test_what_a_version_lacks_is_asked_for_by_its_name(capture):
         assert (code, "publishes no such table" in said) == (2, True)
 
 
+@pytest.mark.matrix
 def test_a_truncate_that_is_not_sent_is_noticed(capture):
     if version_of(capture) >= SENDS_TRUNCATE:
         pytest.skip("this version sends it")
@@ -125,3 +128,27 @@ def test_lines_of_a_snapshot_and_of_changes(capture):
     code, out, said = capture.run("--print", "--until", "now")
     assert code == 0, said
     assert out.count('{"op":"r"') == 3005
+
+
+@pytest.mark.matrix
+def test_tables_without_keys_and_groups_of_tables(capture):
+    capture.sql(
+        *TABLES,
+        "CREATE TABLE loose (text text)",
+        "INSERT INTO loose SELECT n::text FROM generate_series(1, 50) n",
+        "ALTER TABLE loose REPLICA IDENTITY FULL",
+        "CREATE TABLE indexed (id integer NOT NULL UNIQUE, text text)",
+        "ALTER TABLE indexed REPLICA IDENTITY USING INDEX indexed_id_key",
+        "INSERT INTO indexed VALUES (1, 'a'), (2, 'b')",
+    )
+    code, out, said = capture.run("--check", "--json", "-u")
+    assert code == 0, out + said
+    capture.name_groups('groups.side = ["public.big", "public.loose"]')
+    capture.start("-u")
+    capture.wait_for_frontier()
+    capture.sql(*CHANGES, "DELETE FROM loose WHERE text < '20'", "UPDATE indexed SET id = id + 5")
+    capture.settle()
+    capture.stop()
+    rows = verified(capture)
+    assert rows["public.indexed"] == 2
+    assert rows["public.big"] == 5
