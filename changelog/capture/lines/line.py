@@ -20,9 +20,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol, assert_never
 
 from changelog.capture.rows.shape import RowShape
 from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.forms.document import Documents, joined, quoted
-from changelog.contract.forms.event import AFTER, BEFORE
+from changelog.contract.forms.event import AFTER, BEFORE, WORDS
 from changelog.contract.rows.change import Change, Delete, Insert, Truncate, Update
 from changelog.contract.rows.relation import UNCHANGED, KeyRow, Row
 
@@ -157,25 +158,25 @@ class FlatEncoder:
 
     def read(self, row: Row, _key: KeyRow, lsn: Lsn, ts_us: int) -> bytes:
         """Return the line of a row of the snapshot; see `Lines`."""
-        return self._line("read", lsn, ts_us, self._new(row))
+        return self._line(Op.READ, lsn, ts_us, self._new(row))
 
     def change(self, change: Change, place: Place, ts_us: int, _xid: int) -> bytes:
         """Return the line of a change; see `Lines`. An update that moves a row is one event."""
         match change:
             case Insert(row=row):
-                kind, members = "insert", self._new(row)
+                op, members = Op.CREATE, self._new(row)
             case Update(old_key=old, row=row, old=before):
-                kind, members = "update", [*self._old(old, before), *self._new(row)]
+                op, members = Op.UPDATE, [*self._old(old, before), *self._new(row)]
             case Delete(key=key, old=before):
-                kind, members = "delete", self._old(key, before)
+                op, members = Op.DELETE, self._old(key, before)
             case Truncate():
-                kind, members = "truncate", []
+                op, members = Op.TRUNCATE, []
             case _:
                 assert_never(change)
-        return self._line(kind, place.lsn, ts_us, members)
+        return self._line(op, place.lsn, ts_us, members)
 
-    def _line(self, kind: str, lsn: Lsn, ts_us: int, members: Sequence[str]) -> bytes:
-        head = [f'"type":"{kind}"', self._where, f'"lsn":{int(lsn)}', f'"ts":{ts_us // 1000}']
+    def _line(self, op: Op, lsn: Lsn, ts_us: int, members: Sequence[str]) -> bytes:
+        head = [f'"type":"{WORDS[op]}"', self._where, f'"lsn":{int(lsn)}', f'"ts":{ts_us // 1000}']
         head.append(f'"ingestion":{time.time_ns()}')
         return joined([*head, *members]).encode("utf-8") + b"\n"
 

@@ -2,7 +2,8 @@
 
 Nested, as Debezium's connector for PostgreSQL writes it (its documentation, "Data change events"):
 `before` and `after`, `source` with place and time, `op`, and the times at which we saw it. Flat:
-each column twice, `before_…` and `after_…`, with `op`, `ts` and `lsn`.
+each column twice, `before_…` and `after_…`, with `op`, `ts` and `lsn`; in JSON, which has no schema
+that would say it, also with `type`, `schema`, `table` and `ingestion` (nanoseconds).
 
 What PostgreSQL does not send is not made up. `before` is the whole old row under REPLICA IDENTITY
 FULL. Otherwise a delete has the key's columns, and an update nothing. `lsn` is that of the commit,
@@ -72,6 +73,15 @@ class Origin:
 
 
 NOWHERE = Origin()
+
+WORDS = {
+    Op.READ: "read",
+    Op.CREATE: "insert",
+    Op.UPDATE: "update",
+    Op.DELETE: "delete",
+    Op.TRUNCATE: "truncate",
+}
+"""What flat events call an operation in `type`."""
 
 
 class EventEncoder(Protocol):
@@ -173,6 +183,8 @@ class FlatDocuments:
         """Prepare for one version of a table."""
         self._before = Documents(relation, prefix=BEFORE)
         self._after = Documents(relation, prefix=AFTER)
+        name = relation.name
+        self._where = f'"schema":{quoted(name.schema)},"table":{quoted(name.table)}'
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
         """Return the value of a record.
@@ -182,8 +194,11 @@ class FlatDocuments:
         """
         members = [
             f'"op":"{event.op.value.decode()}"',
+            f'"type":"{WORDS[event.op]}"',
+            self._where,
             f'"ts":{stamp.ts_us}',
             f'"lsn":{int(stamp.lsn)}',
+            f'"ingestion":{stamp.seen_us * 1000}',
         ]
         if event.before is not None:
             members += self._before.members(event.before)

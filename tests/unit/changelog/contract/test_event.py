@@ -100,6 +100,10 @@ def nested(relation: Relation, event: Event) -> tuple[dict[str, Any], dict[str, 
 
 def flat(relation: Relation, event: Event) -> tuple[dict[str, Any], dict[str, Any]]:
     document = json.loads(FlatDocuments(relation).encode(event, STAMP))
+    # A schema says the table of a record; a document says it itself.
+    assert (document.pop("schema"), document.pop("table")) == relation.name
+    assert document.pop("ingestion") == STAMP.seen_us * 1000
+    assert document.pop("type") in {"read", "insert", "update", "delete"}
     raw = FlatRecords(relation, 7).encode(event, STAMP)
     return document, decoded(raw, flat_schema(relation))
 
