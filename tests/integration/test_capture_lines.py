@@ -287,6 +287,10 @@ def test_a_file_goes_on_with_a_slot_that_others_made(given):
     assert code == 0, said
     found = [each["key"]["id"] for each in given.written() if each["op"] == "c"]
     assert found == [1001, 1002]
+    begin = given.written()[0]["lsn"]
+    assert given.run(*into, "--start-lsn", begin)[0] == 0
+    code, _, said = given.run(*into, "--start-lsn", "FF/1")
+    assert (code, f"the file began at {begin}" in said) == (2, True)
 
 
 def test_flat_lines_are_events_with_table_place_and_time_of_ingestion(lines):

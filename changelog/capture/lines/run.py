@@ -31,7 +31,7 @@ from changelog.capture.lines.source import LineSource, uses_given_slot
 from changelog.capture.start.decide import first_place
 from changelog.capture.state.patience import FIRST_WAIT_S, LONGEST_WAIT_S, Patience, sleep
 from changelog.config import Project
-from changelog.contract.base.errors import SlotError, UnavailableError
+from changelog.contract.base.errors import ConfigurationError, SlotError, UnavailableError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.form import Envelope
@@ -181,6 +181,7 @@ class LineRun:
             return self._begin_on_given_slot(source, status), None
         if left is not None:
             _check(left, source, exists=status is not None)
+            _check_start(left, self._settings.capture.first_lsn)
         if status is None:
             return self._fresh(source, stack)
         check_slot(status)
@@ -210,12 +211,10 @@ class LineRun:
                 f"pg_create_logical_replication_slot('{self._slot}', 'pgoutput')",
             )
         check_slot(status)
-        start = first_place(
-            self._slot,
-            status.confirmed_flush_lsn or Lsn(0),
-            self._settings.capture.first_lsn,
-            current_lsn(source.connection),
-        )
+        # After an outage it goes on where the slot stands now.
+        asked = None if self._begun else self._settings.capture.first_lsn
+        stands = status.confirmed_flush_lsn or Lsn(0)
+        start = first_place(self._slot, stands, asked, current_lsn(source.connection))
         log.info('slot "%s" was made by others: changes alone, no rows of a snapshot', self._slot)
         if self._left is not None:
             self._clear()
@@ -292,6 +291,19 @@ def _check(left: Left, source: LineSource, *, exists: bool) -> None:
         raise SlotError(
             f'the slot "{source.slot}" is gone: what came since the file ended is lost',
             hint="name another file: it begins with a snapshot",
+        )
+
+
+def _check_start(left: Left, asked: Lsn | None) -> None:
+    """Check that the file began where it is asked for: the same command may be run again.
+
+    Raises:
+        ConfigurationError: it began elsewhere.
+    """
+    if left.begin is not None and asked not in {None, left.begin.lsn}:
+        raise ConfigurationError(
+            f"the file began at {left.begin.lsn}, not at --start-lsn {asked}",
+            hint="leave --start-lsn out to go on, or name another file",
         )
 
 
