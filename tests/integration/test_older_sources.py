@@ -149,6 +149,8 @@ def test_tables_without_keys_and_groups_of_tables(capture):
     capture.sql(*CHANGES, "DELETE FROM loose WHERE text < '20'", "UPDATE indexed SET id = id + 5")
     capture.settle()
     capture.stop()
-    rows = verified(capture)
-    assert rows["public.indexed"] == 2
-    assert rows["public.big"] == 5
+    (line,) = capture.command("verify", "--json")
+    found = {each["view"]: (each["verified"], each["rows"]) for each in line["tables"]}
+    assert found.pop("public.loose")[0] is None  # nothing tells its rows apart
+    assert {verdict for verdict, _ in found.values()} == {True}
+    assert found["public.indexed"] == (True, 2)
