@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz site help clean
+.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz site help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -21,6 +21,9 @@ demo: $(RUNS) ## Run the whole line on real servers and real data (ARGS=--json f
 
 test: lint type imports downloads ## Checks, then the tests on real servers; what CI runs
 	@$(PYTEST) $(ORDER) -m "not matrix" $(ARGS)
+
+test-root: downloads ## Those tests of `make test` that want root, or a compiler; CI runs them before, as root
+	@$(PYTEST) $(ORDER) -n 0 -p no:cacheprovider -m "root and not matrix" $(ARGS) || test $$? = 5
 
 test-all: lint type imports downloads ## The same and the long matrices of faults and versions
 	@$(PYTEST) -m "not exhaustive" $(ARGS)

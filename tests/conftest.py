@@ -42,7 +42,7 @@ httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0
 _HERE = Path(__file__).parent
 _MARK_OF_FOLDER = {"integration": "services", "notebooks": "notebook", "benchmarks": "slow"}
 _LONG_FIRST = ("notebook", "slow", "spark", "services")
-_MARK_OF_FIXTURE = {"stack": "services", "spark": "spark"}
+_MARK_OF_FIXTURE = {"stack": "services", "spark": "spark", "disk": "root", "full_disk": "root"}
 # One process for each: a Spark session that has run nothing yet is slow and costs a minute of CPU,
 # a search server half of one; what a whole module shares is made once.
 _GROUPS = {

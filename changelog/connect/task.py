@@ -26,8 +26,9 @@ from changelog.connect.rules.topics import refused_topic, twin_of
 from changelog.connect.schemas import Schemas
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import LogError, UnavailableError
+from changelog.kafka.errors import is_missing, log_error
 from changelog.runtime.edge import one_line
-from changelog.sink.client import REQUEST_S, log_error, make_client
+from changelog.sink.client import REQUEST_S, make_client
 
 log = logging.getLogger("changelog.connect")
 
@@ -155,11 +156,7 @@ def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[Partition]:
         said = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
         if said.error is not None or not said.partitions:
             error = said.error
-            if (
-                error is not None
-                and error.retriable()
-                and error.code() != error.UNKNOWN_TOPIC_OR_PART
-            ):
+            if error is not None and not is_missing(error):
                 raise log_error(error, f'cannot see topic "{topic}"')
             raise LogError(
                 f'there is no topic "{topic}"',

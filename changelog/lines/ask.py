@@ -10,14 +10,9 @@ from confluent_kafka.admin import OffsetSpec
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, UnavailableLogError
+from changelog.kafka.errors import log_error
 from changelog.lines.place import Bounds
-from changelog.sink.client import (
-    REQUEST_S,
-    admin_client,
-    answered_offset,
-    log_error,
-    meet,
-)
+from changelog.sink.client import REQUEST_S, admin_client, answered_offset, meet
 from changelog.sink.topics import TopicDescription, describe
 
 

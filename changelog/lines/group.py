@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from changelog.contract.base.errors import LogError
+from changelog.kafka.errors import is_passing, log_error
 from changelog.lines.ask import stored_offsets
 from changelog.lines.place import Bounds
 from changelog.lines.progress import Progress
-from changelog.sink.client import is_passing, log_error
 
 log = logging.getLogger("changelog.read")
 

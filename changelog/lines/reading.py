@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogError, UnavailableLogError
+from changelog.kafka.errors import is_passing, log_error
 from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since
 from changelog.lines.forms.render import Lines
 from changelog.lines.group import GroupPlaces
@@ -32,7 +33,7 @@ from changelog.lines.place import (
 )
 from changelog.lines.progress import Progress
 from changelog.runtime.terminal import Output
-from changelog.sink.client import REQUEST_S, is_passing, log_error, make_client, meet
+from changelog.sink.client import REQUEST_S, make_client, meet
 from changelog.sink.scan import STALL_S
 
 log = logging.getLogger("changelog.read")

@@ -10,9 +10,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
+from changelog.kafka.errors import log_error
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from changelog.sections import CaptureSettings
-from changelog.sink.client import REQUEST_S, admin_client, log_error
+from changelog.sink.client import REQUEST_S, admin_client
 from changelog.sink.topics import VISIBLE_S, cluster_id, describe, make_topics, plan_topics
 
 _NAP_S = 0.05

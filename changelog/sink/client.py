@@ -17,90 +17,18 @@ from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
     ConfigurationError,
-    LogError,
     RefusedAccessError,
     UnavailableLogError,
 )
 from changelog.contract.base.secret import redacted
+from changelog.kafka.access import Heard, access_hint
+from changelog.kafka.errors import Meaning, log_error
 
 REQUEST_S = 15.0
 _SOON_S = 10.0
 """Whoever only looks waits so long for brokers."""
 WAIT_S = 0.2
-_AWAY_HINT = "are the brokers running, the address right?"
 T = TypeVar("T")
-
-_AWAY = {
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError._MSG_TIMED_OUT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._RESOLVE,
-    # How librdkafka says that no partition has a leader, as while a broker registers again.
-    KafkaError._NOENT,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_CONTROLLER,
-    KafkaError.NETWORK_EXCEPTION,
-    KafkaError.NOT_ENOUGH_REPLICAS,
-    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-}
-_NOT_LET_IN = {
-    KafkaError._AUTHENTICATION,
-    KafkaError._SSL,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-}
-_FORBIDDEN = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-_ALERT = "SSL alert"  # what the broker's own refusal of a certificate looks like
-_UNTOLD_S = 3.0
-"""After this time without an answer, connections that end without a word are a refusal, and those
-that do not come about say that nobody is there."""
-_SILENT_S = 8.0
-"""Who ends a connection without a word does so at once. Later it was librdkafka's patience that
-ended it (`api.version.request.timeout.ms`, 10 s): a network that swallows packets, for one."""
-_SESSION_LOST = {
-    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    KafkaError.UNKNOWN_PRODUCER_ID,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.PRODUCER_FENCED,
-    KafkaError._FENCED,
-}
-
-
-def is_passing(error: KafkaError) -> bool:
-    """Tell whether the same request may succeed later, perhaps with a new client."""
-    return error.code() in _AWAY | _SESSION_LOST or error.retriable()
-
-
-def is_missing(error: BaseException | None) -> bool:
-    """Tell whether an error of confluent-kafka says that there is no such topic."""
-    inner = error.args[0] if isinstance(error, KafkaException) and error.args else None
-    return isinstance(inner, KafkaError) and inner.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
-def log_error(error: KafkaException | KafkaError, what: str, *, hint: str = "") -> LogError:
-    """Turn an error of confluent-kafka into ours, by whether waiting may help."""
-    inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
-    if not isinstance(inner, KafkaError):
-        return LogError(redacted(f"{what}: {error}"), hint=hint)
-    said = redacted(f"{what}: {inner.str()}")
-    if inner.code() in _NOT_LET_IN:
-        return RefusedAccessError(said, hint=hint or _access_hint(said))
-    if inner.code() in _FORBIDDEN:
-        return LogError(said, hint=hint or "look at the user and the options of kafka")
-    if is_passing(inner):
-        return UnavailableLogError(said, hint=hint or _AWAY_HINT)
-    return LogError(said, hint=hint)
 
 
 def make_client(kind: Callable[[dict[str, Any]], T], config: Mapping[str, Any]) -> T:
@@ -118,56 +46,6 @@ def make_client(kind: Callable[[dict[str, Any]], T], config: Mapping[str, Any]) 
             redacted(f"the options of kafka cannot be used: {said}"),
             hint="they are librdkafka's settings, such as security.protocol",
         ) from None
-
-
-def _access_hint(said: str) -> str:
-    if "certificate verify failed" in said:
-        return (
-            "ssl.ca.location has to hold the authority of the brokers' certificate, and that has "
-            "to name the host that is connected to"
-        )
-    if _ALERT in said:
-        return "the brokers want a client's certificate: ssl.certificate.location, ssl.key.location"
-    if "SASL" in said:
-        return "look at sasl.mechanism, sasl.username and sasl.password in [kafka.options]"
-    return "look at security.protocol and the other [kafka.options]"
-
-
-class _Heard:
-    """What went wrong on a client's connections; no request's answer tells it, only a timeout."""
-
-    def __init__(self) -> None:
-        self._begun = time.monotonic()
-        self._refusal = ""
-        self._absence = ""
-        self._all_down_at: float | None = None
-
-    def __call__(self, error: KafkaError) -> None:
-        said = error.str()
-        if error.code() in _NOT_LET_IN or _ALERT in said:
-            self._refusal = said
-        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
-            now = time.monotonic()
-            self._all_down_at = self._all_down_at or now
-            if now - self._begun > _SILENT_S and not self._absence:
-                self._absence = "it takes connections and says nothing"
-        else:
-            self._absence = said
-
-    def refusal(self) -> str:
-        """Say why no broker lets us in; empty while one may."""
-        if self._all_down_at is None:
-            return ""
-        untold = not self._absence and self._is_down_for_long()
-        return self._refusal or ("the connection is ended without a word" if untold else "")
-
-    def absence(self) -> str:
-        """Say why no broker is there; empty while one may be."""
-        return self._absence if self._is_down_for_long() else ""
-
-    def _is_down_for_long(self) -> bool:
-        down = self._all_down_at
-        return down is not None and time.monotonic() - down > _UNTOLD_S
 
 
 def admin_client(kafka: KafkaConnection) -> AdminClient:
@@ -194,7 +72,7 @@ def meet(kafka: KafkaConnection, *, patient: bool = True) -> str:
         UnavailableLogError: none answers.
         LogError: they refuse.
     """
-    heard = _Heard()
+    heard = Heard()
     listener = make_client(Producer, {**kafka.client_config(), "error_cb": heard})
 
     def listen() -> None:
@@ -202,10 +80,12 @@ def meet(kafka: KafkaConnection, *, patient: bool = True) -> str:
         said = redacted(heard.refusal())
         if said:
             raise RefusedAccessError(
-                f"Kafka at {kafka.brokers} does not let us in: {said}", hint=_access_hint(said)
+                f"Kafka at {kafka.brokers} does not let us in: {said}", hint=access_hint(said)
             )
         if not patient and heard.absence():
-            raise UnavailableLogError(f"{what}: {redacted(heard.absence())}", hint=_AWAY_HINT)
+            raise UnavailableLogError(
+                f"{what}: {redacted(heard.absence())}", hint=Meaning.AWAY.value.hint
+            )
 
     what = f"no Kafka broker answers at {kafka.brokers}"
     admin = admin_client(kafka)  # held: its requests end with it

@@ -21,15 +21,8 @@ from changelog.contract.base.errors import CorruptRecordError, LogError, Unavail
 from changelog.contract.log.backfill import BackfillRecord, backfill_key
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.log.standing import Standings, standing_key
-from changelog.sink.client import (
-    REQUEST_S,
-    admin_client,
-    answered,
-    answered_offset,
-    is_missing,
-    meet,
-    nothing,
-)
+from changelog.kafka.errors import is_missing
+from changelog.sink.client import REQUEST_S, admin_client, answered, answered_offset, meet, nothing
 from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.scan import OffsetRange, scan
 

@@ -24,9 +24,10 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, RecordRefusedError, UnavailableLogError
 from changelog.contract.base.headers import Headers
 from changelog.contract.log.properties import RECORD_BYTES
+from changelog.kafka.errors import Meaning, log_error, meaning
 from changelog.native.buffers import Records
 from changelog.native.librdkafka import PARTITION_UA, ProducerHandle
-from changelog.sink.client import WAIT_S, log_error, make_client, nothing
+from changelog.sink.client import WAIT_S, make_client, nothing
 
 log = logging.getLogger("changelog.producer")
 
@@ -149,7 +150,7 @@ class LogProducer:
             refused = RecordRefusedError(*self._failure.args, hint=hint)
             refused.topic, refused.__cause__ = topic, self._failure.__cause__
             self._failure = refused
-        if error.fatal():
+        if error.fatal() or meaning(error) is Meaning.OVERTAKEN:
             # A new producer has a new session, and resends what this one may have lost.
             self._failure = UnavailableLogError(f"{what}: {error.str()}")
 

@@ -25,14 +25,8 @@ from confluent_kafka.admin import OffsetSpec
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.base.headers import RecordHeaders, decode_headers
-from changelog.sink.client import (
-    REQUEST_S,
-    admin_client,
-    answered_offset,
-    is_passing,
-    log_error,
-    make_client,
-)
+from changelog.kafka.errors import is_passing, log_error
+from changelog.sink.client import REQUEST_S, admin_client, answered_offset, make_client
 
 _BATCH = 2000
 _POLL_S = 0.05

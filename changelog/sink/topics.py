@@ -25,7 +25,8 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.topic import LARGEST, TopicSettings
-from changelog.sink.client import REQUEST_S, admin_client, answered, log_error, meet
+from changelog.kafka.errors import log_error
+from changelog.sink.client import REQUEST_S, admin_client, answered, meet
 
 FRONTIER_SETTINGS = {"segment.ms": "3600000", "segment.bytes": str(16 * 1024 * 1024)}
 """For a frontier topic: the active segment is never cleaned, and one record a second is little.

@@ -12,10 +12,12 @@ from enum import Enum
 from changelog.contract.base.errors import (
     CorruptRecordError,
     LogError,
+    RefusedAccessError,
     UnavailableLogError,
     VerdictError,
 )
 
+_HINT = " | hint: "
 _MARKED = re.compile(r"<changelog:(\w+)>(.*?)</changelog>", re.DOTALL)
 
 
@@ -32,6 +34,8 @@ class Fault(Enum):
     """The brokers do not answer."""
     REFUSED = "refused"
     """The brokers answer, and say no."""
+    NOT_LET_IN = "barred"
+    """The brokers do not let us in."""
 
 
 class MarkedError(Exception):
@@ -39,6 +43,24 @@ class MarkedError(Exception):
 
     def __init__(self, fault: Fault, text: str) -> None:
         super().__init__(text.join(marks(fault)))
+
+
+def of_brokers(error: LogError) -> MarkedError:
+    """Return what a task raises of an error that the brokers gave."""
+    match error:
+        case RefusedAccessError():
+            fault = Fault.NOT_LET_IN
+        case UnavailableLogError():
+            fault = Fault.SILENT
+        case _:
+            fault = Fault.REFUSED
+    return MarkedError(fault, str(error))
+
+
+def _with_hint(kind: type[LogError], text: str) -> LogError:
+    """Return an error of the text that another one gives, hint and all."""
+    said, _, hint = text.partition(_HINT)
+    return kind(said, hint=hint)
 
 
 def marks(fault: Fault) -> tuple[str, str]:
@@ -70,7 +92,9 @@ def error_of(fault: Fault, text: str) -> LogError:
         case Fault.SILENT:
             return silent(text)
         case Fault.REFUSED:
-            return LogError(text, hint="look at the user's rights and the options of kafka")
+            return _with_hint(LogError, text)
+        case Fault.NOT_LET_IN:
+            return _with_hint(RefusedAccessError, text)
 
 
 def lost(text: str = "") -> VerdictError:
@@ -83,9 +107,10 @@ def lost(text: str = "") -> VerdictError:
 
 def silent(text: str = "") -> UnavailableLogError:
     """Return the error of brokers that do not answer."""
+    said, _, hint = text.partition(_HINT)
     return UnavailableLogError(
-        "the Kafka brokers stopped answering while the log was read" + _more(text),
-        hint="run it again when they are back",
+        "the Kafka brokers stopped answering while the log was read" + _more(said),
+        hint=hint or "run it again when they are back",
     )
 
 

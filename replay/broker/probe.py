@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import LogError, UnavailableLogError
+from changelog.contract.base.errors import UnavailableLogError
 from changelog.contract.log.frontier import Frontier
+from changelog.kafka.errors import log_error
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.broker.density import POINTS, Density, Stratum, strata_of
 from replay.broker.splits import doubtful
 from replay.broker.topic_state import PastEnds, TopicState
-from replay.broker.topics import TIMEOUT_S, consumer_of, explained
+from replay.broker.topics import TIMEOUT_S, consumer_of
 
 _FETCH_BYTES = 32 << 10
 _BACKOFF_MS = 5
@@ -95,7 +96,7 @@ class _Probe:
             # A partition stays paused over assignments.
             self._consumer.resume([place.to_client() for place in places])
         except KafkaException as error:
-            raise explained(self._kafka, error) from error
+            raise log_error(error, kafka=self._kafka) from error
         return list(answers.values())
 
     def _next(self, left: Mapping[tuple[str, int], _Place]) -> Message:
@@ -121,9 +122,7 @@ class _Probe:
         if error.code() == KafkaError._AUTO_OFFSET_RESET and "truncat" in error.str():
             answer.is_truncated = True
             return True
-        raise LogError(
-            f'topic "{place.topic}", partition {place.partition} cannot be read: {error.str()}'
-        )
+        raise log_error(error, f'topic "{place.topic}", partition {place.partition} cannot be read')
 
 
 def past_ends(

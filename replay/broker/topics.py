@@ -42,6 +42,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.log.backfill import is_frontier_key
 from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.kafka.errors import Meaning, cause_of, is_missing, log_error, meaning
 from changelog.runtime.kafka_clients import QUIET, admin_client
 from replay.broker.topic_state import TopicState
 
@@ -50,7 +51,6 @@ STABLE_S = 10.0
 """How long an open transaction before a frontier's ends is waited for."""
 _NAP_S = 0.05
 _BATCH = 1_000
-_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
 def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicState]:
@@ -64,7 +64,7 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
     try:
         return _inspected(kafka, wanted)
     except KafkaException as error:
-        raise explained(kafka, error) from error
+        raise log_error(error, kafka=kafka) from error
 
 
 def list_topics(kafka: KafkaConnection) -> list[str]:
@@ -78,7 +78,7 @@ def list_topics(kafka: KafkaConnection) -> list[str]:
         with admin_client(kafka) as admin:
             names = admin.list_topics(timeout=TIMEOUT_S).topics
     except KafkaException as error:
-        raise explained(kafka, error) from error
+        raise log_error(error, kafka=kafka) from error
     return sorted(name for name in names if not name.startswith("__"))
 
 
@@ -109,7 +109,7 @@ def cleanable_ends(
     try:
         found = _resolved(kafka, asked)
     except KafkaException as error:
-        raise explained(kafka, error) from error
+        raise log_error(error, kafka=kafka) from error
     return {
         topic: tuple(
             found[topic, partition][0] if found[topic, partition][0] >= 0 else end
@@ -133,7 +133,7 @@ def stable_ends(
     try:
         found = _resolved(kafka, asked, IsolationLevel.READ_COMMITTED)
     except KafkaException as error:
-        raise explained(kafka, error) from error
+        raise log_error(error, kafka=kafka) from error
     return {
         topic: tuple(found[topic, n][0] for n in range(each.partitions))
         for topic, each in states.items()
@@ -182,15 +182,9 @@ def _held_back(
 
 
 def _is_passing(error: BaseException) -> bool:
-    cause = error.args[0] if isinstance(error, KafkaException) else None
-    return isinstance(cause, KafkaError) and cause.code() in {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError._NOENT,  # librdkafka's word for partitions without a leader
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
+    """Tell whether a topic is between two leaders, or so new that not every broker knows it."""
+    cause = cause_of(error)
+    return cause is not None and meaning(cause) in {Meaning.BUSY, Meaning.MISSING}
 
 
 _until_led = retry(
@@ -256,7 +250,7 @@ def _describe(admin: AdminClient, topics: list[str]) -> dict[str, _Described]:
         try:
             described = _within(future)
         except KafkaException as error:
-            if error.args[0].code() in _MISSING:
+            if is_missing(error):
                 continue
             raise
         found[name] = _Described(str(described.topic_id), len(described.partitions))
@@ -300,24 +294,6 @@ def _offsets(
 
 def _within(future: Future[Any]) -> Any:  # noqa: ANN401 - what the client answers has many types
     return future.result(timeout=TIMEOUT_S + 5)
-
-
-def explained(kafka: KafkaConnection, error: KafkaException) -> LogError:
-    """Say in our own words why the brokers do not answer, or what they refuse."""
-    cause = error.args[0]
-    if isinstance(cause, KafkaError) and cause.code() in {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._RESOLVE,
-        KafkaError.REQUEST_TIMED_OUT,
-    }:
-        return UnavailableLogError(
-            f"no Kafka broker answers at {kafka.brokers}",
-            hint="start the brokers, or correct the address or [kafka.options]",
-        )
-    said = cause.str() if isinstance(cause, KafkaError) else str(error)
-    return LogError(f"Kafka at {kafka.brokers} refuses: {said}")
 
 
 def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -> FrontierRecord:
@@ -438,7 +414,7 @@ def _messages(consumer: Consumer, begin: TopicPartition, end: int) -> Iterator[M
         if error is not None and error.code() == KafkaError._PARTITION_EOF:
             return
         if error is not None:
-            raise LogError(f'the topic "{begin.topic}" cannot be read: {error.str()}')
+            raise log_error(error, f'the topic "{begin.topic}" cannot be read')
         yield message
         if (message.offset() or 0) + 1 >= end:
             return

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import LogError, UnavailableLogError
+from changelog.contract.base.errors import UnavailableLogError
+from changelog.kafka.errors import log_error
 from changelog.runtime.kafka_clients import lent
 from replay.base.task_faults import Fault, error_of
-from replay.broker.topics import consumer_of, explained
+from replay.broker.topics import consumer_of
 from replay.scan.range import STALL_S, PartitionRange
 
 _BATCH = 10_000
@@ -87,7 +88,7 @@ def _consumed(kafka: KafkaConnection, consumer: Consumer) -> list[Message]:
         first = consumer.poll(_WAIT_S)
         return [] if first is None else [first, *consumer.consume(_BATCH, 0)]
     except KafkaException as error:
-        raise explained(kafka, error) from error
+        raise log_error(error, kafka=kafka) from error
 
 
 def _is_end(topic: str, wanted: PartitionRange, message: Message) -> bool:
@@ -102,4 +103,4 @@ def _is_end(topic: str, wanted: PartitionRange, message: Message) -> bool:
         return True
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise error_of(Fault.LOST, f"{where}: offset {wanted.start} is not on the log")
-    raise LogError(f"{where} cannot be read: {error.str()}")
+    raise log_error(error, f"{where} cannot be read")

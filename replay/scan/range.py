@@ -14,11 +14,11 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import LogError, UnavailableLogError
+from changelog.kafka.errors import Meaning, log_error, meaning
 from changelog.native.reader import News, RangeReader
 from changelog.runtime.kafka_clients import lent
-from replay.base.task_faults import Fault, MarkedError
-from replay.broker.topics import TIMEOUT_S, consumer_config, explained
+from replay.base.task_faults import Fault, MarkedError, of_brokers
+from replay.broker.topics import TIMEOUT_S, consumer_config
 from replay.scan.last_records import LastRecords
 
 STALL_S = 60.0
@@ -41,11 +41,7 @@ _GONE = {
     KafkaError._UNKNOWN_TOPIC,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
-_REFUSED = {
-    KafkaError._AUTHENTICATION,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-}
+_REFUSED = {Meaning.NOT_LET_IN, Meaning.FORBIDDEN}
 
 
 class PartitionRange(NamedTuple):
@@ -84,7 +80,7 @@ def read_into(
             read_to_end(poll, topic, wanted, stall_s)
             reader.rest()
     except KafkaException as error:
-        raise _marked(explained(kafka, error)) from error
+        raise of_brokers(log_error(error, kafka=kafka)) from error
 
 
 def read_to_end(
@@ -117,8 +113,9 @@ def _check(news: News, topic: str, wanted: PartitionRange) -> None:
         raise MarkedError(
             Fault.LOST, f"{where}: offsets {wanted.start} to {wanted.end} are not on the log"
         )
-    if news.error in _REFUSED or news.is_fatal:
-        raise MarkedError(Fault.REFUSED, f"{where} cannot be read: {news.said}")
+    error = KafkaError(news.error, news.said)
+    if meaning(error) in _REFUSED or news.is_fatal:
+        raise of_brokers(log_error(error, f"{where} cannot be read"))
 
 
 def _stalled(topic: str, wanted: PartitionRange, stall_s: float, *, is_short: bool) -> MarkedError:
@@ -126,8 +123,3 @@ def _stalled(topic: str, wanted: PartitionRange, stall_s: float, *, is_short: bo
     if is_short:
         return MarkedError(Fault.LOST, f"{where} ends before offset {wanted.end}")
     return MarkedError(Fault.SILENT, f"{where}: nothing came for {stall_s:.0f} s")
-
-
-def _marked(error: LogError) -> MarkedError:
-    is_away = isinstance(error, UnavailableLogError)
-    return MarkedError(Fault.SILENT if is_away else Fault.REFUSED, str(error))

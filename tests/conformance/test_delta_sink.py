@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from changelog.contract.base.errors import SinkError
 from tests.conformance.conftest import delta_rows
 from tests.support.matrix import first
-from tests.support.small_disk import can_mount, small_disk
+from tests.support.small_disk import small_disk
 from views.sinks.base import SinkSettings
 from views.sinks.delta import sink as delta_module
 from views.sinks.make import make_sink
@@ -229,8 +229,6 @@ def test_the_errors_of_a_query_are_not_the_sinks(delta):
 @pytest.fixture
 def full_disk(tmp_path):
     """A disk of 2 MiB, where this machine lets us mount one."""
-    if not can_mount():
-        pytest.skip("needs the right to mount a file system")
     with small_disk(tmp_path / "disk", 2048) as made:
         yield made.place
 

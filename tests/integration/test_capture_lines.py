@@ -17,7 +17,7 @@ from changelog.capture.lines.file import LineFile
 from changelog.capture.loop.run import until_lsn
 from changelog.config import SOURCE, load_project
 from changelog.contract.base.errors import ChangelogError, LogError
-from tests.support.small_disk import can_mount, small_disk
+from tests.support.small_disk import small_disk
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -361,8 +361,6 @@ def test_what_a_file_has_is_left_out_when_it_is_sent_again(lines, monkeypatch, i
 @pytest.fixture
 def disk(lines):
     """A file of lines on a file system with room for a part of the snapshot."""
-    if not can_mount():
-        pytest.skip("needs the right to mount a file system")
     with small_disk(lines.folder / "disk", 24) as made:
         lines.path = made.place / "changes.jsonl"
         yield made

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from changelog.stack.base.places import cache_dir
 from tests.support.captured_project import captured_database
 from tests.support.debian import from_debian
 from tests.support.example_files import CRONTAB, DAG, crontab, installed
@@ -42,6 +43,7 @@ def test_the_crontab_of_the_examples_rebuilds_each_view_once(project, tmp_path) 
         "PATH": environment["PATH"].replace("/opt/changelog/bin", str(BIN)),
         "PROJECT": str(project.root),
         "LOG": str(tmp_path / "rebuild.jsonl"),
+        "CHANGELOG_CACHE": str(cache_dir()),
     }
     for line in lines:
         subprocess.run(

@@ -18,13 +18,13 @@ from changelog.stack.base.places import server_user
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
 from tests.support.shop import Shop, execute
-from tests.support.small_disk import can_mount, small_disk
+from tests.support.small_disk import small_disk
 from views.sinks.postgres.forward import PostgresForward
 
 pytestmark = [
     pytest.mark.services,
     pytest.mark.spark,
-    pytest.mark.skipif(not can_mount(), reason="needs the right to mount a file system"),
+    pytest.mark.root,
 ]
 
 ROWS, LARGE = 200, 16 << 10

@@ -107,6 +107,7 @@ def has_compiler() -> bool:
     return "jdk.compiler" in listed.stdout
 
 
+@pytest.mark.root
 @pytest.mark.skipif(not has_compiler(), reason="no Java with a compiler on this machine")
 def test_java_sees_what_the_page_shows(place):
     assert seen(place, {"java"}) == {}

@@ -10,6 +10,7 @@ from tests.fuzz.__main__ import fuzz
 from tests.fuzz.inputs import CORPUS, changed, corpus, line_of, parsed
 from tests.sanitized import PLUGIN, ROOT, NoSanitizersError, compiled
 
+pytestmark = pytest.mark.root
 FEW = "compiled and not as_the_model_does"
 TARGETS = sorted(path.stem for path in CORPUS.glob("*.txt"))
 

@@ -30,6 +30,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from changelog.contract.base.errors import UnavailableError, ViewError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
+from changelog.kafka.errors import is_missing, is_waited_for
 from replay.broker.topics import consumer_of
 from views.changes.documents import Documents
 from views.changes.moments import START, GoneError, Moment, NotBuiltError, Place, place_after
@@ -219,7 +220,7 @@ class Feed:
                 if error.code() == KafkaError._PARTITION_EOF:
                     if offset >= end:
                         return
-                elif not error.retriable():
+                elif not is_waited_for(error):
                     raise KafkaException(error)
                 continue
             if offset >= end:
@@ -249,7 +250,7 @@ class Feed:
         for message in messages:
             error = message.error()
             if error is not None:
-                if error.code() != KafkaError._PARTITION_EOF and not error.retriable():
+                if error.code() != KafkaError._PARTITION_EOF and not is_waited_for(error):
                     raise KafkaException(error)
             elif (found := self._moment(message)) is not None:
                 self._moments = [found]
@@ -334,7 +335,7 @@ class Feed:
         try:
             found = admin.describe_topics(TopicCollection([self._topic]))[self._topic].result()
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if is_missing(error):
                 raise NotBuiltError(
                     f'there is no topic "{self._topic}"', hint="rebuild-view makes it"
                 ) from error

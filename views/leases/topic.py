@@ -21,9 +21,16 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
+from changelog.contract.base.errors import (
+    ChangelogError,
+    ConfigurationError,
+    RefusedAccessError,
+    UnavailableError,
+    UnavailableLogError,
+)
 from changelog.contract.log.topic import TopicSettings
-from replay.broker.topics import consumer_of, explained, inspect
+from changelog.kafka.errors import Meaning, is_missing, log_error, meaning
+from replay.broker.topics import consumer_of, inspect
 from views.leases.record import Placed, Record, split_key
 
 log = logging.getLogger("changelog.views")
@@ -38,18 +45,7 @@ _RETENTION_MS = 86_400_000
 _SEGMENT_BYTES = 1 << 20
 _NAP_S = 0.05
 _GOES_WITHOUT = '[rebuild] lock = "local" (--lock local) goes without, on one machine'
-_PASSING = {
-    KafkaError._MSG_TIMED_OUT,
-    KafkaError._NOENT,  # librdkafka's word for partitions without a leader
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_ENOUGH_REPLICAS,
-    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-}
-_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+_PASSING = {Meaning.BUSY}
 
 
 class LeaseTopic:
@@ -204,10 +200,10 @@ class LeaseTopic:
             try:
                 start = _patiently(lambda: self._start(consumer), _PASSING)
             except KafkaException as error:
-                if error.args[0].code() not in _MISSING:
+                if not is_missing(error):
                     raise
                 self._create()
-                start = _patiently(lambda: self._start(consumer), _PASSING | _MISSING)
+                start = _patiently(lambda: self._start(consumer), _PASSING | {Meaning.MISSING})
         except KafkaException as error:
             consumer.close()
             raise self._explained(error) from error
@@ -245,15 +241,15 @@ class LeaseTopic:
             self._written = max(self._written, (message.offset() or 0) + 1)
 
     def _explained(self, error: KafkaException) -> ChangelogError:
-        if error.args[0].code() in _PASSING:
-            return self._away()
-        found = explained(self._kafka, error)
-        if isinstance(found, UnavailableError):
-            return UnavailableError(str(found.args[0]), hint=f"{found.hint}; {_GOES_WITHOUT}")
-        return ChangelogError(
-            f'the locks on topic "{self._topic}": {found.args[0]}',
-            hint=f"a run reads and writes that topic, and makes it; {_GOES_WITHOUT}",
-        )
+        found = log_error(error, f'the locks on topic "{self._topic}"', kafka=self._kafka)
+        hint = f"{found.hint}; {_GOES_WITHOUT}"
+        match found:
+            case RefusedAccessError():
+                return RefusedAccessError(*found.args, hint=hint)
+            case UnavailableLogError():
+                return UnavailableError(*found.args, hint=hint)
+            case _:
+                return ChangelogError(*found.args, hint=hint)
 
     def _away(self) -> UnavailableError:
         return UnavailableError(
@@ -262,7 +258,7 @@ class LeaseTopic:
         )
 
 
-def _patiently(ask: Callable[[], T], passing: AbstractSet[int]) -> T:
+def _patiently(ask: Callable[[], T], passing: AbstractSet[Meaning]) -> T:
     """Ask the brokers, retrying while the error is one that passes.
 
     Raises:
@@ -273,6 +269,6 @@ def _patiently(ask: Callable[[], T], passing: AbstractSet[int]) -> T:
         try:
             return ask()
         except KafkaException as error:
-            if error.args[0].code() not in passing or time.monotonic() > deadline:
+            if meaning(error.args[0]) not in passing or time.monotonic() > deadline:
                 raise
             time.sleep(_NAP_S)

@@ -18,7 +18,7 @@ from changelog.config import load_project
 from changelog.runtime.tls_trust import authorities
 from tests.integration.recover.orders import VIEW
 from tests.support.recipes import asides, recipe
-from tests.support.small_disk import can_mount, small_disk
+from tests.support.small_disk import small_disk
 from views.operate.teardown import look
 
 
@@ -266,8 +266,6 @@ def test_one_view_of_a_run_fails(orders):
 
 @pytest.fixture
 def disk(tmp_path):
-    if not can_mount():
-        pytest.skip("needs the right to mount a file system")
     with small_disk(tmp_path / "disk", 16 << 10) as made:
         yield made.place
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from changelog.contract.base.errors import SinkError
-from replay.base.task_faults import Fault, MarkedError, marked
+from replay.base.task_faults import Fault, MarkedError, error_of, marked
 from replay.scan.last_records import FoldRules, LastRecords
 from replay.scan.range import PartitionRange, read_into
-from views.sinks.base import UnavailableSinkError
-from views.sinks.topic.server import TopicServer
+from views.sinks.topic.server import TopicServer, sink_error
 
 _MEMORY_BYTES = 512 << 20
 """Of one topic's keys and last records; what is more goes to a file."""
@@ -62,6 +61,6 @@ def scanned(server: TopicServer, topic: str) -> Iterator[Scan]:
 def _explained(server: TopicServer, error: MarkedError) -> SinkError:
     fault, said = marked(str(error)) or (Fault.REFUSED, str(error))
     what = f"{said} at {server.kafka.brokers}"
-    if fault is Fault.SILENT:
-        return UnavailableSinkError(what, hint="see that the brokers run, then run it again")
-    return SinkError(what, hint="check what the user may do, or build the view anew")
+    if fault is Fault.LOST:
+        return SinkError(what, hint="build the view anew")
+    return sink_error(error_of(fault, said))

@@ -31,11 +31,17 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from httpx import HTTPError
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
-from changelog.contract.base.errors import SinkError
+from changelog.contract.base.errors import (
+    LogError,
+    RefusedAccessError,
+    SinkError,
+    UnavailableLogError,
+)
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.properties import RECORD_BYTES
 from changelog.contract.log.topic import TopicSettings
 from changelog.contract.rows.codec import FRAME_BYTES
+from changelog.kafka.errors import is_missing, is_waited_for, log_error
 from changelog.native.librdkafka import ProducerHandle, Texts
 from replay.broker.topics import consumer_of
 from views.sinks.base import UnavailableSinkError
@@ -43,20 +49,6 @@ from views.sinks.base import UnavailableSinkError
 TRANSACTION_S = 900
 """The longest that brokers let a transaction be open, unless they are told otherwise."""
 
-_AWAY = {
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError._MSG_TIMED_OUT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._RESOLVE,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.LEADER_NOT_AVAILABLE,
-}
-_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
-_GONE = {*_MISSING, KafkaError.UNKNOWN_TOPIC_ID}
 _BATCH, _WAIT_S, _NAP_S = 5_000, 0.02, 0.02
 FULL_S = 0.02
 """So long a full queue is waited for."""
@@ -102,18 +94,27 @@ def put(producer: Producer, topic: str, key: bytes, value: bytes | None) -> None
             return
 
 
+class RefusedAccessSinkError(UnavailableSinkError):
+    """The brokers do not let us in: at a first start a matter of configuration, as for the log."""
+
+    exit_code = RefusedAccessError.exit_code
+
+
+def sink_error(error: LogError) -> SinkError:
+    """Return an error of the log's family as a sink's, with the same exit code and hint."""
+    match error:
+        case RefusedAccessError():
+            kind: type[SinkError] = RefusedAccessSinkError
+        case UnavailableLogError():
+            kind = UnavailableSinkError
+        case _:
+            kind = SinkError
+    return kind(*error.args, hint=error.hint)
+
+
 def explained(kafka: KafkaConnection, error: KafkaError, what: str) -> SinkError:
     """Return an error of the brokers as ours."""
-    code, said = error.code(), f"{what} at {kafka.brokers}: {redacted(error.str())}"
-    if code in _AWAY:
-        return UnavailableSinkError(said, hint="see that the brokers run, then run it again")
-    if code in _FENCED:
-        return SinkError(
-            f"{what} was written by another process meanwhile", hint="let one process follow a view"
-        )
-    if code == KafkaError.MSG_SIZE_TOO_LARGE:
-        return SinkError(said, hint="raise max.message.bytes of the topic, or make rows smaller")
-    return SinkError(said, hint="check what the user may do: topics, records, transactions")
+    return sink_error(log_error(error, what, kafka=kafka))
 
 
 class Transaction:
@@ -200,7 +201,7 @@ class TopicServer:
             try:
                 admin.describe_topics(TopicCollection([topic]))[topic].result()
             except KafkaException as error:
-                if error.args[0].code() in _GONE:
+                if is_missing(error):
                     return False
                 raise
             return True
@@ -233,7 +234,7 @@ class TopicServer:
             try:
                 admin.delete_topics([topic])[topic].result()
             except KafkaException as error:
-                if error.args[0].code() not in _GONE:
+                if not is_missing(error):
                     raise
         self._wait(lambda: not self.exists(topic), f'topic "{topic}" does not go')
 
@@ -265,7 +266,7 @@ class TopicServer:
                         yield message
                     elif error.code() == KafkaError._PARTITION_EOF:
                         return
-                    elif not error.retriable():
+                    elif not is_waited_for(error):
                         raise KafkaException(error)
                 if time.monotonic() - since > self.retry_seconds:
                     raise UnavailableSinkError(
@@ -403,7 +404,7 @@ class TopicServer:
             try:
                 found = admin.describe_topics(TopicCollection([topic]))[topic].result()
             except KafkaException as error:
-                if error.args[0].code() in _GONE:
+                if is_missing(error):
                     return False
                 raise
             return all(partition.leader for partition in found.partitions)

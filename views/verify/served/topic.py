@@ -30,6 +30,7 @@ from confluent_kafka import (
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import CorruptRecordError, SinkError, UnavailableLogError
+from changelog.kafka.errors import is_waited_for
 from views.base.address import Address
 from views.verify.log.registry import Schemas
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, Form, text_page
@@ -102,7 +103,7 @@ def _messages(kafka: KafkaConnection, topic: str) -> Iterator[list[Message]]:
                     found.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     is_over = True
-                elif not error.retriable():
+                elif not is_waited_for(error):
                     raise KafkaException(error)
             if found:
                 since = time.monotonic()

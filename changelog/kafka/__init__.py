@@ -1,0 +1,1 @@
+"""What brokers mean by what they say, for all who ask them."""

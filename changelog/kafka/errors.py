@@ -1,0 +1,246 @@
+"""What an error of the brokers means, the same for everybody who meets it.
+
+One table says of each code of librdkafka whether waiting may help, what a command ends with, what
+happened and what to do. Whoever asks a broker (capture, a reader of lines, a rebuild, a sink on a
+topic, the locks) raises what is made here, in an error of its own family where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from confluent_kafka import KafkaError, KafkaException
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import LogError, RefusedAccessError, UnavailableLogError
+from changelog.contract.base.secret import redacted
+from changelog.kafka.access import access_hint, refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an error means for whoever asked.
+
+    Attributes:
+        error: its family: one that passes is an `UnavailableLogError`.
+        sentence: what happened; `{at}` stands for the brokers.
+        hint: what to do about it.
+    """
+
+    error: type[LogError]
+    sentence: str
+    hint: str
+
+    @property
+    def passes(self) -> bool:
+        """Tell whether the same request may succeed later, perhaps with a new client."""
+        return issubclass(self.error, UnavailableLogError)
+
+
+class Meaning(Enum):
+    """The meanings that an error of the brokers can have."""
+
+    AWAY = Standing(
+        UnavailableLogError,
+        "no Kafka broker answers{at}",
+        "start the brokers, or correct the address or [kafka.options]",
+    )
+    BUSY = Standing(
+        UnavailableLogError,
+        "Kafka{at} cannot do it now",
+        "see how the brokers are, then run it again",
+    )
+    SESSION_LOST = Standing(
+        UnavailableLogError,
+        "Kafka{at} does not know the producer any more",
+        "run it again: a new producer goes on",
+    )
+    NOT_LET_IN = Standing(RefusedAccessError, "Kafka{at} does not let us in", "")
+    FORBIDDEN = Standing(
+        LogError,
+        "Kafka{at} does not allow it",
+        "the brokers' ACLs say what the user of [kafka.options] may do: topics, groups, "
+        "transactions",
+    )
+    OVERTAKEN = Standing(
+        LogError,
+        "another process writes in its place",
+        "let one process write it, then run it again",
+    )
+    MISSING = Standing(
+        LogError,
+        "Kafka{at} has no such topic or partition",
+        "it was removed, or has another name: `changelog topics` lists those of the log",
+    )
+    TOO_LARGE = Standing(
+        LogError,
+        "Kafka{at} takes no record of that size",
+        "raise max.message.bytes of the topic, or make rows smaller",
+    )
+    REFUSED = Standing(LogError, "Kafka{at} refuses", "the brokers' own log says more")
+
+    @property
+    def passes(self) -> bool:
+        """Tell whether the same request may succeed later, perhaps with a new client."""
+        return self.value.passes
+
+
+_CODES: Mapping[Meaning, tuple[int, ...]] = {
+    Meaning.AWAY: (
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+    ),
+    Meaning.BUSY: (
+        # How librdkafka says that no partition has a leader, as while a broker registers again.
+        KafkaError._NOENT,
+        KafkaError._RETRY,
+        KafkaError._WAIT_CACHE,
+        KafkaError._WAIT_COORD,
+        KafkaError._ISR_INSUFF,
+        KafkaError._QUEUE_FULL,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.TRANSACTION_COORDINATOR_FENCED,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.STALE_CTRL_EPOCH,
+        KafkaError.STALE_BROKER_EPOCH,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        KafkaError.LISTENER_NOT_FOUND,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+        KafkaError.INVALID_FETCH_SESSION_EPOCH,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.REASSIGNMENT_IN_PROGRESS,
+        KafkaError.REBOOTSTRAP_REQUIRED,
+    ),
+    Meaning.SESSION_LOST: (
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.TRANSACTION_ABORTABLE,
+    ),
+    Meaning.NOT_LET_IN: (
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+        KafkaError.DELEGATION_TOKEN_EXPIRED,
+        KafkaError.DELEGATION_TOKEN_NOT_FOUND,
+    ),
+    Meaning.FORBIDDEN: (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ),
+    Meaning.OVERTAKEN: (
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+    ),
+    Meaning.MISSING: (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    ),
+    Meaning.TOO_LARGE: (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+    ),
+}
+MEANINGS: Mapping[int, Meaning] = MappingProxyType(
+    {code: meaning for meaning, codes in _CODES.items() for code in codes}
+)
+"""The table; a code that is not in it is refused, unless librdkafka says that it may be retried."""
+
+
+def meaning(error: KafkaError) -> Meaning:
+    """Return what an error means."""
+    known = MEANINGS.get(error.code())
+    if known is not None:
+        return known
+    return Meaning.BUSY if error.retriable() else Meaning.REFUSED
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Tell whether the same request may succeed later, perhaps with a new client."""
+    return meaning(error).passes
+
+
+def is_waited_for(error: KafkaError) -> bool:
+    """Tell whether a client goes on by itself once the brokers can: an event that ends no read."""
+    return meaning(error) in {Meaning.AWAY, Meaning.BUSY}
+
+
+def is_missing(error: BaseException | KafkaError | None) -> bool:
+    """Tell whether an error of confluent-kafka says that there is no such topic."""
+    inner = cause_of(error)
+    return inner is not None and meaning(inner) is Meaning.MISSING
+
+
+def cause_of(error: BaseException | KafkaError | None) -> KafkaError | None:
+    """Return what the brokers said, if it is they who did."""
+    inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    return inner if isinstance(inner, KafkaError) else None
+
+
+def log_error(
+    error: KafkaException | KafkaError,
+    what: str = "",
+    *,
+    kafka: KafkaConnection | None = None,
+    hint: str = "",
+) -> LogError:
+    """Return an error of the brokers as one of ours, by what it means.
+
+    A request of a client that is not let in is never refused: it is never answered. So where nobody
+    answers, brokers that are given are asked once more why.
+
+    Args:
+        error: of confluent-kafka.
+        what: was being done; empty where there is nothing to say but what the brokers did.
+        kafka: where they are.
+        hint: in place of the table's.
+    """
+    at = "" if kafka is None else f" at {kafka.brokers}"
+    inner = cause_of(error)
+    if inner is None:
+        return LogError(_said(what, Meaning.REFUSED.value.sentence, at, str(error)), hint=hint)
+    means, reason = meaning(inner), inner.str()
+    if means is Meaning.AWAY and kafka is not None and (why := refusal(kafka)):
+        means, reason = Meaning.NOT_LET_IN, why
+    said = _said(what, means.value.sentence, at, reason)
+    kind: type[LogError] = means.value.error
+    return kind(said, hint=hint or means.value.hint or access_hint(said))
+
+
+def _said(what: str, sentence: str, at: str, reason: str) -> str:
+    known = sentence.format(at="") in what
+    parts = (what, "" if known else sentence.format(at=at), reason)
+    return redacted(": ".join(part for part in parts if part))
