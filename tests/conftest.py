@@ -87,6 +87,7 @@ _GROUPS = {
         "tests/integration/test_refresh.py",
         "tests/integration/test_refused_rows.py",
         "tests/integration/test_replay.py",
+        "tests/integration/test_session_shut.py",
         "tests/integration/test_sinks_apart.py",
         "tests/integration/test_spark_progress.py",
         "tests/integration/test_strange_views.py",

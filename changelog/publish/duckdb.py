@@ -23,6 +23,7 @@ from changelog.contract.base.errors import ConfigurationError, SourceError
 from changelog.contract.rows.types import ColumnType, column_type
 from changelog.native.buffers import Texts
 from changelog.publish.rows import BATCH_ROWS, bare
+from changelog.runtime.closed_database import shut
 
 _TYPES = {
     "BOOLEAN": ("bool", "boolean"),
@@ -82,6 +83,7 @@ class DuckRows:
         try:
             self._connection = duckdb.connect(str(file), read_only=True)
             self._connection.execute("SET TimeZone = 'UTC'")
+            shut(self._connection)
         except duckdb.Error as error:
             raise ConfigurationError(f"cannot open {file}: {_said(error)}") from error
         try:

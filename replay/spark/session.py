@@ -48,6 +48,11 @@ _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?|local-cluster\[(\s*\d+\s*,){2}\s*\d+\s*\]"
     r"|spark://\S+|yarn|k8s://\S+|sc://\S+"
 )
+_FIXED = {
+    # `${env:NAME}` in a view's text would put this process's environment into rows.
+    "spark.sql.variable.substitute": "false",
+}
+"""What nobody's settings change."""
 _REDACTED = "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keystore[.]key"
 
 
@@ -135,8 +140,6 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
-        # `${env:NAME}` in a view's text would put this process's environment into rows.
-        "spark.sql.variable.substitute": "false",
         # Every date that PostgreSQL has lies in the proleptic Gregorian calendar, as Spark's do.
         "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
@@ -181,7 +184,7 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         ours |= s3_settings(str(settings.warehouse), os.environ)
     if settings.warehouse is not None and not is_remote(settings.master):
         ours["spark.sql.warehouse.dir"] = settings.warehouse
-    return {**ours, **settings.extra, **_java_options(ours, settings.extra)}
+    return {**ours, **settings.extra, **_java_options(ours, settings.extra), **_FIXED}
 
 
 def _java_options(ours: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:

@@ -242,11 +242,12 @@ def committed_records(
     brokers: str, topic: str
 ) -> list[tuple[int, bytes | None, bytes | None]] | None:
     """Return offset, key and value of each record that a reader of committed ones finds."""
-    admin = AdminClient({"bootstrap.servers": brokers})
+    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
     if topic not in admin.list_topics(timeout=30).topics:
         return None
     settings = {
         "bootstrap.servers": brokers,
+        "log_level": 0,
         "group.id": uuid.uuid4().hex,
         "isolation.level": "read_committed",
         "enable.partition.eof": True,

@@ -259,7 +259,7 @@ def full(endpoints):
             resource = ConfigResource(
                 ResourceType.TOPIC, f"views.{bench.view}.000002", incremental_configs=[entry]
             )
-            admin = AdminClient({"bootstrap.servers": endpoints.brokers})
+            admin = AdminClient({"bootstrap.servers": endpoints.brokers, "log_level": 0})
             admin.incremental_alter_configs([resource])[resource].result()
 
         limited("100")

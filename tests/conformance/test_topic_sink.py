@@ -106,7 +106,7 @@ def test_a_record_under_another_key_or_in_another_form_is_a_fault(
     of = f"views.{view}"
     (one, first), (two, _), *_ = records(sink, of)
     assert first is not None
-    producer = Producer({"bootstrap.servers": endpoints.brokers})
+    producer = Producer({"bootstrap.servers": endpoints.brokers, "log_level": 0})
     producer.produce(of, first, two)
     producer.produce(of, b"{" if value == "json" else first[:-1], one)
     producer.flush(30)
@@ -237,7 +237,7 @@ def test_without_keys_new_rows_come_once_and_others_are_refused(topic, value):
     published(topic, 2, rows_of(topic, FIRST + CHANGED[1:]))
     sink, of = topic.sink(), f"views.{topic.view}"
     config = ConfigResource(ConfigResource.Type.TOPIC, of)
-    admin = AdminClient({"bootstrap.servers": _brokers(topic)})
+    admin = AdminClient({"bootstrap.servers": _brokers(topic), "log_level": 0})
     held = admin.describe_configs([config])[config].result()
     assert [held[each].value for each in ("cleanup.policy", "retention.ms")] == ["delete", "-1"]
     assert [key for key, _ in records(sink, of)] == [None] * 7
@@ -305,7 +305,7 @@ def test_a_record_that_came_twice_or_with_a_key_is_found_by_the_proof(topic, end
     of = f"views.{topic.view}"
     assert read_back(topic, 1, rows, ("id",)) == ([(0, "a"), (1, "a"), (2, "a")], [])
     _, value = records(sink, of)[0]
-    producer = Producer({"bootstrap.servers": endpoints.brokers})
+    producer = Producer({"bootstrap.servers": endpoints.brokers, "log_level": 0})
     producer.produce(of, value)
     producer.produce(of, value, b"key")
     producer.flush(30)
@@ -323,7 +323,7 @@ def test_what_retention_may_take_is_proved_where_all_rows_stay(topic):
 
 def test_a_topic_of_somebody_else_is_not_touched(topic, endpoints):
     of = f"views.{topic.view}"
-    admin = AdminClient({"bootstrap.servers": endpoints.brokers})
+    admin = AdminClient({"bootstrap.servers": endpoints.brokers, "log_level": 0})
     admin.create_topics([NewTopic(of, 1, 1)])[of].result()
     schema = topic.spark.range(1).schema
     for act in (lambda: topic.sink().open(1, schema), topic.sink().drop):

@@ -83,17 +83,17 @@ def execute(dsn: str, *statements: str) -> list[tuple[object, ...]]:
 
 
 def produce(brokers: str, topic: str, count: int) -> None:
-    admin = AdminClient({"bootstrap.servers": brokers})
+    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
     for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
         future.result(30)
-    producer = Producer({"bootstrap.servers": brokers, "acks": "all"})
+    producer = Producer({"bootstrap.servers": brokers, "log_level": 0, "acks": "all"})
     for number in range(count):
         producer.produce(topic, key=str(number), value=b"x" * 100)
     assert producer.flush(30) == 0
 
 
 def end_offset(brokers: str, topic: str) -> int:
-    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "test"})
+    consumer = Consumer({"bootstrap.servers": brokers, "log_level": 0, "group.id": "test"})
     try:
         _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
         return int(high)

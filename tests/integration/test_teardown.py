@@ -44,7 +44,7 @@ def captured(stack, tmp_path):
 
 @pytest.fixture
 def kafka(stack):
-    return AdminClient({"bootstrap.servers": stack.endpoints().brokers})
+    return AdminClient({"bootstrap.servers": stack.endpoints().brokers, "log_level": 0})
 
 
 def torn_down(project, *options):

@@ -28,6 +28,7 @@ from tests.support.page_lines import Shell, block_of
 from tests.support.secure_servers import ELSEWHERE, USER, WRONG, secure_servers
 from tests.support.services import FOLDER
 from tests.support.wait import wait_until
+from views.sinks.topic.server import TopicServer
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 
@@ -386,6 +387,33 @@ def test_a_refused_capture_ends_with_2_one_line_and_no_secret(capture):
     assert "look at sasl.mechanism" in said
     assert json.loads(out)["exit_code"] == 2
     assert capture.leaks(out + said) == []
+
+
+@pytest.mark.parametrize("words", [(), ("--follow",)])
+def test_a_refused_rebuild_ends_with_2_and_the_hint_of_capture(capture, capsys, monkeypatch, words):
+    capture.secret("kafka", WRONG)
+    project = CapturedProject(capture.folder, capture.dsn)
+    project.view("named.sql", "-- key: id\n-- sinks: delta\nSELECT id FROM pears\n")
+    ran = rebuild_view(capsys, monkeypatch, project, "named", *words, "--json")
+    assert ran.code == 2, ran.err
+    assert "does not let us in" in ran.err
+    assert "look at sasl.mechanism" in ran.err
+    assert capture.leaks(ran.out + ran.err) == []
+
+
+TOPIC_SINK = {
+    "look": lambda server: server.exists("pears"),
+    "write": lambda server: server.write("pears", b"1", b"2"),
+    "begin": lambda server: server.transaction("pears").__enter__(),
+}
+
+
+@pytest.mark.parametrize("case", TOPIC_SINK)
+def test_a_refused_topic_sink_ends_with_2_and_the_hint_of_capture(servers, case):
+    kafka = servers.kafka(sasl_password=WRONG)
+    server = TopicServer(kafka, None, retry_seconds=3, answer_seconds=3)
+    says, hint = "does not let us in", "look at sasl.mechanism"
+    refused(servers, lambda: TOPIC_SINK[case](server), 2, says, hint)
 
 
 def test_a_check_names_all_three_that_let_nobody_in(capture):

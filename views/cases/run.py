@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from changelog.contract.base.errors import ChangelogError, ViewError
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.closed_database import closed_database
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.base.failure import explained
 from views.cases.differences import Difference, Row, differences
@@ -25,7 +26,6 @@ from views.project.spec import ViewSpec
 from views.rebuild.one_view.build import frame_of
 from views.verify.sql.bags import Bag
 from views.verify.sql.evaluate import computing, evaluate, ordered
-from views.verify.values.database import closed_database
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import Type, arrow_type, duckdb_type, logged_type, parse_type, quoted
 

@@ -23,7 +23,6 @@ from changelog.runtime.setting import WrittenFloat
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
-_UNWRITABLE = ("\0", "${")  # Spark replaces ${…} anywhere in a query, in literals too
 _SECTION = "[parameters] of changelog.toml"
 
 
@@ -80,7 +79,7 @@ def _literal(place: str, name: str, values: Mapping[str, object]) -> str:
         raise ViewError(
             f'{place}: the value of parameter "{name}" has no exact form in SQL',
             hint=f"in {_SECTION} write a text, a number, true or false, a date, or a moment with "
-            "or without a zone; a text without ${",
+            "or without a zone",
         )
     return found
 
@@ -96,7 +95,7 @@ def literal_of(value: object) -> str | None:
             return str(value).upper()
         case int() | float():
             return _number(value)
-        case str() if not any(odd in value for odd in _UNWRITABLE):
+        case str() if "\0" not in value:
             return exp.Literal.string(value).sql("spark")
         case datetime():
             word = "TIMESTAMP" if value.tzinfo else "TIMESTAMP_NTZ"

@@ -24,9 +24,12 @@ class KafkaConnection:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def client_config(self, **more: str | float | bool) -> dict[str, str | int | float | bool]:
-        """Return the settings of a confluent-kafka client; `more` uses `_` for `.`."""
+        """Return the settings of a confluent-kafka client; `more` uses `_` for `.`.
+
+        It keeps still: else librdkafka notes each failed connection on standard error.
+        """
         extra = {name.replace("_", "."): value for name, value in more.items()}
-        return {"bootstrap.servers": self.brokers, **self.options, **extra}
+        return {"bootstrap.servers": self.brokers, "log_level": 0, **self.options, **extra}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

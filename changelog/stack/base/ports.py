@@ -10,6 +10,7 @@ other process that picks, and goes with the process that holds it; the servers h
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 from collections import deque
@@ -23,7 +24,9 @@ LOOPBACK = "127.0.0.1"
 _FIRST, _LAST = 15_000, 32_000
 _TRIES = 500
 _random = random.SystemRandom()  # nobody's seed makes two processes pick alike
-_spoken_for: deque[socket.socket] = deque(maxlen=256)
+_MOST_HELD = 256
+_spoken_for: deque[int] = deque()
+"""Descriptors of the sockets: open until the process ends, which an object would be warned of."""
 
 
 def is_free(port: int) -> bool:
@@ -57,7 +60,9 @@ def _speak_for(port: int) -> bool:
     if not is_free(port):
         held.close()
         return False
-    _spoken_for.append(held)
+    _spoken_for.append(held.detach())
+    if len(_spoken_for) > _MOST_HELD:
+        os.close(_spoken_for.popleft())
     return True
 
 

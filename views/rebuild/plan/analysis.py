@@ -21,12 +21,12 @@ from sqlglot.errors import SqlglotError
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
+from changelog.runtime.closed_database import closed_database
 from views.project.lineage import NO_DELTA, Untraceable, trace
 from views.project.output import Output, outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, short_name
 from views.rebuild.plan.shape import shape_of
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
-from views.verify.values.database import closed_database
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import Type, duckdb_type, logged_type, quoted
 

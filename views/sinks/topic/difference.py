@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
-import duckdb
 import pyarrow as pa
 
+from changelog.runtime.closed_database import closed_database
 from views.sinks.topic.scan import Scan, scanned
 from views.sinks.topic.server import TopicServer
 
@@ -68,15 +67,12 @@ def _all(wanted: Scan) -> Iterator[Difference]:
 
 def _compared(stack: ExitStack, wanted: Scan, there: Scan) -> Iterator[Difference]:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="changelog-topic-"))
-    config: dict[str, Any] = {
+    config = {
         "memory_limit": _MEMORY,
         "temp_directory": folder,
         "preserve_insertion_order": "false",
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "enable_external_access": "false",
     }
-    database = stack.enter_context(duckdb.connect(":memory:", config=config))
+    database = stack.enter_context(closed_database(config))
     for name, scan in (("wanted", wanted), ("there", there)):
         database.execute(f"CREATE TABLE {name} (key BLOB, value BLOB)")
         for batch in scan.rows():

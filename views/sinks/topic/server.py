@@ -97,7 +97,7 @@ def put(producer: Producer, topic: str, key: bytes, value: bytes | None) -> None
 class RefusedAccessSinkError(UnavailableSinkError):
     """The brokers do not let us in: at a first start a matter of configuration, as for the log."""
 
-    exit_code = RefusedAccessError.exit_code
+    exit_code = 2
 
 
 def sink_error(error: LogError) -> SinkError:

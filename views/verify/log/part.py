@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.frontier import Frontier
+from changelog.runtime.closed_database import closed_database
 from views.verify.log.decode import Decoder
 from views.verify.log.tables import TableState, decoded_tables, empty_table
 from views.verify.processes.place import Place, stamp_of
@@ -37,7 +38,6 @@ from views.verify.records.topic import (
     findings_of,
     read_share,
 )
-from views.verify.values.database import closed_database
 
 _HELD_BYTES = 32 << 20
 """Of records before they go to their buckets."""

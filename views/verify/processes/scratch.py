@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from views.verify.values.database import closed_database
+from changelog.runtime.closed_database import closed_database
 from views.verify.values.types import quoted
 
 MEMORY_LIMIT = "500MB"

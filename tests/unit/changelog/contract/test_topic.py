@@ -127,6 +127,7 @@ def test_connections_keep_their_options_out_of_sight() -> None:
     assert "canary" not in str(registry)
     assert kafka.client_config(group_id="g") == {
         "bootstrap.servers": "b:9092",
+        "log_level": 0,
         "sasl.password": "canary",
         "group.id": "g",
     }

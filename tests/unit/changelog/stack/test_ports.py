@@ -1,3 +1,4 @@
+import os
 import socket
 import sys
 from subprocess import PIPE, Popen
@@ -54,7 +55,7 @@ def test_two_processes_that_pick_before_either_binds_never_pick_the_same(monkeyp
     monkeypatch.setattr(ports, "_LAST", first)
     with pytest.raises(StackError, match="no free port"):
         pick()
-    ports._spoken_for.pop().close()
+    os.close(ports._spoken_for.pop())
     command = [sys.executable, "-c", _PICKER, str(first), str(first)]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as other:
         assert other.stdout is not None

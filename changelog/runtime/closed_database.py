@@ -1,0 +1,46 @@
+"""DuckDB in memory and shut: the SQL of others runs in it, and reaches nothing but its tables.
+
+DuckDB by itself reads and writes any file of the user's, speaks to the network, fetches extensions,
+and takes variables of Python for tables. None of that is a view's or a query's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import duckdb
+
+SHUT: Mapping[str, str] = MappingProxyType(
+    {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+        "enable_external_access": "false",
+    }
+)
+"""Settings, in the order in which they are made: behind the last nothing opens them again."""
+
+
+def closed_database(
+    settings: Mapping[str, str] | None = None, folders: Iterable[Path] = ()
+) -> duckdb.DuckDBPyConnection:
+    """Open a database in memory.
+
+    Args:
+        settings: further ones, by DuckDB's names; what does not fit in memory goes to its
+            `temp_directory`.
+        folders: whose files it may read and write all the same.
+    """
+    made = duckdb.connect(":memory:", config=dict(settings or {}))
+    if listed := [str(folder) for folder in folders]:
+        made.execute("SET allowed_directories = $1", [listed])
+    shut(made)
+    return made
+
+
+def shut(database: duckdb.DuckDBPyConnection) -> None:
+    """Shut a database that is open; afterwards it takes no other place for what does not fit."""
+    for name, value in SHUT.items():
+        database.execute(f"SET {name} = {value}")
