@@ -170,7 +170,9 @@ def test_readme_names_make_targets_that_exist_and_explain_themselves() -> None:
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     script = (ROOT / ".ci" / "run").read_text("utf-8")
-    assert re.search(r"^(?:exec )?make (?:--no-print-directory )?test\b", script, re.MULTILINE)
+    assert re.search(
+        r"^\s*(?:exec |as_user )?make (?:--no-print-directory )?test </", script, re.MULTILINE
+    )
     assert "set -euo pipefail" in script
 
 

@@ -1,6 +1,5 @@
 """DuckDB that runs the SQL of others: what it may not reach."""
 
-import ast
 from pathlib import Path
 
 import duckdb
@@ -67,10 +66,6 @@ def test_no_other_module_opens_a_database():
         str(path.relative_to(ROOT))
         for package in ("changelog", "replay", "views")
         for path in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Attribute)
-        and node.attr == "connect"
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "duckdb"
+        if "duckdb.connect(" in path.read_text("utf-8")
     }
     assert opening == OWN
