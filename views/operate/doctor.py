@@ -71,7 +71,7 @@ def _looks(project: Project | None) -> int:
         return 1
     views = 0
     with suppress(ChangelogError):  # which is told when it is their turn
-        views = len(catalog_of(project).paths)
+        views = len(catalog_of(project).names)
     return 1 + len(COMMANDS) + 1 + views
 
 

@@ -32,7 +32,7 @@ def look_at_views(
         steps: shows how far it is.
     """
     rows = findings.ask("history", History(warehouse_of(project)).rows) or []
-    names = findings.ask("views", lambda: sorted(catalog_of(project).paths)) or []
+    names = findings.ask("views", lambda: catalog_of(project).names) or []
     for name in names:
         what = f"view {name}"
         steps.begin(what)

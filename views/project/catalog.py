@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -17,6 +18,8 @@ from views.project.sink_options import sink_options
 from views.project.spec import ViewSpec, check_view_name
 from views.project.sql import parse_sql_view
 
+log = logging.getLogger("changelog.views")
+
 FOLDER = "views"
 _SUFFIXES = (".sql", ".py")
 
@@ -29,11 +32,16 @@ class Catalog:
         root: the project's folder.
         paths: the file of each view, by name.
         parameters: values that views in SQL may name.
+        broken: views whose files cannot be read, and why.
+        misnamed: files whose names cannot be a view's, and why; a mistake in one keeps back no
+            other view.
     """
 
     root: Path
     paths: dict[str, Path]
     parameters: Mapping[str, object] = field(default_factory=dict)
+    broken: Mapping[str, ViewError] = field(default_factory=dict)
+    misnamed: Mapping[str, ViewError] = field(default_factory=dict)
 
     @classmethod
     def of(cls, root: Path, parameters: Mapping[str, object] | None = None) -> Catalog:
@@ -44,8 +52,7 @@ class Catalog:
             parameters: values that views in SQL may name, as TOML has them.
 
         Raises:
-            ViewError: there is no folder `views`, a file's name cannot be a view's, two files
-                declare one view, or a file leads out of the project.
+            ViewError: there is no folder `views`.
         """
         folder = root / FOLDER
         if not folder.is_dir():
@@ -54,16 +61,29 @@ class Catalog:
                 hint="name the project with --project DIR, or make one: changelog init DIR",
             )
         paths: dict[str, Path] = {}
+        broken: dict[str, ViewError] = {}
+        misnamed: dict[str, ViewError] = {}
         for path in sorted(folder.iterdir()):
             if path.suffix not in _SUFFIXES or path.name.startswith(("_", ".")):
                 continue
-            name = check_view_name(path.stem)
+            try:
+                name = check_view_name(path.stem)
+            except ViewError as error:
+                misnamed[path.name if path.name.isprintable() else repr(path.name)] = error
+                continue
             if name in paths:
-                raise ViewError(f"{paths[name].name} and {path.name} declare the same view")
-            if not path.resolve().is_relative_to(root.resolve()):
-                raise ViewError(f"{path} leads out of the project", hint="put the file itself here")
-            paths[name] = path
-        return cls(root, paths, parameters or {})
+                said = f"{paths[name].name} and {path.name} declare the same view"
+                broken[name] = ViewError(said, hint="remove one, or give it another name")
+            elif not path.resolve().is_relative_to(root.resolve()):
+                said = f"{path} leads out of the project"
+                broken[name] = ViewError(said, hint="put the file itself here")
+            paths.setdefault(name, path)
+        return cls(root, paths, parameters or {}, broken, misnamed)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the views, and of files that were to be views."""
+        return sorted([*self.paths, *self.misnamed])
 
     def load(self, name: str) -> ViewSpec:
         """Read the declaration of one view.
@@ -72,6 +92,8 @@ class Catalog:
             ViewError: there is no such view, its file or that of a view that it reads cannot be
                 used, or views read each other in a circle.
         """
+        if name in self.misnamed:
+            raise self.misnamed[name]
         path = self.paths.get(name)
         if path is None:
             raise self._unknown(name)
@@ -86,6 +108,8 @@ class Catalog:
                 f"views read each other in a circle: {' reads '.join(circle)}",
                 hint="a view is computed from tables; put what they share in a view of its own",
             )
+        if name in self.broken:
+            raise self.broken[name]
         if path.suffix == ".py":
             return load_python_view(name, path)
         spec = _sql_view(name, path, self.parameters)
@@ -98,10 +122,15 @@ class Catalog:
     def load_all(self, names: Iterable[str] | None = None) -> list[ViewSpec]:
         """Read the declarations of the views named, or of all, each once.
 
+        Of all, files whose names cannot be a view's are told and left out.
+
         Raises:
             ViewError: one is unknown or unusable, or there is none at all.
         """
-        return [self.load(name) for name in self._chosen(names)]
+        chosen = self._chosen(names)
+        for name in self.misnamed if names is None else ():
+            log.warning("%s is left out: %s", name, self.misnamed[name])
+        return [self.load(name) for name in chosen]
 
     def load_each(
         self, names: Iterable[str] | None = None
@@ -111,7 +140,8 @@ class Catalog:
         Raises:
             ViewError: one is unknown, or there is none at all.
         """
-        specs, unusable = [], {}
+        specs: list[ViewSpec] = []
+        unusable = dict(self.misnamed) if names is None else {}
         for name in self._chosen(names):
             try:
                 specs.append(self.load(name))
@@ -122,9 +152,11 @@ class Catalog:
     def _chosen(self, names: Iterable[str] | None) -> list[str]:
         chosen = list(dict.fromkeys(self.paths if names is None else names))
         for name in chosen:  # a wrong name is told before any file is read
-            if name not in self.paths:
+            if name not in self.paths and name not in self.misnamed:
                 raise self._unknown(name)
         if not chosen:
+            for error in self.misnamed.values():
+                raise error
             raise ViewError(f"{self.root / FOLDER} holds no view", hint="add views/NAME.sql")
         return chosen
 
@@ -140,7 +172,7 @@ def catalog_of(project: Project) -> Catalog:
     """Return the views of a project, with its parameters.
 
     Raises:
-        ViewError: there is no folder `views`, or a file there cannot be a view's.
+        ViewError: there is no folder `views`.
     """
     return Catalog.of(project.root, project.section(Parameters).root)
 

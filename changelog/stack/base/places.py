@@ -41,13 +41,25 @@ def server_user() -> tuple[int, int] | None:
 
 
 def cache_dir() -> Path:
-    """Return the directory of downloads, made if need be; `CHANGELOG_CACHE` overrides it."""
+    """Return the directory of downloads, made if need be; `CHANGELOG_CACHE` overrides it.
+
+    Raises:
+        StackError: it cannot be made, or is everybody's.
+    """
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
-        return make_directory(Path(chosen).expanduser().absolute())
-    if is_root():
-        return make_directory(ROOT_CACHE)
-    return make_directory(Path(platformdirs.user_cache_dir("changelog-store")))
+        place = Path(chosen).expanduser().absolute()
+    elif is_root():
+        place = ROOT_CACHE
+    else:
+        place = Path(platformdirs.user_cache_dir("changelog-store"))
+    made = make_directory(place)
+    if made.stat().st_mode & stat.S_IWOTH:
+        raise StackError(
+            f"every user of this machine may write to the cache {made}, from which programs run",
+            hint=f"chmod o-w {made}, or choose another with {CACHE_VARIABLE}",
+        )
+    return made
 
 
 def shared_cache_dir() -> Path:

@@ -198,7 +198,7 @@ class Sources:
             return []
         found = []
         with self._declares:
-            for name in sorted(catalog.paths):
+            for name in catalog.names:
                 try:
                     spec = catalog.load(name)
                 except ChangelogError as error:

@@ -86,6 +86,16 @@ def test_a_file_that_was_cut_short_in_the_cache_is_fetched_anew(repository):
     assert again.read_bytes() == CONTENT[ONE]
 
 
+def test_a_file_of_the_right_size_that_is_another_is_fetched_anew(repository, caplog):
+    (path,) = fetch.resolve([ONE], lambda progress: None)
+    other = CONTENT[ONE].swapcase()
+    path.write_bytes(other)
+    assert len(other) == path.stat().st_size
+    assert fetch.resolve([ONE], lambda progress: None)[0].read_bytes() == CONTENT[ONE]
+    assert len(repository.asked) == 2
+    assert "is not what was fetched" in caplog.text
+
+
 def test_a_full_disk_is_named_before_anything_is_fetched(repository, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1))
     with pytest.raises(StackError, match="no space left on the disk"):

@@ -83,6 +83,30 @@ def test_a_file_whose_name_cannot_be_a_views_is_refused(project: Path, name: str
     assert "cannot be the name of a view" in refused(project)
 
 
+def test_a_file_that_cannot_be_a_view_keeps_back_no_other(
+    project: Path, tmp_path_factory: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "gone.sql"
+    outside.write_text(SQL, encoding="utf-8")
+    (project / "views" / "gone.sql").symlink_to(outside)
+    for name in ("good.sql", "Bad-Name.sql", "twice.sql", "reads.sql"):
+        write(project, name, SQL)
+    write(project, "twice.py", PYTHON)
+    write(project, "reads.sql", "-- key: id\nSELECT id FROM twice")
+    catalog = Catalog.of(project)
+    assert catalog.load("good").name == "good"
+    specs, unusable = catalog.load_each()
+    assert [spec.name for spec in specs] == ["good"]
+    assert sorted(unusable) == ["Bad-Name.sql", "gone", "reads", "twice"]
+    assert "cannot be the name of a view" in str(unusable["Bad-Name.sql"])
+    assert "declare the same view" in str(unusable["reads"])
+    assert catalog.names == ["Bad-Name.sql", "gone", "good", "reads", "twice"]
+    for name in ("gone.sql", "twice.py", "twice.sql", "reads.sql"):
+        (project / "views" / name).unlink()
+    assert [spec.name for spec in Catalog.of(project).load_all()] == ["good"]
+    assert "Bad-Name.sql is left out: 'Bad-Name' cannot be the name of a view" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["a", "a" * 63, "a_1"])
 def test_names_of_letters_digits_and_underscores_are_views(name: str) -> None:
     assert check_view_name(name) == name
