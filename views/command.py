@@ -58,7 +58,7 @@ from views.rebuild.follow import follow
 from views.rebuild.plan.analysis import Analysis
 from views.rebuild.plan.asked import Asked
 from views.rebuild.plan.listing import catalog_table
-from views.rebuild.plan.plan import Plan, groups_of, plan_view
+from views.rebuild.plan.plan import Plan, groups_of, plan_view, verdict_of
 from views.rebuild.plan.plannable import Plannable, plannable
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.result.outcome import Outcome
@@ -386,12 +386,7 @@ def _plan(
             if found.plan is None:
                 continue
             _show_plan(found, found.plan, settings, steps, as_json=as_json, is_long=is_long)
-        try:
-            found.plan.cut.verdict.require()
-        except VerdictError as error:
-            if len(specs) == 1:
-                raise
-            failed += [ViewResult(view=spec.name, error=error) for spec in found.specs]
+        failed += _not_exact(found.specs, found.plan)
     if as_json:
         for result in failed:
             print_json(result.to_json())
@@ -400,6 +395,20 @@ def _plan(
         say_error(each)
     if outcome.error is not None:
         raise typer.Exit(outcome.error.exit_code)
+
+
+def _not_exact(specs: Sequence[ViewSpec], plan: Plan) -> list[ViewResult]:
+    """Return the views whose topics cannot give an exact state; one error for each reason."""
+    errors: dict[tuple[str, ...], VerdictError] = {}
+    failed = []
+    for spec in specs:
+        verdict = verdict_of(spec, plan.cut)
+        try:
+            verdict.require()
+        except VerdictError as error:
+            shared = errors.setdefault(verdict.reasons, error)
+            failed.append(ViewResult(view=spec.name, sinks=spec.sinks, error=shared))
+    return failed
 
 
 def _show_plan(

@@ -568,9 +568,14 @@ def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, 
     try:
         ran = run(view, "--json")
         plan = run(view, "--plan")
+        project.view("beside.sql", "-- key: customer_id\nSELECT customer_id FROM customers")
+        both = run(view, "beside", "--plan", "--json")
     finally:
         set_policy(kafka, f"{prefix}.orders", "compact")
-    assert (ran.code, plan.code) == (4, 4)
+    assert (ran.code, plan.code, both.code) == (4, 4, 4)
+    verdicts = {each["view"]: each["verdict"] for each in both.results if each.get("plan")}
+    assert verdicts["beside"].startswith("exact"), "what another view reads does not matter"
+    assert verdicts[view] == "not-exact"
     assert "cleanup.policy" in ran.results[0]["error"]
     assert not (project.warehouse / view).exists()
     assert run(view, "--verify", "none").code == 0

@@ -28,6 +28,7 @@ from replay.pipeline.replay import Replay, open_replay
 from replay.spark.files import uri_of
 from replay.store.checkpoint import CheckpointStore
 from replay.store.plan import Advance, plan_advance
+from replay.verdict.verdict import Verdict, together
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.failure import RebuildError
 from views.generations.history import History
@@ -145,7 +146,7 @@ class ViewPlan:
             "serving": self.serving,
             "frontier": frontier_json(shown(self.cut.record)),
             **others_json(beside(self.cut.record.frontier, self._topics)),
-            **self.cut.verdict.to_json(),
+            **verdict_of(self.spec, self.cut).to_json(),
             "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
             "from": self._from(),
             "warnings": list(self.warnings),
@@ -243,6 +244,14 @@ class ViewPlan:
         density = self.cut.densities.get(topic)
         about = "" if density is None else f"about {density.records:,} records, "
         return f"{topic}: {about}{self.cut.verdict.topics[topic]}"
+
+
+def verdict_of(spec: ViewSpec, cut: Cut) -> Verdict:
+    """Return the verdict on what one view reads of a cut: other views' topics do not matter."""
+    topics = {
+        topic: cut.verdict.topics[topic] for topic in map(cut.topics.get, spec.tables) if topic
+    }
+    return together(topics, cut.verdict.allowance_ms)
 
 
 def planned(
