@@ -16,6 +16,7 @@ from changelog.contract.rows.relation import TableName
 Tables = Mapping[TableName, Sequence[str]]
 """The columns of tables."""
 _ONE_SIDED = {"SEMI", "ANTI"}
+_GENERATORS = {"explode", "posexplode", "inline", "stack", "json_tuple", "variant_explode"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,15 @@ def _selected(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[
             yield from _source(query, value.table, tables, queries)
         elif isinstance(value, exp.Column | exp.Dot):
             yield Output(value.name, value)
+        elif isinstance(value, exp.Func) and _called(value) in _GENERATORS:
+            raise _UnknownError  # it gives columns of its own
         else:
             yield Output("", value)
+
+
+def _called(value: exp.Func) -> str:
+    name = value.name if isinstance(value, exp.Anonymous) else value.sql_name()
+    return name.lower().removesuffix("_outer")
 
 
 def _require_plain(star: exp.Star) -> None:
