@@ -13,7 +13,7 @@ import typer
 
 from changelog.config import BROKERS, SOURCE, Project, load_project, source_names
 from changelog.contract.base.errors import ConfigurationError
-from changelog.contract.log.form import Output
+from changelog.contract.log.form import Envelope, Output
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import LogFormat, bar_console, print_json, stop_on_signals, tell
 from changelog.runtime.examples import examples
@@ -227,7 +227,10 @@ def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
     Raises:
         ConfigurationError: options contradict each other.
     """
-    settings = load_project(project, overrides=given, needs=[SOURCE])
+    # The project's envelope is that of its topics: lines have another one where this run is told.
+    envelope = given.get("capture.envelope") or Envelope.ROW
+    overrides = {**given, "capture.envelope": envelope}
+    settings = load_project(project, overrides=overrides, needs=[SOURCE])
     from changelog.capture.lines.command import check_options, line_run, opened
     from changelog.capture.lines.source import uses_given_slot
     from changelog.capture.loop.run import until_lsn

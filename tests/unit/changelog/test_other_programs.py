@@ -13,6 +13,7 @@ from changelog import commands
 from changelog.capture.lines import command as lines
 from changelog.cli import app
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.contract.log.form import Envelope
 from changelog.runtime.translated import TranslatingCommand
 
 PLACES = ("-b", "localhost:9092", "-r", "http://localhost:8081")
@@ -68,6 +69,20 @@ def test_a_command_of_others_is_understood(tmp_path, monkeypatch, words):
     capture(tmp_path, *PLACES, *words)
     (settings,) = begun
     assert settings.postgres.startswith(("postgres://", "postgresql://"))
+
+
+def test_the_envelope_of_a_project_s_topics_is_not_that_of_lines(tmp_path, monkeypatch):
+    begun = []
+
+    def begin(settings, *_, **__):
+        begun.append(settings.capture.envelope)
+        raise ChangelogError("this is far enough")
+
+    monkeypatch.setattr(lines, "line_run", begin)
+    (tmp_path / "changelog.toml").write_text('capture.envelope = "nested"\n')
+    capture(tmp_path, "-d", URL, "--into", str(tmp_path / "changes"))
+    capture(tmp_path, "-d", URL, "--print", "--envelope", "flat")
+    assert begun == [Envelope.ROW, Envelope.FLAT]
 
 
 @pytest.mark.parametrize("words", [["-h"], ["--help"], ["--config-help"]], ids=" ".join)
