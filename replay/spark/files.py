@@ -5,6 +5,7 @@ obstore and deltalake stand on the same library, so options and environment mean
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import uuid
@@ -25,8 +26,11 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from pyarrow import fs
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from changelog.stack.base.places import is_read_by_all
 from replay.spark.object_store import is_s3, remove_markers
 from replay.spark.warehouse import of_deltalake
+
+log = logging.getLogger("changelog.replay")
 
 
 def uri_of(warehouse: str) -> str:
@@ -137,9 +141,16 @@ def marked(warehouse: str) -> Iterator[Path]:
     """
     folder = Path(uri_of(warehouse))
     path = folder / f"_seen-{uuid.uuid4().hex}"
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path.touch()
+        if is_new and is_read_by_all(folder):
+            log.warning(
+                "every user of this machine may read the warehouse %s: views, checkpoints, history "
+                "| hint: chmod 700 %s, unless another user serves from it or runs Spark",
+                folder, folder,
+            )  # fmt: skip
     except OSError as error:
         raise ConfigurationError(
             f"the warehouse {folder} cannot be written: {error.strerror}",

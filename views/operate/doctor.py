@@ -13,7 +13,7 @@ from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
 from views.operate.asked import Answer, ask, note_capture, note_check, note_topics
 from views.operate.locks import look_at_locks
-from views.operate.machine import look_at_machine
+from views.operate.machine import look_at_machine, look_at_readers
 from views.operate.served import look_at_views
 from views.project.catalog import catalog_of
 
@@ -44,6 +44,8 @@ def examine(folder: Path, *, asking: Asking = ask, steps: Steps = UNSEEN) -> Fin
     steps.more(_looks(project))
     steps.begin("this machine")
     look_at_machine(findings, folders)
+    for kept in folders[1:]:
+        look_at_readers(findings, kept)
     steps.done()
     if project is None:
         return findings

@@ -16,6 +16,7 @@ from changelog.contract.base.errors import ChangelogError, StackError
 from changelog.native.choice import IS_COMPILED, WHY_PYTHON
 from changelog.runtime.findings import Findings, Level
 from changelog.runtime.installed.versions import versions
+from changelog.stack.base.places import is_read_by_all
 from changelog.stack.download.jre import java_home
 
 _LEAST_MEMORY = 4 << 30
@@ -45,6 +46,13 @@ def look_at_machine(findings: Findings, folders: Sequence[Path]) -> None:
     else:
         findings.add("compiled part", Level.NOTE, f"several times slower without: {WHY_PYTHON}")
     findings.passes("Java", _java, "runs")
+
+
+def look_at_readers(findings: Findings, warehouse: Path) -> None:
+    """Add who else may read the warehouse."""
+    if warehouse.is_dir() and is_read_by_all(warehouse):
+        said = "every user of this machine may read views, checkpoints and history"
+        findings.add("warehouse", Level.NOTE, f"{said}: chmod 700 {warehouse} keeps them out")
 
 
 def _disks(folders: Sequence[Path]) -> Iterator[tuple[Path, int]]:

@@ -86,6 +86,11 @@ def make_directory(path: Path) -> Path:
     return path
 
 
+def is_read_by_all(folder: Path) -> bool:
+    """Say whether any user may list a folder and read files in it that do not forbid it."""
+    return is_open_to_all(folder) and bool(folder.stat().st_mode & stat.S_IROTH)
+
+
 def is_open_to_all(path: Path) -> bool:
     """Return whether any user may enter `path` and read its files."""
     ways = (path.resolve(), *path.resolve().parents)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,8 +12,9 @@ import psutil
 import pytest
 
 from changelog.runtime.findings import Findings, Level
+from replay.spark.files import check_writable
 from views.operate import machine
-from views.operate.machine import look_at_machine
+from views.operate.machine import look_at_machine, look_at_readers
 
 
 def looked(folder: Path) -> dict[str, tuple[Level, str, str]]:
@@ -40,3 +43,26 @@ def test_little_memory_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(machine, "_java", lambda: None)
     state, said, _ = looked(tmp_path)["memory"]
     assert (state, said) == (Level.NOTE, "1,024 of 8,192 MB free; a rebuild takes 3 to 4 GB")
+
+
+@pytest.mark.parametrize(("mode", "is_told"), [(0o755, True), (0o750, False), (0o700, False)])
+def test_a_warehouse_that_everybody_may_read_is_told(
+    mode: int, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At its making, and by the doctor: under the usual umask others may."""
+    with tempfile.TemporaryDirectory() as root:
+        Path(root).chmod(0o755)  # a test's own folder lets nobody in
+        warehouse, before = Path(root) / "warehouse", os.umask(0o777 & ~mode)
+        try:
+            check_writable(str(warehouse))
+        finally:
+            os.umask(before)
+        assert (f"chmod 700 {warehouse}" in caplog.text) is is_told
+        findings = Findings()
+        look_at_readers(findings, warehouse)
+        assert [(each.what, each.state) for each in findings.all] == (
+            [("warehouse", Level.NOTE)] if is_told else []
+        )
+        caplog.clear()
+        check_writable(str(warehouse))
+        assert caplog.text == "", "once"
