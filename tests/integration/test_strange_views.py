@@ -33,7 +33,7 @@ PRUNED = {
 }
 FAILING = {
     "overflows": ("big + 1 AS more", 'column "more" (big + 1): a number is out of the range'),
-    "divides": ("id / (c_id - 5) AS part", 'column "part" (id / (c_id - 5)): it divides by zero'),
+    "divides": ("id / (c_id - 5) AS part", 'column "part" (id / (c_id - 5)): division by zero'),
     "no_number": (
         "cast(word AS int) AS number",
         "column \"number\" (cast(word AS int)): 'w1' is no value of type INT",

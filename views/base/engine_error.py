@@ -34,9 +34,9 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     ),
     "CAST_OVERFLOW": ("{value} is out of the range of {targetType}", _WIDER),
     "NUMERIC_VALUE_OUT_OF_RANGE": ("{value} does not fit decimal({precision},{scale})", _WIDER),
-    "DIVIDE_BY_ZERO": ("it divides by zero", "divide by NULLIF(x, 0), which gives null"),
-    "REMAINDER_BY_ZERO": ("it divides by zero", "divide by NULLIF(x, 0), which gives null"),
-    "INTERVAL_DIVIDED_BY_ZERO": ("it divides by zero", "divide by NULLIF(x, 0)"),
+    "DIVIDE_BY_ZERO": ("division by zero", "divide by NULLIF(x, 0), which gives null"),
+    "REMAINDER_BY_ZERO": ("division by zero", "divide by NULLIF(x, 0), which gives null"),
+    "INTERVAL_DIVIDED_BY_ZERO": ("division by zero", "divide by NULLIF(x, 0)"),
     "CAST_INVALID_INPUT": (
         "{expression} is no value of type {targetType}",
         "leave such rows out with WHERE, or write TRY_CAST, which gives null for them",

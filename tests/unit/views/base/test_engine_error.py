@@ -31,7 +31,7 @@ def spark(condition: str, text: str = "", fragment: str = "", **parameters: str)
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (spark("DIVIDE_BY_ZERO", fragment="a / b"), 'column "part" (a / b): it divides by zero'),
+        (spark("DIVIDE_BY_ZERO", fragment="a / b"), 'column "part" (a / b): division by zero'),
         (
             spark(
                 "CAST_INVALID_INPUT",
@@ -41,8 +41,8 @@ def spark(condition: str, text: str = "", fragment: str = "", **parameters: str)
             ),
             "column \"number\" (cast(w AS int)): 'x' is no value of type INT",
         ),
-        (spark("DIVIDE_BY_ZERO", fragment="gone / 0"), "gone / 0: it divides by zero"),
-        (spark("DIVIDE_BY_ZERO"), "it divides by zero"),
+        (spark("DIVIDE_BY_ZERO", fragment="gone / 0"), "gone / 0: division by zero"),
+        (spark("DIVIDE_BY_ZERO"), "division by zero"),
         (
             spark("UNRESOLVED_COLUMN.WITH_SUGGESTION", objectName="`x`", proposal="`a`, `b`"),
             "there is no column x",
