@@ -6,7 +6,7 @@ that were sent and no others; flags are read in any letters; secrets come back a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -36,13 +36,29 @@ from changelog.connect.rules.state import (
 from changelog.connect.rules.topics import check_topics
 from changelog.connect.store import Store
 from changelog.contract.base.errors import ConfigurationError
+from changelog.runtime.process.pulse import Pulse
 
 
 class Answers:
     """The answers of one worker."""
 
-    def __init__(self, store: Store, *, worker: str, cluster_id: str) -> None:
-        """Take what is known, who answers, and the id of the brokers' cluster."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        worker: str,
+        cluster_id: str,
+        pulses: Callable[[], Sequence[Pulse]] = tuple,
+    ) -> None:
+        """Take what is known, and who answers.
+
+        Args:
+            store: what all workers know.
+            worker: `host:port` of this one.
+            cluster_id: of the brokers.
+            pulses: returns those of the threads without which this worker does nothing.
+        """
+        self._pulses = pulses
         self._store, self._worker, self._cluster_id = store, worker, cluster_id
         self.places = Offsets(store)
 
@@ -52,7 +68,10 @@ class Answers:
         return Answer(200, said)
 
     def health(self, _: Asked) -> Answer:
-        """Tell that requests are answered: a worker has read its topic before it listens."""
+        """Tell whether this worker works: one has read its topic before it listens."""
+        wrong = [said for each in self._pulses() if (said := each.problem())]
+        if wrong:
+            return Answer(503, {"status": "unhealthy", "message": "; ".join(wrong)})
         return Answer(200, {"status": "healthy", "message": "Worker has completed startup."})
 
     def connectors(self, asked: Asked) -> Answer:

@@ -120,8 +120,13 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     ):
         beside = additions(place)
         name = f"{asked.host}:{listener.getsockname()[1]}"
+        pulses = [store.pulse]
         config = uvicorn.Config(
-            make_app(Answers(store, worker=name, cluster_id=cluster), admission, beside),
+            make_app(
+                Answers(store, worker=name, cluster_id=cluster, pulses=lambda: pulses),
+                admission,
+                beside,
+            ),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -140,7 +145,8 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
                 hint="--tls-certificate and --tls-key are files in PEM that belong together",
             ) from None
         stop_on_signals()  # uvicorn hears signals first, and sends them on at its end
-        with closing(Worker(servers, store, group=asked.group, name=name)):
+        with closing(Worker(servers, store, group=asked.group, name=name)) as worker:
+            pulses.append(worker.pulse)
             tell(f"serving on http{'s' if asked.certificate else ''}://{name}")
             Server(config, beside).run(sockets=[listener])
 

@@ -21,6 +21,7 @@ from changelog.connect.rules.topics import state_topic, tasks_topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
 from changelog.kafka.errors import is_missing, is_passing, log_error
+from changelog.runtime.process.pulse import Pulse
 from changelog.sink.client import REQUEST_S, make_client
 
 log = logging.getLogger("changelog.connect")
@@ -80,6 +81,7 @@ class Store:
 
     Attributes:
         group: of the workers.
+        pulse: of the thread that follows the topic.
     """
 
     def __init__(self, kafka: KafkaConnection, group: str) -> None:
@@ -95,6 +97,7 @@ class Store:
         self._changed = threading.Condition()
         self._reached = 0
         self._stop = threading.Event()
+        self.pulse = Pulse("what follows the topic of the workers")
         self._producer = make_client(Producer, kafka.client_config(enable_idempotence=True))
         config = kafka.client_config(
             group_id=group,
@@ -160,20 +163,26 @@ class Store:
                     raise UnavailableLogError(f'topic "{self._topic}" is not read to {end}')
 
     def _follow(self) -> None:
-        while not self._stop.is_set():
-            messages = self._consumer.consume(500, _POLL_S)
-            places = self._consumer.position([TopicPartition(self._topic, 0)])
-            with self._changed:
-                for each in messages:
-                    if each.error() is None:
-                        try:
-                            self._cluster.take(each.key() or b"", each.value())
-                        except (ValueError, KeyError, TypeError):
-                            log.warning("%s: offset %s is left aside", self._topic, each.offset())
-                    else:
-                        log.warning("%s: %s", self._topic, each.error())
-                self._reached = max(self._reached, places[0].offset)
-                self._changed.notify_all()
+        with self.pulse.beating():
+            while not self._stop.is_set():
+                with self.pulse.beat():
+                    self._read_on()
+                self._stop.wait(self.pulse.pause_s)
+
+    def _read_on(self) -> None:
+        messages = self._consumer.consume(500, _POLL_S)
+        places = self._consumer.position([TopicPartition(self._topic, 0)])
+        with self._changed:
+            for each in messages:
+                if each.error() is None:
+                    try:
+                        self._cluster.take(each.key() or b"", each.value())
+                    except Exception:  # noqa: BLE001 - whatever it holds, the next ones count
+                        log.warning("%s: offset %s is left aside", self._topic, each.offset())
+                else:
+                    log.warning("%s: %s", self._topic, each.error())
+            self._reached = max(self._reached, places[0].offset)
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Stop following."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from changelog.connect import consuming
 from changelog.connect.bad_records import BadRecords
 from changelog.connect.postgres.places import OvertakenError, Partition
 from changelog.connect.postgres.target import Asked, Refused, Target
@@ -38,6 +39,10 @@ _LOOK_S = 10.0
 _AGAIN_S = 1.0
 _MOST = 50_000
 """Records of a batch, whatever is asked for: a producer of dead letters holds 100,000."""
+_FETCH_BYTES = 4 << 20
+"""Compressed, of all partitions of a broker: what is fetched is held whole."""
+_RECORD_BYTES = 64 << 20
+"""Of a record that is read: JSON of this size is a gigabyte of objects."""
 _CLIENT = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -109,6 +114,7 @@ def _attempt(
 ) -> None:
     """Read from the places until stopped, or until the partitions are others."""
     config = {**kafka.client_config(group_id=f"connect-{settings.name}"), **_CLIENT}
+    config["fetch.max.bytes"] = max(_FETCH_BYTES, int(str(config.get("message.max.bytes", 0))))
     consumer = make_client(Consumer, config)
     try:
         with ExitStack() as opened:
@@ -119,10 +125,11 @@ def _attempt(
             batches = opened.enter_context(
                 closing(_Batches(target, settings, reading, places, bad))
             )
+            read = consuming.Batches(consumer, min(settings.batch_size, _MOST))
             started()
             looked = time.monotonic()
             while not stop.is_set():
-                messages = consumer.consume(min(settings.batch_size, _MOST), _POLL_S)
+                messages = read.next(_POLL_S)
                 if messages:
                     batches.take(messages)
                 else:
@@ -239,6 +246,10 @@ class _Batches:
             key, value = message.key(), message.value()
             batch.messages[place] = message
             batch.moved[place[:2]] = place[2] + 1
+            if value is not None and len(value) > _RECORD_BYTES:
+                said = f"the value has {len(value):,} bytes, more than {_RECORD_BYTES:,}"
+                batch.unread.append(Refused(place, said))
+                continue
             try:
                 wanted = self._events.operations(key, value)
                 shape = self._reading.shape(key if has_key else None, value)

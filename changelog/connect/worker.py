@@ -35,6 +35,7 @@ from changelog.connect.task import Share
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.edge import one_line
+from changelog.runtime.process.pulse import Pulse
 from changelog.sink.client import make_client
 
 log = logging.getLogger("changelog.connect")
@@ -79,7 +80,11 @@ def share_of(name: str, task: int) -> int:
 
 
 class Worker:
-    """The tasks of this process; one thread of its own looks after them."""
+    """The tasks of this process; one thread of its own looks after them.
+
+    Attributes:
+        pulse: of that thread.
+    """
 
     def __init__(
         self,
@@ -101,6 +106,7 @@ class Worker:
         self._owned: set[int] = set()
         self._runs: dict[Task, _Run] = {}
         self._stop = threading.Event()
+        self.pulse = Pulse("what looks after the tasks")
         config = servers.kafka.client_config(
             group_id=group,
             enable_auto_commit=False,
@@ -133,15 +139,21 @@ class Worker:
 
     def _look_after(self) -> None:
         try:
-            while not self._stop.is_set():
-                self._consumer.poll(_POLL_S)
-                try:
-                    self._reconcile()
-                except ChangelogError as error:
-                    log.warning("%s", one_line(error))
+            with self.pulse.beating():
+                while not self._stop.is_set():
+                    with self.pulse.beat():
+                        self._look_once()
+                    self._stop.wait(self.pulse.pause_s)
         finally:
             self._end(list(self._runs))
             self._consumer.close()
+
+    def _look_once(self) -> None:
+        self._consumer.poll(_POLL_S)
+        try:
+            self._reconcile()
+        except ChangelogError as error:
+            log.warning("%s", one_line(error))
 
     def _reconcile(self) -> None:
         """Run what is wanted, end what is not, and tell the states that are not told yet."""

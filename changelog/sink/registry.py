@@ -22,6 +22,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.secret import redacted
 from changelog.contract.rows.evolution import Version
+from changelog.runtime.bounded_answers import bound
 
 _NOT_FOUND = 404
 _REFUSED = {409, 422}
@@ -71,6 +72,7 @@ class Registry:
                     "retries.wait.ms": _RETRY_WAIT_MS,
                 }
             )
+            bound(self._client._rest_client.session)
         except (ValueError, TypeError, OSError) as error:
             raise ConfigurationError(
                 redacted(f"the schema registry {self._where} cannot be used: {error}"),

@@ -93,9 +93,13 @@ def _unscaled(scale: int, precision: int) -> Reader:
 
 def _digits(value: dict[str, Any]) -> str:
     number = int.from_bytes(value["value"], "big", signed=True)
+    _demand(value["scale"] in _SCALES, value["scale"], "the scale of a numeric")
     sign, digits, _ = Decimal(number).as_tuple()
     return format(Decimal((sign, digits, -value["scale"])), "f")
 
+
+_SCALES = range(-131_072, 16_384)
+"""Of PostgreSQL's numerics: by another one a few bytes would be gigabytes of digits."""
 
 # Without it Python's own context would round to 28 digits, and say nothing.
 _EXACT = decimal.Context(prec=60, traps=[decimal.InvalidOperation, decimal.Inexact])

@@ -32,6 +32,7 @@ from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.harmless_schema import check_tame
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
+from changelog.runtime.bounded_answers import bound
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.broker.topics import read_schema_topic
 
@@ -133,6 +134,7 @@ class SchemaReader:
     def _client(self) -> SchemaRegistryClient:
         if self._opened is None:  # a log of documents has no registry
             self._opened = SchemaRegistryClient.new_client(self._registry.client_config())
+            bound(self._opened._rest_client.session)
         return self._opened
 
     def of_table(self, topic: str, table: TableName, scope: Scope) -> TopicSchemas:

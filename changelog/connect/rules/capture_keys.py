@@ -5,7 +5,7 @@ Debezium's keys are there where they mean the same; those that do not are unknow
 
 from __future__ import annotations
 
-from changelog.connect.rules.keys import REGISTRY_KEYS, Key
+from changelog.connect.rules.keys import MOST_TASKS, REGISTRY_KEYS, Key
 from changelog.runtime.setting import Declared, declared
 from changelog.sections import CaptureSettings
 
@@ -83,7 +83,14 @@ CAPTURE_KEYS = (
         choices=tuple(each.lower() for each in CAPTURE_CLASSES),
         text="Our own; or Debezium's, whose values are changes (capture.envelope nested).",
     ),
-    Key(name="tasks.max", kind="INT", default="1", least=1, text="A capture has one task."),
+    Key(
+        name="tasks.max",
+        kind="INT",
+        default="1",
+        least=1,
+        most=MOST_TASKS,
+        text="A capture has one task.",
+    ),
     Key(name="postgres.dsn", kind="PASSWORD", text="The source: a libpq URI or key=value string."),
     Key(name="database.hostname", text="The source's host, where postgres.dsn is not given."),
     Key(name="database.port", kind="INT", least=1, text="Its port."),

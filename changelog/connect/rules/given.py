@@ -10,7 +10,6 @@ from changelog.connect.rules.keys import Key
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 
-_LIMIT = 2**31 - 1
 _MOST_NAME = 200
 
 
@@ -56,9 +55,9 @@ class Given:
         if key.kind == "BOOLEAN" and value.lower() not in {"true", "false"}:
             self.fail(name, f"{name} is true or false")
         if key.kind == "INT" and not (
-            re.fullmatch(r"\d{1,10}", value, re.ASCII) and key.least <= int(value) <= _LIMIT
+            re.fullmatch(r"\d{1,10}", value, re.ASCII) and key.least <= int(value) <= key.most
         ):
-            self.fail(name, f"{name} is a whole number, {key.least} at least")
+            self.fail(name, f"{name} is a whole number, {key.least} to {key.most}")
 
     def _check_name(self) -> None:
         name = self.values.get("name", "")

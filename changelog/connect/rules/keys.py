@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 GROUP = "Connector"
+MOST_TASKS = 256
+"""Of one connector: a task has a thread, a connection and a client of its own."""
 MASK = "********"
 """What stands for a secret in each answer; given back, it means the one that is kept."""
 
@@ -24,7 +26,7 @@ class Key:
         default: where nothing is given; None where there is none.
         required: whether it has to be given.
         choices: the only values, in small letters; empty for any.
-        least: of a number.
+        least, most: of a number.
         text: what it is for.
     """
 
@@ -36,6 +38,7 @@ class Key:
     required: bool = False
     choices: tuple[str, ...] = ()
     least: int = 0
+    most: int = 2**31 - 1
 
     def definition(self, order: int) -> dict[str, Any]:
         """Return the definition as `GET /connector-plugins/{plugin}/config` has it."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from changelog.connect.rules.given import Given
-from changelog.connect.rules.keys import Key
+from changelog.connect.rules.keys import MOST_TASKS, Key
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.cron import Schedule
 
@@ -21,7 +21,14 @@ REBUILD_KEYS = (
         choices=(REBUILD_CLASS.lower(),),
         text="changelog.Rebuild.",
     ),
-    Key(name="tasks.max", kind="INT", default="1", least=1, text="A rebuild has one task."),
+    Key(
+        name="tasks.max",
+        kind="INT",
+        default="1",
+        least=1,
+        most=MOST_TASKS,
+        text="A rebuild has one task.",
+    ),
     Key(
         name="project",
         required=True,

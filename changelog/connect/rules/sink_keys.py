@@ -5,7 +5,7 @@ Names that the JDBC sinks of Confluent and Debezium have for the same thing are 
 
 from __future__ import annotations
 
-from changelog.connect.rules.keys import REGISTRY_KEYS, Key
+from changelog.connect.rules.keys import MOST_TASKS, REGISTRY_KEYS, Key
 
 SINK_CLASS = "changelog.PostgresSink"
 SINK_CLASSES = (
@@ -32,6 +32,7 @@ SINK_KEYS = (
         kind="INT",
         default="1",
         least=1,
+        most=MOST_TASKS,
         text="Most tasks; partitions are shared.",
     ),
     Key(

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from changelog.connect.rules.keys import MOST_TASKS
 from changelog.connect.rules.kinds import kind_of, masked
 
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
@@ -45,7 +46,9 @@ class Connector:
         """Return the numbers of its tasks; none while it is stopped."""
         if self.state == STOPPED:
             return range(0)
-        return range(int(self.config.get("tasks.max", "1")) if kind_of(self.config).spreads else 1)
+        if not kind_of(self.config).spreads:
+            return range(1)
+        return range(min(int(self.config.get("tasks.max", "1")), MOST_TASKS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +75,26 @@ class Cluster:
         self.statuses: dict[tuple[str, int], Status] = {}
 
     def take(self, key: bytes, value: bytes | None) -> None:
-        """Take a record; those of other programs' making are left aside."""
+        """Take a record.
+
+        Raises:
+            ValueError: it is none that a worker writes; nothing was taken.
+        """
         kind, _, rest = key.decode().partition("/")
         said = None if value is None else orjson.loads(value)
         if kind == _CONNECTOR:
             if said is None:
                 self.connectors.pop(rest, None)
-            elif not (said.get("new") and rest in self.connectors):  # the first one made it
-                self.connectors[rest] = _connector(said)
+                return
+            made = _connector(said, rest)
+            if not (said.get("new") and rest in self.connectors):  # the first one made it
+                self.connectors[rest] = made
         elif kind == _STATUS:
             name, _, task = rest.rpartition("/")
             if said is None:
                 self.statuses.pop((name, int(task)), None)
             else:
-                self.statuses[name, int(task)] = Status(**said)
+                self.statuses[name, int(task)] = _status(said)
 
     def status(self, name: str, worker: str) -> dict[str, Any]:
         """Return the answer of `GET /connectors/{name}/status`, as `worker` gives it."""
@@ -117,13 +126,34 @@ class Cluster:
         }
 
 
-def _connector(said: Mapping[str, Any]) -> Connector:
-    return Connector(
-        config=said["config"],
-        state=said["state"],
-        restarts={int(task): count for task, count in said["restarts"].items()},
-        made=said.get("made", ""),
-    )
+def _connector(said: Any, name: str) -> Connector:  # noqa: ANN401 - any JSON
+    """Return the connector of a record; raises ValueError where it would be none."""
+    match said:
+        case {"config": dict() as config, "state": str() as state, "restarts": dict() as restarts}:
+            made = said.get("made", "")
+        case _:
+            raise ValueError("no connector")
+    is_text = all(isinstance(each, str) for each in (made, *config.values()))
+    counts = [each for each in restarts.values() if isinstance(each, int)]
+    is_whole = len(counts) == len(restarts) and state in {STARTED, PAUSED, STOPPED}
+    if not is_text or not is_whole or config.get("name") != name:
+        raise ValueError("no connector")
+    numbers = {int(task): count for task, count in restarts.items()}
+    connector = Connector(config=config, state=state, restarts=numbers, made=made)
+    _ = connector.tasks  # raises what a number that is none raises
+    return connector
+
+
+def _status(said: Any) -> Status:  # noqa: ANN401 - any JSON
+    """Return the status of a record; raises ValueError where it would be none."""
+    match said:
+        case {"state": str() as state, "worker": str() as worker}:
+            trace, result = said.get("trace", ""), said.get("result")
+        case _:
+            raise ValueError("no status")
+    if not isinstance(trace, str) or not (result is None or isinstance(result, dict)):
+        raise ValueError("no status")
+    return Status(state=state, worker=worker, trace=trace, result=result)
 
 
 def connector_record(connector: Connector, *, new: bool = False) -> tuple[bytes, bytes]:

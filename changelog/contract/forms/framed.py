@@ -41,6 +41,10 @@ DIGITS, BITS = "debezium-digits", "debezium-bits"
 """Logical types for `prepare`: a record of scale and value as the text of its number, and bytes,
 the lowest first, as the text of so many bits as their `length` says."""
 
+_LEAST_SCALE, _MOST_SCALE = -131_072, 16_383
+"""Digits of a numeric of PostgreSQL, before and behind the point: of others a few bytes would be
+gigabytes."""
+_MOST_ZEROS = 1 << 16
 _FLOAT_DIGITS = range(6, 10)
 _FLOAT = struct.Struct("<f")
 _MALFORMED = (
@@ -214,6 +218,8 @@ def _base64(value: bytes, *_: Any) -> str:  # noqa: ANN401
 
 def _decimal(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
     unscaled, scale = int.from_bytes(value, "big", signed=True), int(schema["scale"])
+    if not _LEAST_SCALE <= scale <= _MOST_SCALE:
+        raise CorruptRecordError(f"a decimal has the scale {scale}, which PostgreSQL has not")
     sign = "-" if unscaled < 0 else ""
     if scale <= 0:
         return f"{unscaled}{'0' * -scale}" if unscaled else "0"
@@ -245,7 +251,10 @@ def _digits(value: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
 
 
 def _bits(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-    return f"{int.from_bytes(value, 'little'):b}".zfill(int(schema.get("length", 1)))
+    length = int(schema.get("length", 1))
+    if length > max(_MOST_ZEROS, 8 * len(value)):
+        raise CorruptRecordError(f"{len(value)} bytes stand for {length} bits")
+    return f"{int.from_bytes(value, 'little'):b}".zfill(length)
 
 
 _READERS: dict[str, Callable[..., Any]] = {

@@ -71,6 +71,8 @@ def taker(kind: ColumnType, shape: ValueShape) -> Taker:
 
 def _written_out(value: dict[str, Any]) -> str:
     unscaled, scale = int.from_bytes(value["value"], "big", signed=True), value["scale"]
+    if not -131_072 <= scale <= 16_383:  # noqa: PLR2004 - PostgreSQL's numerics have no other
+        raise FaultError(f"{scale} is no scale of a numeric")
     digits = str(abs(unscaled)) + "0" * -scale
     if scale > 0:
         digits = digits.rjust(scale + 1, "0")

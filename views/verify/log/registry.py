@@ -10,6 +10,7 @@ import httpx
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import CorruptRecordError, UnavailableLogError
 from changelog.contract.rows.harmless_schema import check_tame
+from changelog.runtime.bounded_answers import bound
 from changelog.runtime.tls_trust import authorities
 
 _TIMEOUT_SECONDS = 30.0
@@ -70,8 +71,10 @@ class Schemas:
                 file.write(f"{options['ssl.certificate.pem']}\n{options.get('ssl.key.pem', '')}")
                 file.flush()
                 trusted.load_cert_chain(file.name)
-        return httpx.Client(
+        client = httpx.Client(
             auth=(user, password) if user else None,
             verify=trusted,
             timeout=_TIMEOUT_SECONDS,
         )
+        bound(client)
+        return client

@@ -1,0 +1,61 @@
+"""Signs of life of the threads without which a process does nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from changelog.contract.base.secret import redacted
+
+log = logging.getLogger("changelog.process")
+
+SILENT_S = 180.0
+"""Longer than the brokers may be silent, and than tasks take to end."""
+_AGAIN_S = 1.0
+
+
+class Pulse:
+    """The signs of life of a thread: one a round, with what the round failed by."""
+
+    def __init__(self, what: str) -> None:
+        """Take what the thread is, for messages."""
+        self._what, self._error, self._seen = what, "", time.monotonic()
+        self._has_ended = False
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Hold for as long as the thread is at work."""
+        try:
+            yield
+        finally:
+            self._has_ended = True
+
+    @contextmanager
+    def beat(self) -> Iterator[None]:
+        """Hold for a round: what it fails by is told, and the next one tries again."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - told by the log and by /health
+            self._error = type(error).__name__
+            trace = redacted("".join(traceback.format_exception(error)))
+            log.log(logging.ERROR, "%s failed: %s", self._what, trace)
+        else:
+            self._error = ""
+        self._seen = time.monotonic()
+
+    @property
+    def pause_s(self) -> float:
+        """Return how long to wait before the next round."""
+        return _AGAIN_S if self._error else 0.0
+
+    def problem(self) -> str:
+        """Return what is wrong, or nothing."""
+        if self._has_ended:
+            return f"{self._what} has ended: restart this worker"
+        if self._error:
+            return f"{self._what} fails ({self._error}): the log says why"
+        silent_s = time.monotonic() - self._seen
+        return f"{self._what} has stood still for {silent_s:.0f} s" if silent_s > SILENT_S else ""
