@@ -91,6 +91,7 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     from changelog.connect.http.connections import Connection
     from changelog.connect.http.listening import Server, listening
     from changelog.connect.runs import Servers
+    from changelog.connect.sessions import EndedSessions
     from changelog.connect.store import Store, make_topics
     from changelog.connect.worker import Worker
     from changelog.sink.topics import cluster_id
@@ -111,14 +112,21 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
         raise ConfigurationError("--tls-certificate and --tls-key belong together")
     admission = Admission(token.encode())
     is_tls = asked.certificate is not None
-    place = Place(folder=project, settings=settings, admission=admission, is_tls=is_tls)
     cluster = cluster_id(kafka)
     make_topics(kafka, asked.group)
     with (
         closing(listening(asked.host, asked.port)) as listener,
         closing(Store(kafka, asked.group)) as store,
     ):
-        beside = additions(place)
+        beside = additions(
+            Place(
+                folder=project,
+                settings=settings,
+                admission=admission,
+                is_tls=is_tls,
+                sessions=EndedSessions(store),
+            )
+        )
         name = f"{asked.host}:{listener.getsockname()[1]}"
         pulses = [store.pulse]
         config = uvicorn.Config(

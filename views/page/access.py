@@ -2,7 +2,8 @@
 
 Whoever has the token signs in with it once and gets a cookie that holds no token: a random name and
 an end, with a code that only a holder of the token can make. All workers of one token know it, and
-none has to remember it. Without a token everybody is let in who reaches this by loopback.
+none has to remember it; whoever signs out ends it for all. Without a token everybody is let in who
+reaches this by loopback.
 
 A form carries a code of the cookie of whom it was made for, which no other site can read.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from changelog.connect.http.additions import Sessions
 from changelog.connect.http.admission import Admission, is_foreign
 
 COOKIE = "changelog_page"
@@ -32,17 +34,20 @@ class Access:
     Attributes:
         admission: of the worker.
         is_tls: whether the cookie goes by HTTPS alone.
+        sessions: those that were ended.
     """
 
     admission: Admission
     is_tls: bool
+    sessions: Sessions
     _key: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, admission: Admission, *, is_tls: bool) -> Access:
+    def of(cls, admission: Admission, *, is_tls: bool, sessions: Sessions) -> Access:
         """Return it, with a key that follows from the token."""
         secret = admission.token or secrets.token_bytes(32)
-        return cls(admission, is_tls, hmac.digest(secret, b"changelog page", hashlib.sha256))
+        key = hmac.digest(secret, b"changelog page", hashlib.sha256)
+        return cls(admission, is_tls, sessions, key)
 
     @property
     def needs_token(self) -> bool:
@@ -91,7 +96,18 @@ class Access:
         if len(parts) != _PARTS or not (parts[1].isascii() and parts[1].isdecimal()):
             return ""
         is_ours = _is_equal(self._code(".".join(parts[:3])), parts[3])
-        return found if is_ours and int(parts[1]) > time.time() else ""
+        holds = is_ours and int(parts[1]) > time.time() and not self.sessions.has_ended(parts[2])
+        return found if holds else ""
+
+    def sign_out(self, request: Request) -> None:
+        """End the session of a request: its cookie holds no more, wherever it was copied to.
+
+        Raises:
+            ChangelogError: it could not be told to all workers.
+        """
+        parts = self.cookie(request).split(".")
+        if len(parts) == _PARTS:
+            self.sessions.end(parts[2], int(parts[1]))
 
     def form_code(self, cookie: str) -> str:
         """Return what forms carry that are made for a cookie."""

@@ -18,7 +18,7 @@ class Page:
     """The page of one worker."""
 
     def __init__(self, place: Place) -> None:
-        self._access = Access.of(place.admission, is_tls=place.is_tls)
+        self._access = Access.of(place.admission, is_tls=place.is_tls, sessions=place.sessions)
         self._answers = Answers(place.folder, self._access)
         self._app = self._answers.app()
 

@@ -165,6 +165,10 @@ class Answers:
         form = await _form(request)
         if not self._access.is_own_form(request, form.get("code", "")):
             raise HTTPException(403, "The form was not made for this visit: load the page again.")
+        try:
+            await run_in_threadpool(self._access.sign_out, request)
+        except ChangelogError as error:
+            raise HTTPException(503, f"You are signed in as before: {one_line(error)}") from None
         response = _see(f"{ROOT}/sign-in")
         response.delete_cookie(COOKIE, path="/")
         return response

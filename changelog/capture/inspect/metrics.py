@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -24,6 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from psycopg2.extensions import make_dsn
 
+from changelog.capture.inspect.metrics_server import MetricsServer
 from changelog.capture.state.lag import LagClock, WalMark
 from changelog.capture.state.report import CaptureReport
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
@@ -221,12 +222,14 @@ def serve_metrics(
     registry.register(metrics)
     ProcessCollector(registry=registry)
     try:
-        server, thread = start_http_server(port, addr=address, registry=registry)
+        server = MetricsServer(address, port, make_wsgi_app(registry))
     except OSError as error:
         raise ConfigurationError(
             f"metrics cannot be served at {address}:{port}: {error.strerror or error}",
             hint="choose another --metrics-port or --metrics-address",
         ) from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
         log.info("metrics at http://%s:%d/metrics", address, server.server_port)
         yield address, server.server_port

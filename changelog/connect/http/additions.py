@@ -15,6 +15,18 @@ from changelog.runtime.installed.joined import joined
 GROUP = "changelog.serve"
 
 
+class Sessions(Protocol):
+    """Sessions of people that were ended before their time."""
+
+    def end(self, name: str, until: int) -> None:
+        """End a session, which would last until a time in seconds; raises ChangelogError."""
+        ...
+
+    def has_ended(self, name: str) -> bool:
+        """Tell whether a session was ended."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where an addition stands.
@@ -24,12 +36,14 @@ class Place:
         settings: of the project.
         admission: who may ask; an addition answers everybody, and asks this itself.
         is_tls: whether it is served by HTTPS.
+        sessions: those that were ended, of all workers.
     """
 
     folder: Path
     settings: Project
     admission: Admission
     is_tls: bool
+    sessions: Sessions
 
 
 class Addition(Protocol):

@@ -1,6 +1,7 @@
 """What all workers know: connectors and the states of their tasks, as a compacted topic keeps them.
 
-A record's key says what it is of: `connector/NAME`, or `status/NAME/TASK`. A null value removes it.
+A record's key says what it is of: `connector/NAME`, `status/NAME/TASK`, or `ended/SESSION` of the
+page, until when that would have lasted. A null value removes it.
 Each worker reads the topic from its start, so that all of them answer alike.
 """
 
@@ -17,7 +18,7 @@ from changelog.connect.rules.kinds import kind_of, masked
 
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 UNASSIGNED, RUNNING, FAILED = "UNASSIGNED", "RUNNING", "FAILED"
-_CONNECTOR, _STATUS = "connector", "status"
+_CONNECTOR, _STATUS, _ENDED = "connector", "status", "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class Cluster:
     def __init__(self) -> None:
         self.connectors: dict[str, Connector] = {}
         self.statuses: dict[tuple[str, int], Status] = {}
+        self.ended: dict[str, int] = {}
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Take a record.
@@ -89,6 +91,13 @@ class Cluster:
             made = _connector(said, rest)
             if not (said.get("new") and rest in self.connectors):  # the first one made it
                 self.connectors[rest] = made
+        elif kind == _ENDED:
+            if said is None:
+                self.ended.pop(rest, None)
+            elif isinstance(said, int):
+                self.ended[rest] = said
+            else:
+                raise ValueError("no end of a session")
         elif kind == _STATUS:
             name, _, task = rest.rpartition("/")
             if said is None:
@@ -176,3 +185,8 @@ def connector_key(name: str) -> bytes:
 def status_record(name: str, task: int, status: Status | None) -> tuple[bytes, bytes | None]:
     """Return key and value of a task's record; a null value for None."""
     return f"{_STATUS}/{name}/{task}".encode(), None if status is None else orjson.dumps(status)
+
+
+def ended_record(session: str, until: int | None) -> tuple[bytes, bytes | None]:
+    """Return key and value of a session that has ended; a null value for None."""
+    return f"{_ENDED}/{session}".encode(), None if until is None else orjson.dumps(until)

@@ -9,7 +9,9 @@ import httpx
 import pytest
 
 from changelog.connect.http.admission import Admission
+from changelog.contract.base.errors import UnavailableLogError
 from tests.support.asgi_client import AsgiClient
+from tests.support.memory_sessions import MemorySessions
 from views.page import answers as answers_module
 from views.page.access import COOKIE, Access
 from views.page.actions import Action, Done, Plan
@@ -51,7 +53,12 @@ def asked():
 
 
 @pytest.fixture
-def client(monkeypatch, tmp_path, asked):
+def sessions():
+    return MemorySessions()
+
+
+@pytest.fixture
+def client(monkeypatch, tmp_path, asked, sessions):
     """Gives a client of a page by its token; what it shows is made up."""
     action = Action("rollback", "Roll back", lambda *_: (1, ("totals", "--rollback")))
     plan = Plan(serving=2, to=1, sinks=("cache",), words=("totals", "--rollback"), said=SCRIPT)
@@ -65,7 +72,8 @@ def client(monkeypatch, tmp_path, asked):
     monkeypatch.setattr(answers_module, "act", act)
 
     def client(token="", **headers):
-        found = Answers(tmp_path, Access.of(Admission(token.encode()), is_tls=False))
+        access = Access.of(Admission(token.encode()), is_tls=False, sessions=sessions)
+        found = Answers(tmp_path, access)
         found._sources = SimpleNamespace(  # type: ignore[assignment]
             line=lambda **_: made_line(), rows=lambda _: [], project=lambda: None, again=list
         )
@@ -204,3 +212,43 @@ def test_files_are_those_of_the_page_alone(client) -> None:
     assert one.get("/page/assets/page.css").headers["content-type"].startswith("text/css")
     for name in ["answers.py", "..%2Fanswers.py", "%2e%2e/answers.py"]:
         assert one.get(f"/page/assets/{name}").status_code == 404
+
+
+def signed_in(client):
+    found = client(TOKEN)
+    form = {"token": TOKEN, "to": "/page"}
+    assert found.post("/page/sign-in", data=form).status_code == 303
+    return found
+
+
+def test_a_copied_cookie_holds_no_longer_than_the_session(client, sessions) -> None:
+    owner, thief = signed_in(client), client(TOKEN)
+    thief.cookies.set(COOKIE, owner.cookies[COOKIE])
+    page = thief.get("/page")
+    assert page.status_code == 200
+    code = code_of(owner.get("/page").text)
+    sessions.away = UnavailableLogError("no answer")
+    assert owner.post("/page/sign-out", data={"code": code}).status_code == 503
+    assert owner.get("/page").status_code == 200
+    sessions.away = None
+    assert owner.post("/page/sign-out", data={"code": code}).status_code == 303
+    assert thief.get("/page").headers["location"].startswith("/page/sign-in")
+    assert thief.post("/page/sign-out", data={"code": code_of(page.text)}).status_code == 403
+    assert client(TOKEN, Authorization=f"Bearer {TOKEN}").get("/page").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "é".encode(),
+        "signed.9999999999.a.é".encode(),
+        b"signed.\xb2.a.b",
+        b"signed.9999999999.a.\xed\xa0\x80",
+        b"\xff\xfe",
+    ],
+)
+def test_a_cookie_of_other_letters_is_none(client, said) -> None:
+    found = client(TOKEN)
+    found._headers["cookie"] = COOKIE.encode() + b"=" + said
+    assert found.get("/page").status_code == 303
+    assert found.post("/page/sign-out", data={"code": "é"}).status_code == 403

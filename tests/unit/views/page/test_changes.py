@@ -8,6 +8,7 @@ import pytest
 from starlette.requests import Request
 
 from changelog.connect.http.admission import Admission
+from tests.support.memory_sessions import MemorySessions
 from views.changes.feed import Change, Nothing, Some
 from views.changes.moments import GoneError
 from views.page import changes as changes_module
@@ -43,7 +44,7 @@ class Feed:
 
 @pytest.fixture
 def opened(monkeypatch):
-    access = Access.of(Admission(b""), is_tls=False)
+    access = Access.of(Admission(b""), is_tls=False, sessions=MemorySessions())
 
     def opened(feed):
         found = Changes(SimpleNamespace(), access)  # type: ignore[arg-type]

@@ -1,0 +1,34 @@
+"""Sessions of the page that were ended before their time: known to all workers, by their topic."""
+
+from __future__ import annotations
+
+import time
+
+from changelog.connect.rules.state import ended_record
+from changelog.connect.store import Store
+
+
+class EndedSessions:
+    """Those that have ended."""
+
+    def __init__(self, store: Store) -> None:
+        """Take what all workers know."""
+        self._store = store
+
+    def end(self, name: str, until: int) -> None:
+        """End a session, which would last until a time in seconds; forget those that are over.
+
+        Raises:
+            UnavailableLogError: the brokers do not answer.
+            LogError: they refuse.
+        """
+        now = time.time()
+        with self._store.read() as cluster:
+            over = [each for each, end in cluster.ended.items() if end < now]
+        records = [ended_record(name, until), *(ended_record(each, None) for each in over)]
+        self._store.write(records)
+
+    def has_ended(self, name: str) -> bool:
+        """Tell whether a session was ended."""
+        with self._store.read() as cluster:
+            return name in cluster.ended
