@@ -128,6 +128,7 @@ def test_lines_of_a_snapshot_and_of_changes(capture):
     code, out, said = capture.run("--print", "--until", "now")
     assert code == 0, said
     assert out.count('{"op":"r"') == 3005
+    assert ("not among the lines: truncations" in said) == (version_of(capture) < SENDS_TRUNCATE)
 
 
 @pytest.mark.matrix

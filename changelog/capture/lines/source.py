@@ -30,6 +30,7 @@ from changelog.source.tables.filter import TableFilter
 from changelog.source.tables.publication import (
     WantedPublication,
     make_publication,
+    sendable,
     use_publication,
 )
 from changelog.source.tables.published import publication_version, sends_still
@@ -94,6 +95,10 @@ class LineSource:
             raise SourceError("no table matches", hint="look at --tables and --exclude")
         for what in catalogue.uncaptured(wanted):
             log.info("not captured: %s", what)
+        if sendable(rules.operations, connection.server_version) != rules.operations:
+            log.warning(
+                "not among the lines: truncations, which PostgreSQL before 11 does not send"
+            )
         relations = {table.name: table.relation for table in selected}
         rules.check(relations.values())
         return cls(
