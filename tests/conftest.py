@@ -61,6 +61,7 @@ _GROUPS = {
         "tests/integration/test_declared_follow.py",
         "tests/integration/test_declared_logs.py",
         "tests/integration/test_every_type.py",
+        "tests/integration/test_expressions.py",
         "tests/integration/test_forms.py",
         "tests/integration/test_forward.py",
         "tests/integration/test_followed_logs.py",

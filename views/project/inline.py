@@ -19,6 +19,7 @@ import sqlglot
 from sqlglot.tokenizer_core import TokenType
 
 from changelog.contract.base.errors import ViewError
+from views.base.spark_sql import SparkSql
 from views.project.query import quoted
 from views.project.spec import SqlSource, ViewSpec, short_name
 from views.project.sql import sql_source
@@ -89,7 +90,7 @@ def _body(text: str) -> str:
     """Return a query without the comments around it and without its semicolon."""
     tokens = [
         each
-        for each in sqlglot.tokenize(text, read="spark")
+        for each in sqlglot.tokenize(text, read=SparkSql)
         if each.token_type is not TokenType.SEMICOLON
     ]
     return text[tokens[0].start : tokens[-1].end + 1]

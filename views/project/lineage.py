@@ -27,6 +27,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from changelog.contract.rows.relation import TableName
+from views.base.spark_sql import SparkSql
 from views.project.query import quoted
 from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
@@ -132,7 +133,7 @@ def trace(
         return Untraceable(f"it reads {names}, which has no primary key")
     if source.views:
         return Untraceable(f"it reads the view {', '.join(source.views)}")
-    query = parsed or sqlglot.parse_one(source.text, dialect="spark")
+    query = parsed or sqlglot.parse_one(source.text, dialect=SparkSql)
     if not isinstance(query, exp.Select):
         return Untraceable("it is not one plain SELECT")
     why = next(_obstacles(query), None)
@@ -351,7 +352,7 @@ _ENDS = {
 
 def _slices(source: SqlSource) -> tuple[tuple[int, int], tuple[int, int] | None]:
     """Find the FROM clause and the condition of WHERE in the text, outside of all brackets."""
-    tokens = list(_outer(sqlglot.tokenize(source.text, read="spark")))
+    tokens = list(_outer(sqlglot.tokenize(source.text, read=SparkSql)))
     first = source.references[0].start
     start = max(t.start for t in tokens if t.token_type is TokenType.FROM and t.start < first)
     last = max(found.end for found in source.references)

@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from changelog.contract.base.errors import ViewError
 from changelog.runtime.setting import WrittenFloat
+from views.base.spark_sql import SparkSql
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -44,7 +45,7 @@ def with_parameters(
             directly behind something else, where a colon means another thing.
     """
     try:
-        tokens = sqlglot.tokenize(text, read="spark")
+        tokens = sqlglot.tokenize(text, read=SparkSql)
     except TokenError:
         return text, {}  # the parser says where
     used: dict[str, str] = {}

@@ -20,6 +20,7 @@ from sqlglot.errors import ParseError, TokenError
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
+from views.base.spark_sql import SparkSql
 from views.project.determinism import refuse_unprovable
 from views.project.output import outputs, spelled
 from views.project.query import query, quoted
@@ -169,7 +170,7 @@ def _header(path: Path, text: str) -> dict[str, str]:
 
 def _query(path: Path, text: str) -> exp.Query:
     try:
-        statements = [part for part in sqlglot.parse(text, dialect="spark") if part is not None]
+        statements = [part for part in sqlglot.parse(text, dialect=SparkSql) if part is not None]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         place = f"{path.name}:{first.get('line', '?')}:{first.get('col', '?')}"

@@ -18,6 +18,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
 from changelog.contract.rows.types import ColumnType, Kind
+from views.base.spark_sql import SparkSql
 from views.rebuild.local.join_values import UnknownValueError
 
 _TYPES = {
@@ -135,7 +136,7 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
         UnknownValueError: it is not known to mean the same there; the text says why.
     """
     try:
-        parsed = sqlglot.parse_one(text, dialect="spark")
+        parsed = sqlglot.parse_one(text, dialect=SparkSql)
         if not isinstance(parsed, exp.Select):
             raise UnknownValueError("it is more than one SELECT")
         schema = MappingSchema(

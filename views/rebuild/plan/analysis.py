@@ -22,6 +22,7 @@ from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
 from changelog.runtime.closed_database import closed_database
+from views.base.spark_sql import SparkSql
 from views.project.lineage import NO_DELTA, Untraceable, trace
 from views.project.output import Output, outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, short_name
@@ -216,7 +217,7 @@ def _check_columns(spec: ViewSpec, said: str, columns: Mapping[TableName, Sequen
 def _given(sql: str) -> set[str]:
     """Return the names that a query gives to columns itself, in lower case."""
     try:
-        parsed = sqlglot.parse_one(sql, read="spark")
+        parsed = sqlglot.parse_one(sql, read=SparkSql)
     except SqlglotError:
         return set()
     return {node.alias.lower() for node in parsed.find_all(exp.Alias)} | {

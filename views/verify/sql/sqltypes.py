@@ -118,6 +118,9 @@ class Types:
                 return _named(node.to)
             case _ if isinstance(node, _COUNTS):
                 return Type("bigint")
+            case exp.Extract():
+                is_second = node.name.lower() == "second"
+                return Type("decimal", 8, 6) if is_second else Type("int")
             case exp.Sum() | exp.Avg():
                 return self._aggregate(node)
             case exp.Round():

@@ -6,6 +6,9 @@ query that happens to run. Where they differ and we correct it:
 
 - `round` of a double: Spark rounds its shortest decimal text half up, DuckDB multiplies;
 - `avg` and `/` of decimals: exact in Spark, doubles in DuckDB;
+- a float beside another number: a double in Spark (ANSI), a float in DuckDB;
+- `+`, `-` and `*` of decimals of up to 18 digits: DuckDB keeps to 64 bits, and overflows;
+- `trim` takes blanks alone in Spark, and every kind of white space in DuckDB;
 - a cast to an integer truncates in Spark and rounds in DuckDB;
 - a cast of a double to a decimal goes by its shortest text in Spark;
 - `dayofweek` starts at 1, and a null is no NaN;
@@ -16,7 +19,8 @@ query that happens to run. Where they differ and we correct it:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import sqlglot
@@ -27,12 +31,13 @@ from sqlglot.optimizer.qualify import qualify
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
+from views.base.spark_sql import SparkSql
 from views.verify.sql.bags import LISTS, Bag, Bags
 from views.verify.sql.constants import path_of, unchecked
 from views.verify.sql.functions import ALLOWED, ANONYMOUS
 from views.verify.sql.sqltypes import FLOATS, INTEGERS, TableTypes, Types, as_decimal, decimals_of
 from views.verify.values.names import folded, parsed, reading_name, schema_of
-from views.verify.values.types import Type
+from views.verify.values.types import Type, literal
 
 MACROS = (
     """CREATE OR REPLACE MACRO unscaled(d) AS
@@ -44,6 +49,8 @@ MACROS = (
     """CREATE OR REPLACE MACRO decimal_text(q, s) AS
     CASE WHEN q < 0 THEN '-' ELSE '' END
     || left(digits(q, s), length(digits(q, s)) - s) || '.' || right(digits(q, s), s)""",
+    """CREATE OR REPLACE MACRO finite(t) AS
+    CASE WHEN isinf(t) THEN error('an infinite date or moment in a function') ELSE t END""",
     # Spark writes other numbers and nested values anew, by rules of its own.
     """CREATE OR REPLACE MACRO json_scalar(j, p) AS CASE WHEN json_valid(j) THEN
     CASE json_type(j, p) WHEN 'DOUBLE' THEN error('a number that is no integer in JSON')
@@ -56,6 +63,61 @@ _SEVERAL_ROWS = (
     *(exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Join, exp.Lateral, exp.Subquery),
     *(exp.With, exp.UDTF, exp.Explode, exp.SetOperation, exp.Order, exp.Limit, exp.Offset),
 )
+_COMPARISONS = (
+    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ),
+    *(exp.Between, exp.In, exp.Nullif),
+)
+_OF_ONE_TYPE = (
+    *_COMPARISONS,
+    *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod),
+    *(exp.Coalesce, exp.Greatest, exp.Least, exp.If, exp.Case),
+)
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_MOMENT = f"{_DAY}([ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\\.[0-9]{{1,6}})?)?"
+_MOMENTS = {"date": _DAY, "timestamp": _MOMENT, "timestamp_ntz": _MOMENT}
+"""The texts that both engines cast to the same day or moment."""
+_OF_MOMENTS = (
+    *(exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfMonth),
+    *(exp.DayOfWeek, exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.Extract, exp.DateDiff),
+    *(exp.TsOrDsAdd, exp.LastDay, exp.DateTrunc, exp.TimestampTrunc, exp.TimeToStr, exp.Date),
+    *(exp.TsOrDsToDate, exp.Concat, exp.ConcatWs, exp.DPipe),
+)
+"""Functions for which Spark takes PostgreSQL's infinity for a day of the year 5881580."""
+_BLANK = r"[\x00-\x20\x7f]"
+"""What Spark takes off the ends of a text before it reads a number (`UTF8String.trimAll`)."""
+_INTEGER = "[+-]?[0-9]+"
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_ODD_DOUBLE = (
+    rf"(?i){_BLANK}*[+-]?(inf|infinity|nan|{_NUMBER}[fd]|0x[0-9a-f.]+p[+-]?[0-9]+[fd]?){_BLANK}*"
+)
+"""Texts that Java takes for a double."""
+_INTEGER_NAMES = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
+_NOT_ASCII = r"[^\x00-\x7f]"
+_ODD_CAPITALS = (
+    r"[\x{149}\x{19b}\x{1f0}\x{264}\x{390}\x{3b0}\x{587}\x{1c8a}\x{1e96}-\x{1e9a}\x{1f50}-\x{1fff}"
+    r"\x{a7cd}-\x{a7db}\x{fb00}-\x{fb17}\x{10d70}-\x{10d85}\x{16ebb}-\x{16ed3}]"
+)
+"""Letters whose capital form differs between the engines: a test looks at each there is."""
+_ODD_SMALL = r"[\x{130}\x{3a3}\x{1c89}\x{a7cb}-\x{a7dc}\x{10d50}-\x{10d65}\x{16ea0}-\x{16eb8}]"
+"""The same of small forms; that of the Greek sigma depends on what follows."""
+_EXACT_DIGITS = 15
+"""Digits of a decimal that a double holds, so that one division makes the nearest double."""
+_IN_64_BITS = 18
+"""Digits of a decimal that DuckDB computes with in 64 bits."""
+_PARTS = (
+    "year",
+    "quarter",
+    "month",
+    "week",
+    "day",
+    "dow",
+    "dayofweek",
+    "doy",
+    "hour",
+    "minute",
+    "second",
+)
+"""What `extract` takes out of a date or a moment in both engines."""
 _ZONED = {exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ}
 
 
@@ -140,7 +202,7 @@ def _qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> ex
 def _without_zone(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.ToChar):  # of dates and times the same; of numbers DuckDB refuses it
         text = f"date_format({node.this.sql('spark')}, {node.args['format'].sql('spark')})"
-        return sqlglot.parse_one(text, read="spark")
+        return sqlglot.parse_one(text, read=SparkSql)
     if isinstance(node, exp.DataType) and node.this in _ZONED:
         return exp.DataType.build("TIMESTAMP", dialect="duckdb")
     return node
@@ -176,10 +238,23 @@ def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
                 _check_function(node, types)
             case exp.Like() | exp.ILike() if "\\" in node.expression.name:
                 raise _refuse(node, "the two engines escape differently")
+            case exp.AtTimeZone() | exp.FromTimeZone():
+                raise _refuse(node, "each engine has rules of time zones of its own")
             case exp.RegexpLike() | exp.RegexpILike() | exp.Lateral() | exp.TableSample():
                 raise _refuse(node, "the two engines differ here")
+            case exp.SetOperation():
+                _check_columns(node, types)
             case exp.Mul() | exp.Add() | exp.Sub() if _is_unknown_decimal(node, types):
                 raise _refuse(node, "the decimal's precision is not known")
+
+
+def _check_columns(node: exp.SetOperation, types: Types) -> None:
+    """Refuse a column that is a float on one side only, where Spark makes it a double."""
+    for one, two in zip(node.left.selects, node.right.selects, strict=False):
+        kinds = [types.of(one), types.of(two)]
+        names = {None if kind is None else kind.name for kind in kinds} - {"void"}
+        if "float" in names and names != {"float"}:
+            raise _refuse(node, f"cast column {one.alias_or_name} to double on both sides")
 
 
 def _is_unknown_decimal(node: exp.Binary, types: Types) -> bool:
@@ -197,6 +272,8 @@ def _check_function(node: exp.Func, types: Types) -> None:
                 _check_text(node, types.of(part))
         case exp.Cast() if node.to.is_type(*exp.DataType.TEXT_TYPES):
             _check_text(node, types.of(node.this))
+        case exp.Extract() if node.name.lower() not in _PARTS:
+            raise _refuse(node, f"known are {', '.join(_PARTS)}; other parts have functions")
         case exp.Round() if decimals_of(node) is None or types.of(node.this) is None:
             raise _refuse(node, "its number of places, or the type of its argument, is not known")
         case _:
@@ -224,13 +301,38 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
     node: exp.Expr, kinds: Mapping[int, Type | None]
 ) -> exp.Expr | None:
     kind = kinds.get(id(node))
+    if isinstance(node, _OF_ONE_TYPE):
+        _as_doubles(node, kinds)
+    if isinstance(node, _OF_MOMENTS):
+        for part in (node.this, node.args.get("expression"), *node.expressions):
+            if isinstance(part, exp.Expr) and _is_moment(kinds.get(id(part))):
+                part.replace(exp.func("finite", part.copy(), dialect="duckdb"))
     match node:
+        case exp.Add() | exp.Sub() | exp.Mul() if kind is not None and kind.name == "decimal":
+            return _in_128_bits(node, kinds)
+        case exp.Trim() if node.expression is None:
+            return exp.Trim(**{**node.args, "expression": exp.Literal.string(" ")})
+        case exp.Extract():
+            return _part(node)
+        case exp.Sign() if (inner := kinds.get(id(node.this))) and inner.name in FLOATS:
+            value = node.this.sql("duckdb")  # NaN and -0.0 are their own signs
+            return _raw(
+                f"CASE WHEN isnan({value}) OR {value} = 0 THEN {value} ELSE sign({value}) END"
+            )
+        case exp.TimeToStr() if "%Y" in node.args["format"].name:
+            return _raw(
+                f"CASE WHEN year({node.this.sql('duckdb')}) BETWEEN 1000 AND 9999 "
+                f"THEN {node.sql('duckdb')} WHEN {node.this.sql('duckdb')} IS NOT NULL "
+                "THEN error('a year without four digits in a pattern') END"
+            )
         case exp.Avg():
             return _average(node, kind, kinds)
         case exp.Div():
             return _quotient(node, kind, kinds)
         case exp.Round():
             return _rounded(node, kinds.get(id(node.this)))
+        case exp.TryCast() if node.args.get("safe"):
+            return _tried(node, kinds.get(id(node.this)))
         case exp.Cast():
             return _cast(node, kinds.get(id(node.this)))
         case exp.Ceil() | exp.Floor():
@@ -252,9 +354,127 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.Literal.number(1)))
         case exp.Anonymous() if node.name.lower() == "pmod":
             one, two = (f"({part.sql('duckdb')})" for part in node.expressions)
-            return _raw(f"((({one} % {two}) + {two}) % {two})")
+            rest = f"({one} % {two})"
+            return _raw(f"CASE WHEN {rest} < 0 THEN ({rest} + {two}) % {two} ELSE {rest} END")
+        case exp.Ln():
+            value = node.this.sql("duckdb")
+            return _raw(f"CASE WHEN {value} > 0 THEN ln({value}) END")
+        case exp.Upper() | exp.Lower() | exp.Levenshtein():
+            return _of_known_letters(node)
         case _:
             return None
+
+
+def _is_moment(kind: Type | None) -> bool:
+    return kind is not None and kind.name in _MOMENTS
+
+
+def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
+    """Make the operands doubles where a float stands beside another number.
+
+    Spark's ANSI rules take both to a double (`AnsiTypeCoercion`), DuckDB both to a float.
+    """
+    for parts in _operands(node):
+        found = [kinds.get(id(part)) for part in parts]
+        names = {kind.name for kind in found if kind is not None and kind.name != "void"}
+        if not names & FLOATS or names == {"float"}:
+            continue
+        if None in found:
+            raise _refuse(node, "the type of one side is not known, and the other is a float")
+        for part, kind in zip(parts, found, strict=True):
+            if kind is not None and kind.name == "float":
+                part.replace(exp.cast(part.copy(), "DOUBLE"))
+            elif kind is not None and kind.name == "decimal" and kind.precision > _EXACT_DIGITS:
+                # DuckDB divides by a power of ten, which rounds twice.
+                part.replace(exp.cast(exp.cast(part.copy(), "VARCHAR"), "DOUBLE"))
+
+
+def _operands(node: exp.Expr) -> Iterator[list[exp.Expr]]:
+    """Yield the parts of an expression that an engine takes to one type."""
+    match node:
+        case exp.Case():
+            ifs, default = node.args["ifs"], node.args.get("default")
+            yield [*(branch.args["true"] for branch in ifs), *([default] if default else [])]
+            if node.this is not None:
+                yield [node.this, *(branch.this for branch in ifs)]
+        case exp.If():
+            yield [part for name in ("true", "false") if (part := node.args.get(name))]
+        case exp.Between():
+            yield [node.this, node.args["low"], node.args["high"]]
+        case exp.In() if node.args.get("query") is not None:
+            yield [node.this, *node.args["query"].this.selects]
+        case exp.Nullif() | exp.Binary():
+            yield [node.this, node.expression]
+        case _:
+            yield [node.this, *node.expressions]
+
+
+def _in_128_bits(node: exp.Binary, kinds: Mapping[int, Type | None]) -> exp.Expr | None:
+    """Widen the left side, so that DuckDB computes in 128 bits.
+
+    It keeps to 64 where both sides fit these, "to avoid large slowdowns", and fails on a result
+    that Spark holds.
+    """
+    left = kinds.get(id(node.left))
+    wide = None if left is None else as_decimal(left)
+    if wide is None or wide.precision > _IN_64_BITS:
+        return None
+    new = node.copy()
+    kind = f"DECIMAL({_IN_64_BITS + 1}, {wide.scale})"
+    new.left.replace(exp.cast(new.left.copy(), kind, dialect="duckdb"))
+    return new
+
+
+def _part(node: exp.Extract) -> exp.Expr | None:
+    name = node.name.lower()
+    moment = node.expression.sql("duckdb")
+    match name:
+        case "dow" | "dayofweek":
+            return _raw(f"(extract(dow FROM {moment}) + 1)")
+        case "second":
+            micros = f"CAST(extract(microsecond FROM CAST({moment} AS TIMESTAMP)) AS HUGEINT)"
+            return _raw(f"CAST(decimal_text({micros}, 6) AS DECIMAL(8, 6))")
+        case _:
+            return None
+
+
+def _tried(node: exp.TryCast, inner: Type | None) -> exp.Expr:
+    """Return a cast of a text that is null where Spark's is: the engines take different forms."""
+    name = node.to.sql("duckdb")
+    kind = "BIGINT" if name in _INTEGER_NAMES else name.partition("(")[0]
+    shape = {"BIGINT": _INTEGER, "DECIMAL": _NUMBER, "DOUBLE": _NUMBER}.get(kind)
+    if shape is None or inner is None or inner.name != "string":
+        raise _refuse(node, "texts are tried as integers, decimals and doubles alone")
+    text = node.this.sql("duckdb")
+    bare = f"regexp_replace({text}, {literal(_BLANK)}, '', 'g')"
+    return _raw(
+        f"CASE WHEN regexp_full_match({text}, {literal(f'{_BLANK}*{shape}{_BLANK}*')}) "
+        f"THEN TRY_CAST(ltrim({bare}, '+') AS {name}) "
+        + (
+            f"WHEN regexp_full_match({text}, {literal(_ODD_DOUBLE)}) "
+            "THEN error('a text that only one engine takes for a double') "
+            if kind == "DOUBLE"
+            else ""
+        )
+        + "END"
+    )
+
+
+def _of_known_letters(node: exp.Func) -> exp.Expr:
+    """Fail on letters that the engines have other forms of, instead of refuting what is right."""
+    text = node.this.sql("duckdb")
+    match node:
+        case exp.Upper():
+            odd, value = _ODD_CAPITALS, f"upper(replace({text}, 'ß', 'SS'))"
+        case exp.Lower():
+            odd, value = _ODD_SMALL, f"lower({text})"
+        case _:
+            odd, value = _NOT_ASCII, node.sql("duckdb")
+            text = f"concat({text}, {node.expression.sql('duckdb')})"
+    return _raw(
+        f"CASE WHEN regexp_matches({text}, {literal(odd)}) "
+        f"THEN error('a letter that the engines write differently') ELSE {value} END"
+    )
 
 
 def _list(node: exp.Expr) -> exp.Expr:
@@ -316,6 +536,19 @@ def _rounded(node: exp.Round, inner: Type | None) -> exp.Expr | None:
 def _cast(node: exp.Cast, inner: Type | None) -> exp.Expr | None:
     target = node.to.sql("spark").lower()
     name = target.partition("(")[0]
+    if (name in _MOMENTS or node.to.is_type(*exp.DataType.TEXT_TYPES)) and _is_moment(inner):
+        new = node.copy()
+        new.this.replace(exp.func("finite", new.this.copy(), dialect="duckdb"))
+        return new
+    if name in _MOMENTS and inner is not None and inner.name == "string":
+        # Spark takes more forms than DuckDB, and heeds a zone where DuckDB passes over it.
+        text, shape = node.this.sql("duckdb"), literal(_MOMENTS[name])
+        if isinstance(node.this, exp.Literal) and not re.fullmatch(_MOMENTS[name], node.this.name):
+            raise _refuse(node, "write it as YYYY-MM-DD hh:mm:ss, in UTC and without a zone")
+        return _raw(
+            f"CASE WHEN {text} IS NULL OR regexp_full_match({text}, {shape}) "
+            f"THEN {node.sql('duckdb')} ELSE error('a text that is no plain {name}') END"
+        )
     if name in INTEGERS and inner is None:
         raise _refuse(node, "the type of its argument is not known")
     if name in INTEGERS and inner is not None and inner.name in FLOATS | {"decimal"}:

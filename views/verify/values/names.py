@@ -15,6 +15,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
 from changelog.contract.rows.relation import TableName
+from views.base.spark_sql import SparkSql
 
 
 def reading_name(table: TableName) -> str:
@@ -41,7 +42,7 @@ def schema_of(types: Mapping[str, Mapping[str, str]]) -> MappingSchema:
 
 def parsed(sql: str, tables: Collection[TableName]) -> exp.Expr:
     """Parse a query in Spark's SQL; each place that names one of the tables reads it."""
-    query = sqlglot.parse_one(sql, read="spark")
+    query = sqlglot.parse_one(sql, read=SparkSql)
     for scope in traverse_scope(query):
         named = _rename(scope, tables)
         for column in scope.columns:

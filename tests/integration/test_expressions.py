@@ -1,0 +1,181 @@
+"""Expressions over hostile values, by Spark, by the verifier, and by PostgreSQL where it has them.
+
+What no line of `tests/fixtures/expressions.txt` has compared has no place in the translation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import psycopg2
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.rows.relation import TableName
+from tests.support.hostile_rows import COLUMNS, ROWS, expressions, queries_of, query_of
+from views.verify.sql import translate as translation
+from views.verify.sql.evaluate import evaluate
+from views.verify.sql.translate import UnverifiableError, translate
+from views.verify.values.names import reading_name
+from views.verify.values.types import arrow_type, duckdb_type, parse_type, quoted
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
+TABLE = TableName("public", "t")
+TYPES = {TABLE: {name: parse_type(kind) for name, (kind, _) in COLUMNS.items()}}
+
+
+@pytest.fixture(scope="module")
+def engines(spark):
+    """The rows in Spark and in DuckDB."""
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in TYPES[TABLE].items()])
+    plain = [dict(zip(COLUMNS, map(without_zone, row), strict=True)) for row in ROWS]
+    frame = spark.createDataFrame(
+        ROWS, ", ".join(f"{n} {kind}" for n, (kind, _) in COLUMNS.items())
+    )
+    frame.createOrReplaceTempView("t")
+    with duckdb.connect() as database:
+        listed = ", ".join(f"{quoted(n)} {duckdb_type(k)}" for n, k in TYPES[TABLE].items())
+        database.execute(f"CREATE TABLE {reading_name(TABLE)} ({listed})")
+        database.register("given", pa.Table.from_pylist(plain, schema))
+        database.execute(f"INSERT INTO {reading_name(TABLE)} SELECT * FROM given")
+        yield spark, database
+    spark.catalog.dropTempView("t")
+
+
+def without_zone(value: object) -> object:
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
+def by_spark(spark, sql: str) -> list[dict[str, Any]]:
+    return sorted(spark.sql(sql).toArrow().to_pylist(), key=lambda row: row["k"])
+
+
+def by_verifier(engines, sql: str) -> list[dict[str, Any]]:
+    spark, database = engines
+    kinds = [(name, parse_type(kind)) for name, kind in spark.sql(sql).dtypes]
+    evaluate(database, "out", sql, TYPES, kinds)
+    return database.sql("SELECT * FROM out ORDER BY k").to_arrow_table().to_pylist()
+
+
+def alike(one: Any, two: Any) -> bool:
+    one, two = (
+        without_zone(value.astimezone(UTC)) if zoned(value) else value for value in (one, two)
+    )
+    if isinstance(one, list) and isinstance(two, list):
+        pairs = zip(sorted(one, key=str), sorted(two, key=str), strict=False)
+        return len(one) == len(two) and all(alike(a, b) for a, b in pairs)
+    if isinstance(one, memoryview | bytes):
+        return bytes(one) == bytes(two)
+    numbers = int | float | Decimal
+    if isinstance(one, numbers) and isinstance(two, numbers) and float in {type(one), type(two)}:
+        one, two = float(one), float(two)
+        # PostgreSQL's client gives a real by its shortest text.
+        return (math.isnan(one) and math.isnan(two)) or math.isclose(one, two, rel_tol=1e-6)
+    days = isinstance(one, date) and isinstance(two, date)
+    return one == two and (not days or isinstance(one, datetime) == isinstance(two, datetime))
+
+
+def zoned(value: object) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+def differences(
+    lines: list[str], one: list[dict[str, Any]], two: list[dict[str, Any]]
+) -> Iterator[tuple[str, int, Any, Any]]:
+    """Yield line, key and both values where two engines differ."""
+    assert [row["k"] for row in one] == [row["k"] for row in two], lines
+    for left, right in zip(one, two, strict=True):
+        for number, line in enumerate(lines):
+            name = f"x{number}"
+            if not alike(left[name], right[name]):
+                yield line, left["k"], left[name], right[name]
+
+
+def test_the_verifier_gives_sparks_answer(engines):
+    spark, _ = engines
+    lines = [*expressions("everywhere"), *expressions("spark")]
+    # Collected sets are compared as bags, zeros by value.
+    lines = [line for line in lines if "collect_set" not in line]
+    wrong = [
+        found
+        for sql, some in queries_of(lines)
+        for found in differences(some, by_spark(spark, sql), by_verifier(engines, sql))
+    ]
+    assert wrong == []
+
+
+def test_postgresql_gives_the_same_answer_where_it_is_said_to(engines, dsn):
+    spark, _ = engines
+    wrong: list[object] = []
+    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("SET timezone = 'UTC'")
+        listed = ", ".join(f"{name} {kind}" for name, (_, kind) in COLUMNS.items())
+        cursor.execute(f"CREATE TEMP TABLE t ({listed})")
+        for row in ROWS:
+            values = [psycopg2.Binary(each) if isinstance(each, bytes) else each for each in row]
+            cursor.execute(f"INSERT INTO t VALUES ({', '.join(['%s'] * len(row))})", values)
+        for sql, some in queries_of(expressions("everywhere")):
+            cursor.execute(sql)
+            names = [column.name for column in cursor.description]
+            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            rows.sort(key=lambda row: row["k"])
+            wrong += differences(some, by_spark(spark, sql), rows)
+    assert wrong == []
+
+
+def test_twin_a_translation_with_a_defect_is_found(engines, monkeypatch):
+    """The comparison itself can fail: without the correction of `trim`, or with another one."""
+    spark, _ = engines
+    right = translation._corrected
+    monkeypatch.setattr(
+        translation,
+        "_corrected",
+        lambda node, kinds: None if type(node).__name__ == "Trim" else right(node, kinds),
+    )
+    sql = query_of("trim(s)")
+    found = differences(["trim(s)"], by_spark(spark, sql), by_verifier(engines, sql))
+    assert [key for _, key, _, _ in found] == [2]
+
+
+@pytest.mark.parametrize("line", expressions("refused"))
+def test_what_is_not_known_to_be_the_same_is_refused_before_a_build(line):
+    with pytest.raises(UnverifiableError):
+        translate(query_of(line), TYPES)
+
+
+def test_values_that_are_not_known_to_be_the_same_end_the_proof_and_refute_nothing(engines):
+    for line in expressions("loud"):
+        with pytest.raises((ChangelogError, duckdb.Error)):
+            by_verifier(engines, query_of(line))
+
+
+def test_capital_and_small_forms_of_every_letter(engines):
+    """Each code point there is: the engines agree, or the verifier does not say anything."""
+    spark, database = engines
+    points = [*range(1, 0xD800), *range(0xE000, 0x110000)]
+    texts = pa.table({"c": pa.array(points, pa.int32()), "s": [chr(each) for each in points]})
+    made = spark.createDataFrame(texts).select(
+        "c", F.upper("s").alias("u"), F.lower(F.concat(F.lit("A"), "s")).alias("l")
+    )
+    database.register("texts", texts)
+    database.register("made", made.toArrow())
+    differing = database.sql(
+        "SELECT t.s, upper(replace(t.s, 'ß', 'SS')) <> m.u, lower('A' || t.s) <> m.l "
+        "FROM texts t JOIN made m USING (c)"
+    ).fetchall()
+    for place, odd in ((1, translation._ODD_CAPITALS), (2, translation._ODD_SMALL)):
+        letters = [row[0] for row in differing if row[place]]
+        known = database.execute(
+            "SELECT count(*) FROM (SELECT unnest(?) AS s) WHERE regexp_matches(s, ?)",
+            [letters, odd],
+        ).fetchone()
+        assert known == (len(letters),), [f"{ord(each):x}" for each in letters]

@@ -1,0 +1,37 @@
+"""The SQL of views, as sqlglot parses it: Spark 4's.
+
+sqlglot's own dialect `spark` is that of earlier versions, in which `'O''Brien'` is two texts put
+together. Since Spark 4.0 a doubled quote stands for one (its migration guide, under
+`spark.sql.legacy.consecutiveStringLiterals.enabled`). Each literal has one parsed value, and is
+written to each engine by the rules of that engine.
+"""
+
+from __future__ import annotations
+
+from sqlglot.dialects.spark import Spark
+from sqlglot.tokenizer_core import Token, TokenType
+
+
+class SparkSql(Spark):
+    """Spark 4's SQL."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Takes texts of one kind of quotes that touch each other for one text."""
+
+        def tokenize(self, sql: str) -> list[Token]:
+            """Split a text into tokens; `''` inside of a text is an apostrophe."""
+            tokens: list[Token] = []
+            for token in super().tokenize(sql):
+                last = tokens[-1] if tokens else None
+                if last is not None and _touch(sql, last, token):
+                    last.text = f"{last.text}{sql[token.start]}{token.text}"
+                    last.end = token.end
+                    last.comments.extend(token.comments)
+                else:
+                    tokens.append(token)
+            return tokens
+
+
+def _touch(sql: str, one: Token, two: Token) -> bool:
+    both_texts = one.token_type == two.token_type == TokenType.STRING
+    return both_texts and one.end + 1 == two.start and sql[one.end] == sql[two.start]
