@@ -59,7 +59,7 @@ def by_spark(spark, sql: str) -> list[dict[str, Any]]:
     return sorted(spark.sql(sql).toArrow().to_pylist(), key=lambda row: row["k"])
 
 
-def by_verifier(engines, sql: str) -> list[dict[str, Any]]:
+def by_verifier(engines, sql: str):
     spark, database = engines
     kinds = [(name, parse_type(kind)) for name, kind in spark.sql(sql).dtypes]
     evaluate(database, "out", sql, TYPES, kinds)
@@ -125,7 +125,7 @@ def test_postgresql_gives_the_same_answer_where_it_is_said_to(engines, dsn):
             cursor.execute(f"INSERT INTO t VALUES ({', '.join(['%s'] * len(row))})", values)
         for sql, some in queries_of(expressions("everywhere")):
             cursor.execute(sql)
-            names = [column.name for column in cursor.description]
+            names = [column.name for column in cursor.description or ()]
             rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
             rows.sort(key=lambda row: row["k"])
             wrong += differences(some, by_spark(spark, sql), rows)

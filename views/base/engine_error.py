@@ -18,6 +18,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from changelog.contract.base.secret import redacted
+from views.base.spark_sql import SparkSql
 
 _WIDER = "cast a side to a wider type first, such as CAST(x AS decimal(38,0)), or leave rows out"
 _ROWS = "leave such rows out with WHERE, or give null for them"
@@ -235,8 +236,8 @@ def _where(fragment: str, sql: str | None) -> str:
 def _column_of(fragment: str, sql: str) -> str | None:
     """Return the name of the outermost column that holds an expression; None where none does."""
     try:
-        wanted = _text(sqlglot.parse_one(fragment, read="spark"))
-        query = sqlglot.parse_one(sql, read="spark")
+        wanted = _text(sqlglot.parse_one(fragment, read=SparkSql))
+        query = sqlglot.parse_one(sql, read=SparkSql)
     except (SqlglotError, RecursionError):
         return None
     items = query.selects if isinstance(query, exp.Query) else []

@@ -101,7 +101,7 @@ def analyse(
     own = {table: schemas[table] for table in spec.tables}
     columns = {table: [c.column for c in schema.columns] for table, schema in own.items()}
     keys = {table: schema.key for table, schema in own.items()}
-    query = sqlglot.parse_one(spec.source.sql, read="spark")
+    query = sqlglot.parse_one(spec.source.sql, read=SparkSql)
     given = outputs(query, columns)
     key = spec.key if given is None else spelled(spec.key, [each.name for each in given])
     lineage = trace(spec.source, key, columns, keys, query)

@@ -16,6 +16,7 @@ from changelog.contract.log.order import with_places
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import RebuildError, explained, of_view
+from views.base.spark_sql import SparkSql
 from views.generations.served import served_of
 from views.project.output import outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, check_declared
@@ -142,7 +143,7 @@ def _with_key(spec: ViewSpec, plan: Plan) -> ViewSpec:
         for table, found in plan.schemas.items()
         if table in spec.tables
     }
-    given = outputs(sqlglot.parse_one(spec.source.sql, read="spark"), tables) or ()
+    given = outputs(sqlglot.parse_one(spec.source.sql, read=SparkSql), tables) or ()
     key = check_declared("key", spelled(spec.key, [each.name for each in given]), spec.path)
     return replace(spec, key=key)
 
