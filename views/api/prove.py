@@ -12,6 +12,7 @@ from changelog.contract.base.errors import VerdictError, ViewError
 from changelog.contract.log.frontier import FrontierRecord
 from replay.broker.topics import read_frontiers
 from replay.cut.cut import freeze, recheck
+from replay.decode.schemas import schemas_of
 from views.api.values import Proof
 from views.base.config import RebuildSettings
 from views.generations.history import History, HistoryRow
@@ -20,6 +21,7 @@ from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.certify import request_of
 from views.rebuild.plan.plan import logs_of
+from views.rebuild.plan.plannable import meaning
 from views.verify.view import verify_view
 
 
@@ -47,8 +49,12 @@ def prove(spec: ViewSpec, settings: RebuildSettings) -> tuple[Proof, ...]:
         record = _frontier(row, settings)
         cut = freeze(settings.project.kafka, record, spec.tables, settings=settings.replay())
         cut.verdict.require()
+        schemas = schemas_of(
+            settings.project.registry, settings.project.kafka, record.frontier, cut.topics
+        )
+        meant = meaning(spec, schemas)
         columns: Any = tuple((column, kind) for column, kind in row.declaration["columns"])
-        request = request_of(settings, record.frontier, spec, columns, sink.address(number), {})
+        request = request_of(settings, record.frontier, meant, columns, sink.address(number), {})
         report = verify_view(request)
         recheck(cut, settings.project.kafka)
         found.append(Proof.of(report, number, name, str(record.frontier.lsn)))

@@ -22,6 +22,7 @@ from views.base.failure import explained
 from views.cases.differences import Difference, Row, differences
 from views.cases.file import Case, CaseFile
 from views.cases.values import expected_of
+from views.meaning.view import as_meant
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.build import frame_of
 from views.verify.sql.bags import Bag
@@ -102,8 +103,10 @@ def run_case(
         prove: whether the verifier computes a SQL view too.
 
     Raises:
-        ViewError: the case expects what the view's columns cannot hold.
+        ViewError: the case expects what the view's columns cannot hold, or the view compares
+            values whose carried form has another meaning.
     """
+    spec = as_meant(spec, file.columns, {})
     types = {
         table: {name: logged_type(kind) for name, kind in columns.items()}
         for table, columns in file.columns.items()

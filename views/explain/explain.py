@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import duckdb
@@ -22,6 +23,7 @@ from replay.base.config import OnBadRecord
 from views.base.config import RebuildSettings
 from views.explain.explanation import Contribution, Contributions, Explanation, Place
 from views.explain.provenance import FieldOrigin, RowLineage, UntraceableError, columns_of, trace
+from views.meaning.view import as_meant
 from views.project.spec import ViewSpec
 from views.rebuild.plan.plan import Plan, pins_now, planned
 from views.verify.log.states import Folded, LogTables
@@ -142,11 +144,18 @@ class _Work:
         if self._spec.sql is None:
             return self._of_function()
         columns = {table: [c.column for c in s.columns] for table, s in self._states.items()}
+        with suppress(ViewError):  # what was built before it was refused is explained as it stands
+            self._spec = as_meant(
+                self._spec,
+                {t: {c.column: c.type for c in s.columns} for t, s in self._states.items()},
+                {table: state.key for table, state in self._states.items()},
+            )
+        sql = self._spec.sql or ""
         try:
-            found = trace(self._spec.sql, columns, self._spec.key)
+            found = trace(sql, columns, self._spec.key)
             places = self._places(found)
         except (UntraceableError, UnverifiableError) as error:
-            fields = columns_of(self._spec.sql, columns)
+            fields = columns_of(sql, columns)
             return self._made(self._row(), fields, self._untraced(), (str(error),))
         row = self._row()
         if not places:

@@ -71,7 +71,7 @@ def declaration_of(spec: ViewSpec, columns: Sequence[tuple[str, str]]) -> dict[s
 def text_of(spec: ViewSpec) -> str:
     """Return the text of the file that declares a view, with the queries of views that it reads."""
     if isinstance(spec.source, SqlSource):
-        return spec.source.sql
+        return (spec.source.written or spec.source).sql
     return spec.path.read_text(encoding="utf-8")
 
 

@@ -58,6 +58,8 @@ class SqlSource:
         inlined: the file with the queries of these views in their places; empty without any.
         quoted: places of names in double quotes, which are texts to Spark, and the names.
         columns: names of the columns that it gives, as far as its text alone tells them.
+        written: as its author wrote it, where this one was changed to mean in the engines what
+            that one means in PostgreSQL.
     """
 
     text: str = field(repr=False)
@@ -67,6 +69,7 @@ class SqlSource:
     inlined: str = field(default="", repr=False)
     quoted: tuple[tuple[int, int, str], ...] = ()
     columns: tuple[str, ...] = ()
+    written: SqlSource | None = None
 
     @property
     def sql(self) -> str:
@@ -88,7 +91,8 @@ class SqlSource:
 
     def all_views(self) -> tuple[str, ...]:
         """Return the names of the views that it names and of those behind them, each once."""
-        found = [name for v, source in self.views.items() for name in (v, *source.all_views())]
+        views = self.views if self.written is None else self.written.views
+        found = [name for v, source in views.items() for name in (v, *source.all_views())]
         return tuple(dict.fromkeys(found))
 
 

@@ -1,7 +1,10 @@
 """The Avro schemas of a relation's key and value, and how to read them back.
 
 Each field carries the column's own name (`column`) and PostgreSQL's type (`pg_type`) as
-attributes, since an Avro name is narrower than a column name; the record carries the table
+attributes, since an Avro name is narrower than a column name; of a type of users its sort
+(`pg_sort`), and of a text the collation that sorts it otherwise than by code points
+(`pg_collation`, and `pg_deterministic` where it is not). The key's fields have none of these three,
+since a key's schema is pinned. The record carries the table
 (`relation`), its primary key (`key`), and the columns that PostgreSQL computes and the log lacks
 (`generated`, if there are any). Readers that do not know the attributes skip them, as
 the Avro specification asks.
@@ -12,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from changelog.contract.base.errors import CorruptRecordError
@@ -79,6 +82,17 @@ def branches(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> 
     return [*both, *(["string"] if kind.has_escape else [])]
 
 
+def _comparison(kind: ColumnType) -> dict[str, Any]:
+    """Return the attributes of a column's type that tell how its values compare."""
+    own = kind.element or kind
+    marks: dict[str, Any] = {"pg_sort": own.sort} if own.sort else {}
+    if own.collation:
+        marks["pg_collation"] = own.collation
+        if not own.deterministic:
+            marks["pg_deterministic"] = False
+    return marks
+
+
 def _field(name: str, column: Column, *, nullable: bool) -> dict[str, Any]:
     union = branches(column.type, nullable=nullable, null_second=column.has_default)
     field: dict[str, Any] = {"name": name, "type": union if len(union) > 1 else union[0]}
@@ -115,7 +129,10 @@ def value_schema(relation: Relation) -> str:
     """Return the Avro schema of a relation's value: the whole row, nullable outside the key."""
     names = field_names(column.name for column in relation.columns)
     pairs = zip(names, relation.columns, strict=True)
-    fields = [_field(n, c, nullable=c.name not in relation.key) for n, c in pairs]
+    fields = [
+        {**_field(n, c, nullable=c.name not in relation.key), **_comparison(c.type)}
+        for n, c in pairs
+    ]
     more = {"generated": list(relation.generated)} if relation.generated else {}
     return _record(relation, "", fields, more)
 
@@ -196,10 +213,22 @@ def _read_plain(raw: Any, pg_type: str) -> ColumnType:  # noqa: ANN401 - an Avro
     return ColumnType(pg_type, kinds[json.dumps(raw, sort_keys=True)])
 
 
+def _compared(kind: ColumnType, raw: Mapping[str, Any]) -> ColumnType:
+    """Return a type with what a field tells of how its values compare."""
+    if kind.element is not None:
+        return replace(kind, element=_compared(kind.element, raw))
+    return replace(
+        kind,
+        sort=raw.get("pg_sort", ""),
+        collation=raw.get("pg_collation", ""),
+        deterministic=raw.get("pg_deterministic", True),
+    )
+
+
 def _read_field(raw: dict[str, Any]) -> LoggedColumn:
     union = raw["type"] if isinstance(raw["type"], list) else [raw["type"]]
     plain, *_ = [branch for branch in union if branch != "null"]
-    read = _read_plain(plain, raw["pg_type"])
+    read = _compared(_read_plain(plain, raw["pg_type"]), raw)
     default = raw.get("default")
     text = None if default is None else json.dumps(default)
     return LoggedColumn(raw["name"], raw["column"], read, "null" in union, text)

@@ -44,7 +44,7 @@ the column named, unless it is in an array, which then takes its escape.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 MAX_DECIMAL_PRECISION = 38
@@ -82,6 +82,10 @@ class ColumnType:
         mapped: False for a type that we do not know and carry as text.
         delimiter: what stands between the elements in an ARRAY's text; the log does not have it,
             so that it does not count when types are compared.
+        sort: of a type of users: `enum`, `composite`, `range` or `multirange`; else empty. Like
+            the two below it does not count when types are compared: it is no matter of a value.
+        collation: by which texts are sorted, where that is not the order of their code points.
+        deterministic: whether equal texts under the collation are the same texts.
     """
 
     name: str
@@ -91,6 +95,9 @@ class ColumnType:
     element: ColumnType | None = None
     mapped: bool = True
     delimiter: str = field(default=",", compare=False)
+    sort: str = field(default="", compare=False)
+    collation: str = field(default="", compare=False)
+    deterministic: bool = field(default=True, compare=False)
 
     @property
     def has_escape(self) -> bool:
@@ -157,7 +164,8 @@ def column_type(
         builtin: whether it is in the schema `pg_catalog`: users may name a type `date` too.
     """
     if form in {TypType.ENUM, TypType.COMPOSITE, TypType.RANGE, TypType.MULTIRANGE}:
-        return ColumnType(formatted, Kind.STRING)
+        built = builtin and form in {TypType.RANGE, TypType.MULTIRANGE}
+        return ColumnType(formatted, Kind.STRING, sort="" if built else form.name.lower())
     if not builtin:
         return ColumnType(formatted, Kind.STRING, mapped=base in EXTENSION_TYPES)
     if base == "numeric" and (match := _DECIMAL.fullmatch(formatted)):
@@ -178,5 +186,5 @@ def array_type(element: ColumnType, formatted: str, delimiter: str = ",") -> Col
     """
     mapped = element.mapped
     if element.has_escape:
-        element = ColumnType(element.name, Kind.STRING)
+        element = replace(element, kind=Kind.STRING, precision=0, scale=0, element=None)
     return ColumnType(formatted, Kind.ARRAY, element=element, mapped=mapped, delimiter=delimiter)

@@ -15,6 +15,7 @@ from changelog.contract.rows.relation import (
     TableName,
 )
 from changelog.contract.rows.text import parse_array
+from changelog.contract.rows.types import ColumnType
 from changelog.source.connect.connect import Connection, source_errors
 from changelog.source.connect.steady import steadily
 from changelog.source.connect.tree import TREE
@@ -47,9 +48,30 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text {_OWN}
    AND (%(oids)s::oid[] IS NULL OR c.oid = ANY (%(oids)s))
  ORDER BY n.nspname, c.relname
 """
+# Some columns of the catalogues came with later versions: as JSON they are null before. What the
+# builtin provider and these locales have is the order of code points.
 _COLUMNS = """
-SELECT attrelid, attname, atttypid, atttypmod, a.attgenerated::text
-  FROM pg_attribute a
+WITH default_locale AS (
+    SELECT CASE to_jsonb(d) ->> 'datlocprovider'
+           WHEN 'i' THEN coalesce(to_jsonb(d) ->> 'datlocale', to_jsonb(d) ->> 'daticulocale')
+           WHEN 'b' THEN 'C'
+           ELSE d.datcollate END AS locale
+      FROM pg_database d WHERE d.datname = current_database()
+), collations AS (
+    SELECT l.oid, coalesce(to_jsonb(l) ->> 'collisdeterministic', 'true')::boolean AS exact,
+           CASE l.collprovider::text
+           WHEN 'd' THEN (SELECT locale FROM default_locale)
+           WHEN 'b' THEN 'C'
+           WHEN 'c' THEN l.collcollate::text END AS locale,
+           CASE WHEN l.collprovider = 'd' THEN (SELECT locale FROM default_locale)
+           ELSE l.collname::text END AS name
+      FROM pg_collation l
+)
+SELECT attrelid, attname, atttypid, atttypmod, a.attgenerated::text,
+       CASE WHEN l.locale IN ('C', 'POSIX', 'C.UTF-8', 'C.UTF8', 'C.utf8') THEN ''
+            ELSE coalesce(l.name, '') END,
+       coalesce(l.exact, true)
+  FROM pg_attribute a LEFT JOIN collations l ON l.oid = a.attcollation
  WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
  ORDER BY attrelid, attnum
 """
@@ -154,6 +176,15 @@ class _Column:
     type_oid: int
     typmod: int
     generated: str
+    collation: str
+    deterministic: bool
+
+    def collated(self, kind: ColumnType) -> ColumnType:
+        """Return the column's type with the collation that sorts it."""
+        element = None if kind.element is None else self.collated(kind.element)
+        return replace(
+            kind, element=element, collation=self.collation, deterministic=self.deterministic
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +337,13 @@ class Catalogue:
         key_index = before.key_index if before is not None else None
         identity = message.identity
         names = [column.name for column in message.columns]
+        known = {} if before is None else {each.name: each.type for each in before.columns}
         if found:
             check_capturable(found)
             there = found[0].relation
             key, identity = there.key, there.identity
             generated, computed = there.generated, there.computed
+            known = {each.name: each.type for each in there.columns}
             key_index = there.key_index
             _check_generated(name, [each for each in names if each in generated])
         has_key = bool(key) or (bool(found) and self._unkeyed is not Unkeyed.REFUSED)
@@ -329,7 +362,10 @@ class Catalogue:
                 f"written, and is {list(key)}",
                 hint="the table changed after these rows were written: take a new snapshot",
             )
-        columns = tuple(Column(*pair) for pair in zip(names, types, strict=True))
+        columns = tuple(
+            Column(each, _collated_as(kind, known.get(each)))
+            for each, kind in zip(names, types, strict=True)
+        )
         relation = Relation(
             message.oid, name, columns, key, identity, generated, computed, key_index
         )
@@ -405,7 +441,9 @@ class Catalogue:
     ) -> Table:
         sent = [each for each in columns if not each.generated or self._sends(each)]
         types = self._types.resolve((column.type_oid, column.typmod) for column in sent)
-        built = tuple(Column(each.name, kind) for each, kind in zip(sent, types, strict=True))
+        built = tuple(
+            Column(each.name, each.collated(kind)) for each, kind in zip(sent, types, strict=True)
+        )
         generated = [each for each in columns if each.generated and not self._sends(each)]
         computed = tuple(each.name for each in sent if each.generated)
         identity = self._identity(row.identity)
@@ -531,6 +569,16 @@ class Catalogue:
             known = for_version(query, self._connection.server_version)
             cursor.execute(known, arguments)  # type: ignore[arg-type]
             return cursor.fetchall()
+
+
+def _collated_as(kind: ColumnType, known: ColumnType | None) -> ColumnType:
+    """Return a type with the collation of another one: the stream does not tell it."""
+    if known is None:
+        return kind
+    element = None if kind.element is None else _collated_as(kind.element, known.element)
+    return replace(
+        kind, element=element, collation=known.collation, deterministic=known.deterministic
+    )
 
 
 def _key_of(picked: Picked) -> _Key:

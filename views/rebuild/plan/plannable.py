@@ -13,11 +13,14 @@ import sqlglot
 
 from changelog.contract.base.errors import ChangelogError, NoFrontierError, UnavailableError
 from changelog.contract.log.order import with_places
+from changelog.contract.rows.relation import TableName
 from changelog.runtime.progress.steps import UNSEEN, Steps
+from replay.decode.schemas import TopicSchemas
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import RebuildError, explained, of_view
 from views.base.spark_sql import SparkSql
 from views.generations.served import served_of
+from views.meaning.view import as_meant
 from views.project.output import outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, check_declared
 from views.rebuild.plan.analysis import Analysis, Engine, analyse
@@ -85,7 +88,9 @@ def plannable(
             return Plannable(None, (), _failed(specs, errors))
         plan = plan_of(good, sample=sample)
     is_looked_at = not required or settings.verify is not VerifyMode.NONE
-    found, refused = analyses(good, plan, settings, steps) if is_looked_at else ({}, {})
+    meant, refused = _meant(good, plan.schemas)
+    found, more = analyses(meant, plan, settings, steps) if is_looked_at else ({}, {})
+    refused |= more
     if refused:
         if stand_together:
             raise next(iter(refused.values()))
@@ -95,8 +100,37 @@ def plannable(
             return Plannable(None, (), _failed(specs, errors))
         if {*tables_of(good)} != {*tables_of(before)}:
             plan = plan_of(good, sample=sample)  # what the others read must not matter
-    spelled_out = [_with_key(spec, plan) for spec in good]
+    names = {spec.name for spec in good}
+    spelled_out = [_with_key(spec, plan) for spec in meant if spec.name in names]
     return Plannable(plan, spelled_out, _failed(specs, errors), analyses=found)
+
+
+def meaning(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> ViewSpec:
+    """Return a view as the engines have to compute it, whether or not it is verified.
+
+    Raises:
+        ViewError: it compares values whose carried form has another meaning.
+    """
+    logged = {
+        table: each.logged(each.reader_id)
+        for table, each in schemas.items()
+        if table in spec.tables
+    }
+    columns = {t: {c.column: c.type for c in schema.columns} for t, schema in logged.items()}
+    return as_meant(spec, columns, {table: schema.key for table, schema in logged.items()})
+
+
+def _meant(
+    specs: Sequence[ViewSpec], schemas: Mapping[TableName, TopicSchemas]
+) -> tuple[list[ViewSpec], dict[str, ChangelogError]]:
+    """Return views as the engines have to compute them, and why others are refused, by name."""
+    found, errors = list[ViewSpec](), dict[str, ChangelogError]()
+    for spec in specs:
+        try:
+            found.append(meaning(spec, schemas))
+        except ChangelogError as error:
+            errors[spec.name] = error
+    return found, errors
 
 
 def _parted(

@@ -215,6 +215,18 @@ clock or takes some row is refused in any case.
 - Some values are known to differ between the engines: letters with several capital forms, dates
   and moments that are infinite in functions, years without four digits in a pattern. A proof that
   meets one ends with an error that says so; it does not refute.
+- Equality and order are PostgreSQL's, or the view is refused before Spark starts, whatever
+  `--verify` says; the refusal names the column, its type and what to write. Blanks at the end of a
+  char(n) do not count: `segment = 'BUILDING'` finds what PostgreSQL finds, functions of texts have
+  it without them, and a view that only shows it shows them. Types that are carried as text are
+  refused where the text compares otherwise: interval, numeric without a precision or beyond 38
+  digits, money, json, jsonb, citext, composite types, ranges of numeric; enums, inet, timetz and
+  lists have equality but no order here. Texts have the order of their code points: one under
+  another collation is not sorted, nor compared by `<`, and one under a collation that is not
+  deterministic not compared at all. `cast(x AS string)` is a text from there on. Capture records
+  sorts of types and collations with the schemas since this version: where an older one has written
+  them, enums and other types of users are refused until capture was started anew, and texts count
+  as sorted by code points. A function in Python is given frames and compares by itself.
 - `rebuild-view VIEW --plan` says for each view whether it is proved and how a refresh goes, and
   why.
 

@@ -1,0 +1,212 @@
+"""Which captured columns the parts of a query hold values of. Pure.
+
+A value that is handed on (by a subquery, `coalesce`, a struct, a list) is still one of its
+column's type; one that a function or a cast computes is the engine's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from changelog.contract.rows.types import ColumnType
+from views.meaning.types import Meaning, meaning_of
+
+Tables = Mapping[str, Mapping[str, ColumnType]]
+"""A table's name in the query to its columns, in lower case, and their types."""
+
+_FIRST = (
+    *(exp.Alias, exp.Paren, exp.Filter, exp.Window, exp.Min, exp.Max, exp.First, exp.Last),
+    *(exp.AnyValue, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
+    *(exp.IgnoreNulls, exp.RespectNulls, exp.ArgMax, exp.ArgMin, exp.Distinct, exp.Ordered),
+)
+_INSIDE = (
+    *(exp.Struct, exp.Array, exp.ArrayAgg, exp.ArrayUniqueAgg, exp.Tuple, exp.Map, exp.VarMap),
+    *(exp.ArrayConcat, exp.ArraySlice, exp.ArraySort, exp.Flatten),
+)
+_OUT = (exp.Bracket, exp.Dot, exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.PosexplodeOuter)
+_MAKERS = {"struct", "named_struct", "array", "map", "arrays_zip", "slice", "array_append"}
+_TAKERS = {"element_at", "get", "try_element_at", "explode", "inline", "first", "last"}
+BRANCHES = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
+"""Functions of several values of which they give one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The captured values that a part of a query holds.
+
+    Attributes:
+        kinds: PostgreSQL's types whose comparison is not simply that of what carries them.
+        nested: whether they may be inside of a list or a struct.
+        mixed: whether other values may stand beside them, constants for example.
+    """
+
+    kinds: frozenset[tuple[str, Meaning]] = frozenset()
+    nested: bool = False
+    mixed: bool = False
+
+    @property
+    def meanings(self) -> list[Meaning]:
+        """Return the meaning of each type."""
+        return [meaning for _, meaning in self.kinds]
+
+    @property
+    def is_char(self) -> bool:
+        """Tell whether blanks at the end of it do not count."""
+        return any(meaning.is_char for meaning in self.meanings)
+
+    @property
+    def is_padded(self) -> bool:
+        """Tell whether all of its values have one length."""
+        lengths = {meaning.length for meaning in self.meanings}
+        return not self.mixed and len(lengths) == 1 and bool({*lengths} - {0, None})
+
+    def beside(self, other: Held) -> Held:
+        """Return what a value holds that is either this one or another."""
+        if not other.kinds or not self.kinds:
+            return replace(self if self.kinds else other, mixed=True)
+        return Held(
+            self.kinds | other.kinds, self.nested or other.nested, self.mixed or other.mixed
+        )
+
+
+NOTHING = Held()
+
+
+class Holders:
+    """Knows what each part of a query holds whose columns are qualified."""
+
+    def __init__(self, query: exp.Expr, tables: Tables) -> None:
+        self._tables = tables
+        self._sources: dict[int, exp.Expr | Scope] = {}
+        self._known: dict[int, Held] = {}
+        for scope in traverse_scope(query):
+            for column in scope.columns:
+                source = scope.sources.get(column.table)
+                if isinstance(source, exp.Expr | Scope):
+                    self._sources.setdefault(id(column), source)
+
+    def source(self, column: exp.Column) -> exp.Expr | Scope | None:
+        """Return where a column comes from: a table, a query, or nothing that is known."""
+        return self._sources.get(id(column))
+
+    def of(self, node: exp.Expr | None) -> Held:
+        """Return what a part holds."""
+        if node is None:
+            return NOTHING
+        if id(node) not in self._known:
+            self._known[id(node)] = NOTHING
+            self._known[id(node)] = self._found(node)
+        return self._known[id(node)]
+
+    def _found(self, node: exp.Expr) -> Held:  # noqa: PLR0911 - one for each form
+        match node:
+            case exp.Column():
+                return self._column(node)
+            case exp.Query():
+                return next(iter(self.of_query(node)), NOTHING)
+            case exp.Case():
+                branches = [each.args["true"] for each in node.args["ifs"]]
+                return self._either([*branches, node.args.get("default")])
+            case exp.If():
+                return self._either([node.args["true"], node.args.get("false")])
+            case exp.Nullif():
+                return self.of(node.this)
+            case _ if isinstance(node, BRANCHES):
+                return self._either([node.this, *node.expressions])
+            case exp.PropertyEQ():
+                return self.of(node.expression)
+            case exp.Anonymous() if node.name.lower() in _MAKERS | _TAKERS:
+                return self._inside(node)
+            case _ if isinstance(node, _FIRST):
+                inner = node.this if node.args.get("this") is not None else None
+                if inner is None and node.expressions:
+                    inner = node.expressions[0]
+                return self.of(inner)
+            case _ if isinstance(node, _INSIDE + _OUT):
+                return self._inside(node)
+            case _:
+                return NOTHING
+
+    def of_query(self, query: exp.Expr) -> list[Held]:
+        """Return what each column of a query holds."""
+        query = query.unnest() if isinstance(query, exp.Subquery) else query
+        if isinstance(query, exp.SetOperation):
+            sides = self.of_query(query.left), self.of_query(query.right)
+            return [
+                one if one == other else one.beside(other)
+                for one, other in zip_longest(*sides, fillvalue=NOTHING)
+            ]
+        if isinstance(query, exp.Select):
+            return [self.of(item) for item in query.selects]
+        return []
+
+    def _either(self, values: list[exp.Expr | None]) -> Held:
+        """Return what one of several values holds; a char beside a text is a text."""
+        there = [value for value in values if value is not None and not isinstance(value, exp.Null)]
+        held = [self.of(value) for value in there]
+        if any(one.is_char for one in held) and any(
+            not one.kinds and not is_open(value) for one, value in zip(held, there, strict=True)
+        ):
+            return NOTHING
+        found: Held | None = None
+        for one in held:
+            found = one if found is None or found == one else found.beside(one)
+        return NOTHING if found is None else found
+
+    def _inside(self, node: exp.Expr) -> Held:
+        kinds: frozenset[tuple[str, Meaning]] = frozenset()
+        for child in node.iter_expressions():
+            kinds |= self.of(child).kinds
+        return Held(kinds, nested=True) if kinds else NOTHING
+
+    def _column(self, node: exp.Column) -> Held:
+        source = self._sources.get(id(node))
+        name = node.name.lower()
+        if isinstance(source, exp.Table):
+            return self._of_table(source.name, name)
+        if isinstance(source, Scope):
+            return self._of_scope(source, name)
+        select = node.find_ancestor(exp.Select)
+        for item in select.selects if isinstance(select, exp.Select) else ():
+            if item.alias_or_name.lower() == name and item is not node and not _within(node, item):
+                return self.of(item)
+        found = NOTHING
+        for table in self._tables:  # not resolved: it may be any of that name
+            if (held := self._of_table(table, name)).kinds:
+                found = found.beside(held) if found.kinds else held
+        return found
+
+    def _of_table(self, table: str, column: str) -> Held:
+        kind = self._tables.get(table, {}).get(column)
+        meaning = None if kind is None else meaning_of(kind)
+        if kind is None or meaning is None:
+            return NOTHING
+        return Held(frozenset({(kind.name, meaning)}), nested=kind.element is not None)
+
+    def _of_scope(self, scope: Scope, name: str) -> Held:
+        query = scope.expression
+        if isinstance(query, exp.Query):
+            names = list(query.named_selects)
+            for place, found in enumerate(self.of_query(query)):
+                if place < len(names) and names[place].lower() == name:
+                    return found
+            return NOTHING
+        return self._inside(query)  # LATERAL VIEW: elements of a list
+
+
+def _within(node: exp.Expr, item: exp.Expr) -> bool:
+    around: exp.Expr | None = node
+    while around is not None and around is not item:
+        around = around.parent
+    return around is item
+
+
+def is_open(value: exp.Expr) -> bool:
+    """Tell whether a value takes the type of what stands beside it: a constant text, or null."""
+    value = value.unnest() if isinstance(value, exp.Paren) else value
+    return isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string)

@@ -1,0 +1,648 @@
+"""A view's query that means in the engines what it means in PostgreSQL, or is refused. Pure.
+
+Each place of the query where equality or order of a captured value counts is looked at. Where the
+carried form has another meaning than the column's type, the query is refused, with what to write.
+char(n) is carried: the text is changed in those places alone, to the value without its blanks, and
+everywhere that PostgreSQL takes it for a text; where it is only shown, it keeps them. An explicit
+cast to string is the author's own word: from there on it is a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.schema import MappingSchema
+
+from changelog.contract.base.errors import ViewError
+from changelog.contract.rows.types import ColumnType
+from views.meaning.held import BRANCHES, Held, Holders, is_open
+from views.meaning.types import Meaning, is_text, meaning_of, written
+from views.project.spec import SqlSource
+
+Edit = tuple[int, int, str]
+"""A place in the text, from its first character to behind its last, and what stands there then."""
+
+_EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.EqualNull)
+_LESS = (exp.LT, exp.LTE, exp.GT, exp.GTE)
+_LIKE = (exp.Like, exp.ILike, exp.SimilarTo, exp.RegexpLike, exp.RegexpILike)
+_HANDED_ON = (
+    *(exp.Select, exp.SetOperation, exp.Alias, exp.Paren, exp.Subquery, exp.From, exp.Where),
+    *(exp.Having, exp.Join, exp.Connector, exp.Not, exp.With, exp.CTE, exp.Lateral, exp.UDTF),
+    *(exp.Explode, exp.Posexplode, exp.Inline, exp.Struct, exp.PropertyEQ, exp.Array, exp.Map),
+    *(exp.VarMap, exp.Count, exp.Is, exp.ArrayAgg, exp.First, exp.Last, exp.AnyValue),
+    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue, exp.IgnoreNulls),
+    *(exp.RespectNulls, exp.Filter, exp.Bracket, exp.Dot, exp.Concat, exp.ConcatWs, exp.Tuple),
+    *(exp.ArraySize, exp.JSONFormat, exp.Column, exp.Table, exp.TableAlias, exp.Exists, exp.Limit),
+    *(exp.ArrayConcat, exp.ArraySlice, exp.Flatten, exp.Values, exp.Order, exp.Window, exp.Lambda),
+    *(exp.Ordered, exp.Distinct, exp.Group, exp.Case, exp.If, exp.Coalesce, exp.Hint, exp.Qualify),
+    *(exp.Transform, exp.DPipe, exp.Nvl2, exp.Tuple),
+)
+_BY_NAME = {
+    *("struct", "named_struct", "array", "map", "element_at", "get", "try_element_at", "isnull"),
+    *("isnotnull", "to_json", "size", "cardinality", "slice", "array_append", "typeof"),
+    *("octet_length", "arrays_zip", "inline", "map_keys", "map_values", "array_repeat"),
+}
+_EQUAL_INSIDE = (
+    *(exp.ArrayContains, exp.ArrayDistinct, exp.ArrayExcept, exp.ArrayIntersect),
+    *(exp.ArrayPosition, exp.ArrayRemove, exp.ArrayUniqueAgg, exp.Mode, exp.ApproxDistinct),
+)
+_EQUAL_BY_NAME = {"arrays_overlap", "array_union", "array_agg_distinct", "count_distinct"}
+_ORDERED_INSIDE = (exp.ArraySort, exp.ArrayMax, exp.ArrayMin, exp.Quantile, exp.Median)
+_SETS = ("rollup", "cube", "grouping_sets")
+_BLANKS = re.compile(r"[ ]+(?=['\"]$)")
+
+
+def meant(
+    sql: SqlSource,
+    tables: Mapping[tuple[str, str], Mapping[str, ColumnType]],
+    key: Sequence[str],
+    primary: Mapping[tuple[str, str], Sequence[str]],
+) -> str:
+    """Return the text of a query over tables alone as the engines have to compute it.
+
+    Args:
+        sql: the query over tables alone.
+        tables: the columns of each captured table, by schema and name, and their types.
+        key: the view's.
+        primary: the primary key of each table.
+
+    Raises:
+        ViewError: a comparison means something else in the engines than in PostgreSQL; the text
+            says which column it is of, and what to write.
+    """
+    special = {
+        name
+        for columns in tables.values()
+        for name, kind in columns.items()
+        if meaning_of(kind) is not None
+    }
+    if not special:
+        return sql.text
+    try:
+        query, flat, keys = _qualified(sql, tables, primary)
+    except (SqlglotError, RecursionError, KeyError):
+        return _unread(sql.text, tables)
+    return _Reader(sql.text, query, flat, key, keys).text()
+
+
+def _qualified(
+    sql: SqlSource,
+    tables: Mapping[tuple[str, str], Mapping[str, ColumnType]],
+    primary: Mapping[tuple[str, str], Sequence[str]],
+) -> tuple[exp.Expr, dict[str, dict[str, ColumnType]], dict[str, set[str]]]:
+    """Return the query with qualified columns, under names of its tables that are all different."""
+    query = sqlglot.parse_one(sql.text, dialect="spark")
+    places = {place.start: place for place in sql.references}
+    flat: dict[str, dict[str, ColumnType]] = {}
+    keys: dict[str, set[str]] = {}
+    names: dict[tuple[str, str], str] = {}
+    unaliased = set()
+    for table in list(query.find_all(exp.Table)):
+        if not isinstance(table.this, exp.Identifier):
+            continue
+        place = places.get(table.parts[0].meta.get("start", -1))
+        if place is None:
+            continue
+        own = (place.table.schema, place.table.table)
+        name = names.setdefault(own, f"captured_{len(names)}")
+        columns = tables.get(own, {})
+        flat[name] = {column.lower(): kind for column, kind in columns.items()}
+        keys[name] = {column.lower() for column in primary.get(own, ())}
+        if not table.alias:
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+            unaliased.add((table.db, table.alias))
+        table.set("this", exp.to_identifier(name, quoted=True))
+        table.set("db", None)
+    for column in query.find_all(exp.Column):
+        if column.args.get("db") is not None and (column.db, column.table) in unaliased:
+            column.set("db", None)
+    schema = MappingSchema(
+        {name: dict.fromkeys(columns, "string") for name, columns in flat.items() if columns},
+        dialect="spark",
+        normalize=False,
+    )
+    made = qualify(
+        query,
+        schema=schema,
+        dialect="spark",
+        validate_qualify_columns=False,
+        expand_alias_refs=False,
+        quote_identifiers=False,
+    )
+    return made, flat, keys
+
+
+def _unread(text: str, tables: Mapping[tuple[str, str], Mapping[str, ColumnType]]) -> str:
+    """Refuse a query that is not understood here, if it names a column that has to be looked at.
+
+    Raises:
+        ViewError: it does.
+    """
+    words = {token.text.lower() for token in sqlglot.tokenize(text, read="spark")}
+    for columns in tables.values():
+        for name, kind in columns.items():
+            if meaning_of(kind) is not None and (name.lower() in words or "*" in words):
+                raise ViewError(
+                    f'the query is not understood here, so it is not known how "{name}" '
+                    f"({kind.name}) is compared in it",
+                    hint=f"read it as cast({name} AS string) in a subquery, or leave it out",
+                )
+    return text
+
+
+class _Reader:
+    """Looks at the places of one query where values are compared."""
+
+    def __init__(
+        self,
+        text: str,
+        query: exp.Expr,
+        tables: Mapping[str, Mapping[str, ColumnType]],
+        key: Sequence[str],
+        primary: Mapping[str, set[str]],
+    ) -> None:
+        self._text = text
+        self._query = query
+        self._held = Holders(query, tables)
+        self._key = {name.lower() for name in key}
+        self._primary = primary
+        self._edits: set[Edit] = set()
+        self._stripped: set[int] = set()
+
+    def text(self) -> str:
+        """Return the query's text as the engines have to compute it."""
+        extremes = []
+        for node in self._query.walk():
+            if isinstance(node, exp.Min | exp.Max):
+                extremes.append(node)
+            else:
+                self._look_at(node)
+        for extreme in extremes:
+            self._extreme(extreme)
+        self._own_key()
+        text = self._text
+        edits = sorted(self._edits, reverse=True)
+        self._check_names(edits)
+        for start, end, new in edits:
+            text = text[:start] + new + text[end:]
+        return text
+
+    # What is compared where
+
+    def _look_at(self, node: exp.Expr) -> None:  # noqa: C901, PLR0912 - one for each form
+        match node:
+            case _ if isinstance(node, _EQUAL):
+                self._compared(node, [node.this, node.expression])
+            case _ if isinstance(node, _LESS):
+                self._compared(node, [node.this, node.expression], order=True)
+            case exp.Between():
+                values = [node.this, node.args["low"], node.args["high"]]
+                self._compared(node, values, order=True)
+            case exp.In():
+                inner = node.args.get("query")
+                others = [inner] if inner is not None else node.expressions
+                self._compared(node, [node.this, *others])
+            case exp.Greatest() | exp.Least():
+                self._compared(node, [node.this, *node.expressions], order=True, shown=True)
+            case exp.Nullif():
+                self._compared(node, [node.this, node.expression], shown=True)
+            case exp.Case() if node.this is not None:
+                self._compared(node, [node.this, *(each.this for each in node.args["ifs"])])
+            case exp.DecodeCase():
+                self._compared(node, list(node.expressions), shown=True)
+            case exp.Coalesce() | exp.Case() | exp.If() | exp.Nvl2():
+                self._unified(node)
+            case exp.Ordered() if self._order_counts(node):
+                self._ordered(node, node.this)
+            case exp.ArgMax() | exp.ArgMin():
+                self._ordered(node, node.expression)
+            case exp.Window():
+                for part in node.args.get("partition_by") or ():
+                    self._grouped(node, part)
+            case exp.Group():
+                for part in _grouping(node):
+                    self._grouped(node, part)
+            case exp.Distinct():
+                for part in self._made_distinct(node):
+                    self._grouped(node, part)
+            case exp.SetOperation():
+                self._set_operation(node)
+            case _ if isinstance(node, _LIKE):
+                self._matched(node)
+            case exp.Cast():
+                self._as_text(node, node.this, refused=False)
+            case exp.DPipe():
+                for part in (node.this, node.expression):
+                    self._as_text(node, part, refused=False)
+            case _ if isinstance(node, _EQUAL_INSIDE):
+                self._inside(node)
+            case _ if isinstance(node, _ORDERED_INSIDE):
+                self._inside(node, order=True)
+            case exp.Anonymous() if node.name.lower() in _EQUAL_BY_NAME:
+                self._inside(node)
+            case exp.Anonymous() if node.name.lower() in _BY_NAME:
+                return
+            case _ if isinstance(node, _HANDED_ON):
+                return
+            case _:
+                for part in node.iter_expressions():
+                    self._as_text(node, part, refused=True)
+
+    def _compared(
+        self, node: exp.Expr, values: list[exp.Expr], *, order: bool = False, shown: bool = False
+    ) -> None:
+        """Look at values that are compared with one another.
+
+        Args:
+            node: the comparison.
+            values: of it.
+            order: whether their order counts.
+            shown: whether one of them is the result.
+        """
+        held = [self._held.of(value) for value in values]
+        meanings = [(name, each) for one in held for name, each in one.kinds]
+        if not meanings:
+            return
+        if any(one.nested for one in held):
+            for name, meaning in meanings:
+                self._require(node, name, meaning, order=order, nested=True)
+            return
+        chars = [one.is_char for one in held]
+        if any(chars):
+            self._compared_chars(node, values, held, order=order, shown=shown)
+            return
+        for name, meaning in meanings:
+            self._require(node, name, meaning, order=order)
+        first = meanings[0][1]
+        for name, meaning in meanings[1:]:
+            if meaning.base != first.base and not (is_text(meaning) and is_text(first)):
+                raise self._refusal(
+                    node, meanings[0][0], first, f"PostgreSQL compares it with no {name}"
+                )
+        for value, one in zip(values, held, strict=True):
+            if not one.kinds:
+                self._check_other(node, value, *meanings[0])
+
+    def _compared_chars(
+        self,
+        node: exp.Expr,
+        values: list[exp.Expr],
+        held: list[Held],
+        *,
+        order: bool,
+        shown: bool,
+    ) -> None:
+        kinds = frozenset(kind for one in held for kind in one.kinds)
+        for name, meaning in kinds:
+            if not meaning.is_char and not is_text(meaning):
+                raise self._refusal(node, name, meaning, "PostgreSQL compares it with no char(n)")
+            self._require(node, name, meaning, order=order)
+        if not order and all(one.is_padded for one in held) and len(kinds) == 1:
+            return  # equal with their blanks, if and only if without them
+        if shown:
+            name, meaning = _char_of(kinds)
+            raise self._refusal(
+                node, name, meaning, "blanks at its end do not count, and would be shown",
+                advice="rtrim({}), or CASE WHEN with a comparison",
+            )  # fmt: skip
+        for value, one in zip(values, held, strict=True):
+            if one.is_char:
+                self._strip(node, value)
+            elif isinstance(value, exp.Literal) and not value.is_string:
+                name, meaning = _char_of(kinds)
+                raise self._refusal(node, name, meaning, "PostgreSQL compares it with no number")
+            elif isinstance(value, exp.Literal) and value.name.endswith(" "):
+                self._strip(node, value)
+
+    def _check_other(self, node: exp.Expr, value: exp.Expr, name: str, meaning: Meaning) -> None:
+        """Look at what a value without a captured type is, beside one that has."""
+        value = value.unnest() if isinstance(value, exp.Paren) else value
+        if is_text(meaning) or isinstance(value, exp.Null):
+            return
+        if isinstance(value, exp.Literal) and value.is_string:
+            form = written(meaning, value.name)
+            if form is None:
+                why = f"it is not known how {value.sql('spark')} is written as one"
+                raise self._refusal(node, name, meaning, why)
+            place = self._place(value)
+            if form != value.name and place is not None:
+                self._edits.add((*place, f"'{form}'"))
+            return
+        raise self._refusal(node, name, meaning, "it is compared with a value of another type")
+
+    def _unified(self, node: exp.Expr) -> None:
+        """Take a char for a text where it stands beside texts, of which the result is one."""
+        match node:
+            case exp.Case():
+                values = [each.args["true"] for each in node.args["ifs"]]
+                values += [] if node.args.get("default") is None else [node.args["default"]]
+            case exp.If() if isinstance(node.parent, exp.Case):
+                return
+            case exp.If() | exp.Nvl2():
+                found = (node.args.get("true"), node.args.get("false"))
+                values = [each for each in found if each is not None]
+            case _:
+                values = [node.this, *node.expressions]
+        held = [self._held.of(value) for value in values]
+        if not any(one.is_char for one in held):
+            return
+        if all(one.kinds or is_open(value) for one, value in zip(held, values, strict=True)):
+            return
+        for value, one in zip(values, held, strict=True):
+            if one.is_char:
+                self._strip(node, value)
+
+    def _order_counts(self, node: exp.Ordered) -> bool:
+        """Tell whether an order changes rows: that of a whole query does by its limit alone."""
+        order = node.parent
+        around = order.parent if isinstance(order, exp.Order | exp.Sort) else None
+        if isinstance(around, exp.Query):
+            return bool(around.args.get("limit") or around.args.get("offset"))
+        return True
+
+    def _ordered(self, node: exp.Expr, value: exp.Expr) -> None:
+        held = self._held.of(value)
+        for name, meaning in held.kinds:
+            self._require(node, name, meaning, order=True, nested=held.nested)
+        if held.is_char:
+            self._strip(node, value)
+
+    def _grouped(self, node: exp.Expr, value: exp.Expr) -> None:
+        """Look at a value of which equal ones become one, or stand together."""
+        held = self._held.of(value)
+        for name, meaning in held.kinds:
+            self._require(node, name, meaning, nested=held.nested)
+            if meaning.is_char and not held.is_padded and not held.nested:
+                why = "equal values may have more or fewer blanks at their end"
+                raise self._refusal(node, name, meaning, why, advice="rtrim({})")
+        if len({meaning.base for meaning in held.meanings}) > 1 and not held.nested:
+            name, meaning = min(held.kinds, key=lambda kind: kind[0])
+            raise self._refusal(node, name, meaning, "it stands together with other types")
+
+    def _made_distinct(self, node: exp.Distinct) -> list[exp.Expr]:
+        if isinstance(node.parent, exp.Select) and not node.args.get("on"):
+            return list(node.parent.selects)
+        return list(node.expressions)
+
+    def _set_operation(self, node: exp.SetOperation) -> None:
+        """Look at the columns of two queries that become one."""
+        sides = self._held.of_query(node.left), self._held.of_query(node.right)
+        items = [side.selects for side in (_leaf(node.left), _leaf(node.right))]
+        whole = isinstance(node, exp.Union) and not node.args.get("distinct")
+        for place, (one, other) in enumerate(zip(*sides, strict=False)):
+            kinds = one.kinds | other.kinds
+            if not kinds:
+                continue
+            name, meaning = min(kinds, key=lambda kind: kind[0])
+            for held, item in zip((one, other), items, strict=True):
+                inner = item[place].unalias() if place < len(item) else None
+                if not held.kinds and not (inner is not None and is_open(inner)):
+                    if is_text(meaning):
+                        continue
+                    why = "the other query has a value of another type there"
+                    raise self._refusal(node, name, meaning, why)
+            if whole:
+                continue
+            for each, own in kinds:
+                self._require(node, each, own, nested=one.nested or other.nested)
+            if len(kinds) > 1 and not all(is_text(own) for _, own in kinds):
+                raise self._refusal(node, name, meaning, "the two queries have two types there")
+            if meaning.is_char and (one.mixed or other.mixed or one != other):
+                why = "equal values may have more or fewer blanks at their end"
+                raise self._refusal(node, name, meaning, why, advice="rtrim({})")
+
+    def _matched(self, node: exp.Expr) -> None:
+        """Look at LIKE and its kind: of a char with its blanks, as in PostgreSQL."""
+        held = self._held.of(node.this)
+        for name, meaning in held.kinds:
+            if not meaning.functions:
+                raise self._refusal(node, name, meaning, "its text is matched")
+            if is_text(meaning) and not meaning.equal:
+                raise self._refusal(node, name, meaning, "its text is matched")
+        if self._held.of(node.expression).is_char:
+            self._strip(node, node.expression)
+
+    def _inside(self, node: exp.Expr, *, order: bool = False) -> None:
+        """Look at a function that compares the elements of lists, or rows."""
+        for part in node.iter_expressions():
+            held = self._held.of(part)
+            for name, meaning in held.kinds:
+                self._require(node, name, meaning, order=order, nested=True)
+                lone = isinstance(node, exp.ArrayUniqueAgg | exp.Mode | exp.ApproxDistinct)
+                if meaning.is_char and not (lone and held.is_padded):
+                    why = "blanks at its end do not count"
+                    raise self._refusal(node, name, meaning, why, advice="rtrim({})")
+
+    def _as_text(self, node: exp.Expr, value: exp.Expr, *, refused: bool) -> None:
+        """Look at a value of which a function takes the text."""
+        held = self._held.of(value)
+        for name, meaning in held.kinds:
+            if refused and not meaning.functions and not held.nested:
+                raise self._refusal(node, name, meaning, "a function would take its text")
+        if held.is_char and not held.nested:
+            self._strip(node, value)
+
+    def _extreme(self, node: exp.Min | exp.Max) -> None:
+        held = self._held.of(node.this)
+        for name, meaning in held.kinds:
+            self._require(node, name, meaning, order=True, nested=held.nested)
+            if not meaning.is_char or id(node) in self._stripped:
+                continue
+            place = self._call(node)
+            if place is None or not held.is_padded:
+                why = "blanks at its end do not count"
+                raise self._refusal(node, name, meaning, why, advice="rtrim({})")
+            start, end, inner = place
+            called = self._text[start : inner[0]] + f"rtrim({self._text[inner[0] : inner[1]]}"
+            self._edits.add((start, end, f"rpad({called})), {meaning.length}, ' ')"))
+
+    def _call(self, node: exp.Expr) -> tuple[int, int, tuple[int, int]] | None:
+        """Return the place of a call of a plain column, and the column's; None for another one."""
+        inner = self._place(node.this)
+        start = node.meta.get("start")
+        if inner is None or start is None or isinstance(node.parent, exp.Filter | exp.Window):
+            return None
+        before = re.fullmatch(r"\w+\s*\(\s*", self._text[start : inner[0]])
+        behind = re.match(r"\s*\)", self._text[inner[1] :])
+        if before is None or behind is None:
+            return None
+        return start, inner[1] + behind.end(), inner
+
+    def _own_key(self) -> None:
+        """Look at the view's own key: its rows are told apart by it."""
+        for item in _leaf(self._query).selects:
+            if item.alias_or_name.lower() not in self._key:
+                continue
+            inner = item.unalias()
+            if isinstance(inner, exp.Column):
+                source = self._held.source(inner)
+                own = self._primary.get(source.name, set()) if isinstance(source, exp.Table) else ()
+                if inner.name.lower() in own:
+                    continue  # PostgreSQL holds no two of it that are equal
+            self._grouped(item, inner)
+
+    # Refusals
+
+    def _require(
+        self,
+        node: exp.Expr,
+        name: str,
+        meaning: Meaning,
+        *,
+        order: bool = False,
+        nested: bool = False,
+    ) -> None:
+        """Require that the carried form has the type's equality, or its order.
+
+        Raises:
+            ViewError: it has not.
+        """
+        if order and (not meaning.ordered or (nested and meaning.is_char)):
+            collated = is_text(meaning) or meaning.is_char
+            why = (
+                "it is sorted by a collation that the engines do not have"
+                if collated and not nested
+                else "its carried form has not the order of its values"
+            )
+            raise self._refusal(node, name, meaning, why)
+        if not order and not meaning.equal:
+            raise self._refusal(
+                node, name, meaning, "equal values have several carried forms, or it has no ="
+            )
+
+    def _refusal(
+        self, node: exp.Expr, name: str, meaning: Meaning, why: str, *, advice: str = ""
+    ) -> ViewError:
+        shown = " ".join(str(node.sql(dialect="spark", comments=False)).split())
+        shown = shown if len(shown) <= 80 else shown[:77] + "..."  # noqa: PLR2004 - for people
+        column = self._column_of(node, name)
+        text = (advice or meaning.advice).replace("{}", column)
+        return ViewError(
+            f'{shown}: "{column}" is {name}, which the engines cannot compare as PostgreSQL does: '
+            + why,
+            hint=f"write {text}",
+        )
+
+    def _column_of(self, node: exp.Expr, name: str) -> str:
+        """Return the name of the column that a message is about."""
+        inside = [node, *(node.parent.selects if isinstance(node.parent, exp.Select) else ())]
+        for part in inside:
+            for column in part.find_all(exp.Column):
+                if any(kind == name for kind, _ in self._held.of(column).kinds):
+                    return str(column.name)
+        return name
+
+    # The text without the blanks of a char
+
+    def _strip(self, node: exp.Expr, value: exp.Expr) -> None:
+        """Put a value without the blanks at its end into the text.
+
+        Raises:
+            ViewError: the place of its column in the text is not known.
+        """
+        match value:
+            case exp.Column() | exp.Literal():
+                self._strip_leaf(node, value)
+            case exp.Subquery() | exp.Select():
+                for item in _leaf(value).selects[:1]:
+                    self._strip(node, item)
+            case exp.Case():
+                for each in value.args["ifs"]:
+                    self._strip_part(node, each.args["true"])
+                self._strip_part(node, value.args.get("default"))
+            case exp.If():
+                self._strip_part(node, value.args["true"])
+                self._strip_part(node, value.args.get("false"))
+            case _ if isinstance(value, BRANCHES):
+                for each in (value.this, *value.expressions):
+                    self._strip_part(node, each)
+            case exp.Min() | exp.Max():
+                self._stripped.add(id(value))
+                self._strip_part(node, value.this)
+            case exp.Alias() | exp.Paren() | exp.Lag() | exp.Lead() | exp.First() | exp.AnyValue():
+                self._strip_part(node, value.this)
+            case _:
+                name, meaning = _char_of(self._held.of(value).kinds)
+                why = "blanks at its end do not count"
+                raise self._refusal(node, name, meaning, why, advice="rtrim({})")
+
+    def _strip_part(self, node: exp.Expr, value: exp.Expr | None) -> None:
+        held = self._held.of(value)
+        blank = isinstance(value, exp.Literal) and value.is_string and value.name.endswith(" ")
+        if value is not None and (held.is_char or blank):
+            self._strip(node, value)
+
+    def _strip_leaf(self, node: exp.Expr, value: exp.Column | exp.Literal) -> None:
+        place = self._place(value)
+        if place is None:
+            name, meaning = _char_of(self._held.of(value).kinds)
+            raise self._refusal(
+                node, name, meaning, "blanks at its end do not count", advice="rtrim({})"
+            )
+        start, end = place
+        found = self._text[start:end]
+        if isinstance(value, exp.Literal):
+            self._edits.add((start, end, _BLANKS.sub("", found)))
+        else:
+            self._edits.add((start, end, f"rtrim({found})"))
+
+    def _place(self, value: exp.Expr) -> tuple[int, int] | None:
+        """Return where a column or a constant stands in the text; None if that is not known."""
+        if isinstance(value, exp.Literal):
+            start, end = value.meta.get("start"), value.meta.get("end")
+            return None if start is None or end is None else (start, end + 1)
+        if not isinstance(value, exp.Column) or not isinstance(value.this, exp.Identifier):
+            return None
+        last = value.this.meta
+        if "start" not in last:
+            return None
+        start, end = last["start"], last["end"] + 1
+        if self._text[start:end].strip('`"').lower().replace("``", "`") != value.name.lower():
+            return None  # it was brought here from elsewhere
+        before = re.search(r"(?:(?:`(?:[^`]|``)*`|\w+)\s*\.\s*)*$", self._text[:start])
+        return (before.start() if before else start), end
+
+    def _check_names(self, edits: Sequence[Edit]) -> None:
+        """Refuse a column of the result without a name of its own that would get another one."""
+        query = sqlglot.parse_one(self._text, dialect="spark")
+        while isinstance(query, exp.SetOperation | exp.Subquery):
+            query = query.left if isinstance(query, exp.SetOperation) else query.this
+        for item in query.selects if isinstance(query, exp.Select) else ():
+            if isinstance(item, exp.Alias | exp.Column | exp.Star):
+                continue
+            starts = [n.meta["start"] for n in item.walk() if "start" in n.meta]
+            ends = [n.meta["end"] for n in item.walk() if "end" in n.meta]
+            if starts and any(min(starts) <= edit[0] <= max(ends) for edit in edits):
+                raise ViewError(
+                    f"{item.sql(dialect='spark')}: it has no name of its own",
+                    hint="give it one: … AS name",
+                )
+
+
+def _char_of(kinds: Iterable[tuple[str, Meaning]]) -> tuple[str, Meaning]:
+    """Return the char(n) among some types, for messages."""
+    chars = sorted((name, meaning.base) for name, meaning in kinds if meaning.is_char)
+    name, base = next(iter(chars), ("char", "character"))
+    return name, Meaning(base, advice="rtrim({})")
+
+
+def _leaf(query: exp.Expr) -> exp.Query:
+    while isinstance(query, exp.SetOperation | exp.Subquery):
+        query = query.left if isinstance(query, exp.SetOperation) else query.this
+    assert isinstance(query, exp.Query)  # noqa: S101 - of a parsed query
+    return query
+
+
+def _grouping(node: exp.Group) -> Iterator[exp.Expr]:
+    """Yield the values that a query groups by, those of sets of them too."""
+    sets = [each for name in _SETS for each in node.args.get(name) or ()]
+    for part in (*node.expressions, *sets):
+        if isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):
+            yield from part.find_all(exp.Column)
+        else:
+            yield part

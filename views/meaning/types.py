@@ -1,0 +1,183 @@
+"""What equality and order of a captured column mean, and whether its carried form has them. Pure.
+
+Types without a form of their own travel as PostgreSQL's text. Equality or order of that text is
+that of the type for some of them alone: `'1 mon'` and `'30 days'` are one interval and two texts.
+The table below says it for every type that capture knows; what is not in it has neither.
+
+| meaning | types |
+|---|---|
+| as carried | numbers, dates, timestamps, booleans, bytea, text and varchar under a collation that orders by code points, uuid, time, bit, varbit, macaddr |
+| equality alone | enums, text under other collations that are deterministic, timetz, inet, cidr, `"char"`, pg_lsn, xid, tid, ranges of integers, dates and timestamps, tsvector, ltree, hstore, arrays of what has equality |
+| without the blanks at the end | char(n) |
+| neither | numeric beyond decimal(38), interval, money, citext, json, jsonb, xml, geometry, other ranges, composite types, what is not known, text under a collation that is not deterministic |
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_interface, ip_network
+
+from changelog.contract.rows.types import ColumnType, Kind
+
+_MODIFIER = re.compile(r"\(([\d, -]*)\)")
+_ALIASES = {
+    "varchar": "character varying",
+    "char": "character",
+    "timetz": "time with time zone",
+    "time": "time without time zone",
+    "varbit": "bit varying",
+    "decimal": "numeric",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What the carried form of a type has of PostgreSQL's comparisons.
+
+    Attributes:
+        base: name of the type, without its modifier.
+        equal: whether equal values, and they alone, have equal forms.
+        ordered: whether the forms sort as the values do.
+        functions: whether a function of texts may have it: PostgreSQL's answer is its text's.
+        length: of a char(n); 0 for one that is not padded, None for other types.
+        advice: what to write where a comparison has another meaning.
+    """
+
+    base: str
+    equal: bool = False
+    ordered: bool = False
+    functions: bool = False
+    length: int | None = None
+    advice: str = ""
+
+    @property
+    def is_char(self) -> bool:
+        """Tell whether blanks at the end do not count."""
+        return self.length is not None
+
+
+_BOTH = frozenset({"time without time zone", "bit", "bit varying", "macaddr", "macaddr8", "uuid"})
+_EQUAL = frozenset(
+    {
+        *("time with time zone", "inet", "cidr", '"char"', "pg_lsn", "xid", "xid8", "cid", "tid"),
+        *("int4range", "int8range", "daterange", "tsrange", "tstzrange", "int4multirange"),
+        *("int8multirange", "datemultirange", "tsmultirange", "tstzmultirange"),
+        *("tsvector", "ltree", "hstore", "int2vector", "oidvector"),
+    }
+)
+_OF_TEXT = frozenset({"text", "character varying", "name", "string"})
+_DOCUMENTS = frozenset({"json", "jsonb", "xml"})
+_OWN_FUNCTIONS = frozenset({"tsvector", "ltree", "hstore"})
+"""Types whose own functions in PostgreSQL bear names of functions of texts."""
+_NUMERIC = "cast({} AS decimal(38, 10)) with the digits that it needs"
+_ADVICE = {
+    "numeric": _NUMERIC,
+    "money": "a numeric(19,2) column in the table, or " + _NUMERIC,
+    "citext": "lower(cast({} AS string))",
+    "interval": "a column in the table that holds it as a number of seconds",
+    "jsonb": "get_json_object({}, '$.…'), or cast({} AS string) for its text",
+    "json": "get_json_object({}, '$.…'), or cast({} AS string) for its text",
+}
+_TEXT_ADVICE = "cast({} AS string), which compares its text"
+
+
+def base_of(name: str) -> str:
+    """Return the name of a type without its modifier."""
+    text = " ".join(_MODIFIER.sub("", name).split())
+    text = text.partition(" ")[0] if text.startswith("interval ") else text
+    return _ALIASES.get(text, text)
+
+
+def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for each sort
+    """Return what comparisons of a type mean; None when its form has all of it."""
+    base = base_of(kind.name)
+    if kind.kind is Kind.ARRAY:
+        return _of_array(base, kind)
+    if kind.kind is Kind.UUID:
+        return Meaning("uuid", equal=True, ordered=True, functions=True, advice=_TEXT_ADVICE)
+    if kind.kind is not Kind.STRING:
+        return None
+    advice = _ADVICE.get(base, _TEXT_ADVICE)
+    if base in {"character", "bpchar"}:
+        found = _MODIFIER.search(kind.name)
+        length = int(found[1]) if found else int(base == "character")
+        plain = not kind.collation
+        exact = kind.deterministic
+        return Meaning(base, exact, plain and exact, functions=True, length=length, advice=advice)
+    if base in _OF_TEXT:
+        if not kind.collation:
+            return None
+        return Meaning(base, equal=kind.deterministic, functions=True, advice=advice)
+    if kind.sort == "enum":
+        return Meaning(base, equal=True, functions=True, advice=advice)
+    if kind.sort:
+        return Meaning(base, advice=advice)
+    both = base in _BOTH
+    return Meaning(
+        base,
+        equal=both or base in _EQUAL,
+        ordered=both,
+        functions=base in _DOCUMENTS or ((both or base in _EQUAL) and base not in _OWN_FUNCTIONS),
+        advice=advice,
+    )
+
+
+def _of_array(base: str, kind: ColumnType) -> Meaning:
+    element = kind.element
+    assert element is not None  # noqa: S101 - an array has one
+    inner = meaning_of(element)
+    floats = element.kind in {Kind.FLOAT, Kind.DOUBLE}
+    equal = not floats and (inner is None or inner.equal)
+    return Meaning(base, equal=equal, functions=True, advice="its elements one by one")
+
+
+def is_text(meaning: Meaning) -> bool:
+    """Tell whether it is a text under some collation."""
+    return meaning.base in _OF_TEXT
+
+
+def written(meaning: Meaning, text: str) -> str | None:
+    """Return a constant as the values of a type are carried; None when that is not known.
+
+    Args:
+        meaning: of the type.
+        text: of the constant.
+    """
+    if is_text(meaning) or meaning.is_char:
+        return text
+    form = _FORMS.get(meaning.base)
+    if form is None:
+        return text if meaning.equal and meaning.base not in _BOTH | _EQUAL else None
+    if isinstance(form, str):
+        return text if re.fullmatch(form, text) else None
+    try:
+        return form(text)
+    except ValueError:
+        return None
+
+
+def _inet(text: str) -> str:
+    found = ip_interface(text)
+    full = found.network.prefixlen == found.max_prefixlen
+    if found.version == 6 and "." in text:  # noqa: PLR2004 - of the protocol
+        raise ValueError(text)
+    return str(found.ip) if full else str(found)
+
+
+_FORMS: dict[str, str | Callable[[str], str]] = {
+    "uuid": lambda text: str(uuid.UUID(text)),
+    "inet": _inet,
+    "cidr": lambda text: str(ip_network(text)),
+    "time without time zone": r"\d\d:\d\d:\d\d(\.\d{0,5}[1-9])?",
+    "time with time zone": r"\d\d:\d\d:\d\d(\.\d{0,5}[1-9])?[+-]\d\d(:\d\d){0,2}",
+    "bit": "[01]*",
+    "bit varying": "[01]*",
+    "macaddr": "([0-9a-f]{2}:){5}[0-9a-f]{2}",
+    "macaddr8": "([0-9a-f]{2}:){7}[0-9a-f]{2}",
+    "pg_lsn": "(0|[1-9A-F][0-9A-F]*)/(0|[1-9A-F][0-9A-F]*)",
+    **dict.fromkeys(("xid", "xid8", "cid"), r"0|[1-9]\d*"),
+    '"char"': "[!-~]?",
+}

@@ -1,0 +1,48 @@
+"""A view whose query means in the engines what it means in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from changelog.contract.base.errors import ViewError
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.types import ColumnType
+from views.meaning.query import meant
+from views.project.spec import SqlSource, ViewSpec
+from views.project.sql import sql_source
+
+
+def as_meant(
+    spec: ViewSpec,
+    columns: Mapping[TableName, Mapping[str, ColumnType]],
+    keys: Mapping[TableName, tuple[str, ...]],
+) -> ViewSpec:
+    """Return a view as the engines have to compute it; itself where nothing has to be changed.
+
+    A view in Python is given frames, and compares by itself.
+
+    Args:
+        spec: the view.
+        columns: names and types of the columns of the captured tables.
+        keys: their primary keys.
+
+    Raises:
+        ViewError: it compares values of a column whose carried form has another meaning.
+    """
+    source = spec.source
+    if not isinstance(source, SqlSource) or source.written is not None:
+        return spec
+    try:
+        whole = source if not source.inlined else sql_source(spec.path, source.inlined)
+        text = meant(
+            whole,
+            {(table.schema, table.table): own for table, own in columns.items()},
+            spec.key,
+            {(table.schema, table.table): own for table, own in keys.items()},
+        )
+    except ViewError as error:
+        raise ViewError(f'view "{spec.name}": {error.args[0]}', hint=error.hint) from error
+    if text == source.sql:
+        return spec
+    return replace(spec, source=replace(sql_source(spec.path, text), written=source))
