@@ -103,7 +103,9 @@ class Holders:
             self._known[id(node)] = self._found(node)
         return self._known[id(node)]
 
-    def _found(self, node: exp.Expr) -> Held:  # noqa: PLR0911 - one for each form
+    def _found(  # noqa: C901, PLR0911, PLR0912 - one for each form
+        self, node: exp.Expr
+    ) -> Held:
         match node:
             case exp.Column():
                 return self._column(node)
@@ -120,15 +122,19 @@ class Holders:
                 return self._either([node.this, *node.expressions])
             case exp.PropertyEQ():
                 return self.of(node.expression)
-            case exp.Anonymous() if node.name.lower() in _MAKERS | _TAKERS:
+            case exp.Anonymous() if node.name.lower() in _MAKERS:
                 return self._inside(node)
+            case exp.Anonymous() if node.name.lower() in _TAKERS:
+                return self._taken_out(node)
             case _ if isinstance(node, _FIRST):
                 inner = node.this if node.args.get("this") is not None else None
                 if inner is None and node.expressions:
                     inner = node.expressions[0]
                 return self.of(inner)
-            case _ if isinstance(node, _INSIDE + _OUT):
+            case _ if isinstance(node, _INSIDE):
                 return self._inside(node)
+            case _ if isinstance(node, _OUT):
+                return self._taken_out(node)
             case _:
                 return NOTHING
 
@@ -164,6 +170,20 @@ class Holders:
             kinds |= self.of(child).kinds
         return Held(kinds, nested=True) if kinds else NOTHING
 
+    def _taken_out(self, node: exp.Expr) -> Held:
+        """Return what an element of a list, or a field of a struct, holds."""
+        kinds: frozenset[tuple[str, Meaning]] = frozenset()
+        nested = False
+        for child in node.iter_expressions():
+            held = self.of(child)
+            for name, meaning in held.kinds:
+                if not meaning.is_list:
+                    kinds |= {(name, meaning)}
+                    nested = True
+                elif meaning.element is not None:
+                    kinds |= {(name.removesuffix("[]"), meaning.element)}
+        return Held(kinds, nested=nested) if kinds else NOTHING
+
     def _column(self, node: exp.Column) -> Held:
         source = self._sources.get(id(node))
         name = node.name.lower()
@@ -196,7 +216,7 @@ class Holders:
                 if place < len(names) and names[place].lower() == name:
                     return found
             return NOTHING
-        return self._inside(query)  # LATERAL VIEW: elements of a list
+        return self._taken_out(query)  # LATERAL VIEW
 
 
 def _within(node: exp.Expr, item: exp.Expr) -> bool:

@@ -38,7 +38,7 @@ _HANDED_ON = (
     *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue, exp.IgnoreNulls),
     *(exp.RespectNulls, exp.Filter, exp.Bracket, exp.Dot, exp.Concat, exp.ConcatWs, exp.Tuple),
     *(exp.ArraySize, exp.JSONFormat, exp.Column, exp.Table, exp.TableAlias, exp.Exists, exp.Limit),
-    *(exp.ArrayConcat, exp.ArraySlice, exp.Flatten, exp.Values, exp.Order, exp.Window, exp.Lambda),
+    *(exp.ArrayConcat, exp.ArraySlice, exp.Flatten, exp.Values, exp.Order, exp.Window),
     *(exp.Ordered, exp.Distinct, exp.Group, exp.Case, exp.If, exp.Coalesce, exp.Hint, exp.Qualify),
     *(exp.Transform, exp.DPipe, exp.Nvl2, exp.Tuple),
 )
@@ -194,7 +194,7 @@ class _Reader:
 
     # What is compared where
 
-    def _look_at(self, node: exp.Expr) -> None:  # noqa: C901, PLR0912 - one for each form
+    def _look_at(self, node: exp.Expr) -> None:  # noqa: C901, PLR0912, PLR0915 - one for each form
         match node:
             case _ if isinstance(node, _EQUAL):
                 self._compared(node, [node.this, node.expression])
@@ -234,6 +234,8 @@ class _Reader:
                 self._set_operation(node)
             case _ if isinstance(node, _LIKE):
                 self._matched(node)
+            case exp.Lambda():
+                self._of_elements(node)
             case exp.Cast():
                 self._as_text(node, node.this, refused=False)
             case exp.DPipe():
@@ -271,6 +273,7 @@ class _Reader:
         if any(one.nested for one in held):
             for name, meaning in meanings:
                 self._require(node, name, meaning, order=order, nested=True)
+            self._compared_nested(node, values, held)
             return
         chars = [one.is_char for one in held]
         if any(chars):
@@ -287,6 +290,16 @@ class _Reader:
         for value, one in zip(values, held, strict=True):
             if not one.kinds:
                 self._check_other(node, value, *meanings[0])
+
+    def _compared_nested(self, node: exp.Expr, values: list[exp.Expr], held: list[Held]) -> None:
+        """Look at lists and structs: what is inside of them has to be of the same types."""
+        for value, one in zip(values, held, strict=True):
+            alike = one.kinds == held[0].kinds and not one.mixed
+            plain = not any(each.element or not each.is_list for h in held for each in h.meanings)
+            if alike or isinstance(value, exp.Null) or plain:
+                continue
+            name, meaning = min((kind for h in held for kind in h.kinds), key=lambda kind: kind[0])
+            raise self._refusal(node, name, meaning, "other types stand inside of the other value")
 
     def _compared_chars(
         self,
@@ -438,6 +451,15 @@ class _Reader:
                     why = "blanks at its end do not count"
                     raise self._refusal(node, name, meaning, why, advice="rtrim({})")
 
+    def _of_elements(self, node: exp.Lambda) -> None:
+        """Look at a function of the elements of a list: what it does with them is not followed."""
+        around = node.parent
+        for part in around.iter_expressions() if around is not None else ():
+            for name, meaning in self._held.of(part).kinds:
+                if not meaning.is_list or meaning.element is not None:
+                    why = "what a function does with its elements is not followed"
+                    raise self._refusal(node, name, meaning, why)
+
     def _as_text(self, node: exp.Expr, value: exp.Expr, *, refused: bool) -> None:
         """Look at a value of which a function takes the text."""
         held = self._held.of(value)
@@ -530,12 +552,12 @@ class _Reader:
 
     def _column_of(self, node: exp.Expr, name: str) -> str:
         """Return the name of the column that a message is about."""
-        inside = [node, *(node.parent.selects if isinstance(node.parent, exp.Select) else ())]
-        for part in inside:
-            for column in part.find_all(exp.Column):
-                if any(kind == name for kind, _ in self._held.of(column).kinds):
-                    return str(column.name)
-        return name
+        around = node.parent
+        places = [node, *(around.selects if isinstance(around, exp.Select) else (around,))]
+        columns = [c for place in places if place is not None for c in place.find_all(exp.Column)]
+        held = [(column, {kind for kind, _ in self._held.of(column).kinds}) for column in columns]
+        exact = [column.name for column, kinds in held if name in kinds or f"{name}[]" in kinds]
+        return str(next(iter(exact), name))
 
     # The text without the blanks of a char
 

@@ -44,6 +44,8 @@ class Meaning:
         functions: whether a function of texts may have it: PostgreSQL's answer is its text's.
         length: of a char(n); 0 for one that is not padded, None for other types.
         advice: what to write where a comparison has another meaning.
+        is_list: whether it is an array.
+        element: of an array, what comparisons of an element mean; None when its form has all of it.
     """
 
     base: str
@@ -52,6 +54,8 @@ class Meaning:
     functions: bool = False
     length: int | None = None
     advice: str = ""
+    is_list: bool = False
+    element: Meaning | None = None
 
     @property
     def is_char(self) -> bool:
@@ -131,7 +135,14 @@ def _of_array(base: str, kind: ColumnType) -> Meaning:
     inner = meaning_of(element)
     floats = element.kind in {Kind.FLOAT, Kind.DOUBLE}
     equal = not floats and (inner is None or inner.equal)
-    return Meaning(base, equal=equal, functions=True, advice="its elements one by one")
+    return Meaning(
+        base,
+        equal=equal,
+        functions=True,
+        advice="its elements one by one",
+        is_list=True,
+        element=inner,
+    )
 
 
 def is_text(meaning: Meaning) -> bool:
