@@ -480,8 +480,8 @@ class _Reader:
                 why = "blanks at its end do not count"
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
             start, end, inner = place
-            called = self._text[start : inner[0]] + f"rtrim({self._text[inner[0] : inner[1]]}"
-            self._edits.add((start, end, f"rpad({called})), {meaning.length}, ' ')"))
+            called = self._text[start : inner[0]] + _stripped(self._text[slice(*inner)])
+            self._edits.add((start, end, f"rpad({called}), {meaning.length}, ' ')"))
 
     def _call(self, node: exp.Expr) -> tuple[int, int, tuple[int, int]] | None:
         """Return the place of a call of a plain column, and the column's; None for another one."""
@@ -611,7 +611,7 @@ class _Reader:
         if isinstance(value, exp.Literal):
             self._edits.add((start, end, _BLANKS.sub("", found)))
         else:
-            self._edits.add((start, end, f"rtrim({found})"))
+            self._edits.add((start, end, _stripped(found)))
 
     def _place(self, value: exp.Expr) -> tuple[int, int] | None:
         """Return where a column or a constant stands in the text; None if that is not known."""
@@ -644,6 +644,11 @@ class _Reader:
                     f"{item.sql(dialect='spark')}: it has no name of its own",
                     hint="give it one: … AS name",
                 )
+
+
+def _stripped(text: str) -> str:
+    """Return a value without the blanks at its end, and them alone: DuckDB's rtrim takes more."""
+    return f"trim(TRAILING ' ' FROM {text})"
 
 
 def _char_of(kinds: Iterable[tuple[str, Meaning]]) -> tuple[str, Meaning]:

@@ -1,5 +1,6 @@
 """Comparisons of columns: kept as they stand, made to mean what PostgreSQL means, or refused."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,8 @@ def meant(sql, key="id"):
     """Return the text of a query as the engines compute it."""
     spec = parse_sql_view("v", PATH, f"-- key: {key}\n{sql}")
     found = as_meant(spec, TABLES, dict.fromkeys(TABLES, ("id",)))
-    return (found.sql or "").partition("\n")[2]
+    text = (found.sql or "").partition("\n")[2]
+    return re.sub(r"trim\(TRAILING ' ' FROM ([^()]+)\)", r"rtrim(\1)", text)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ def test_a_view_inside_of_another_means_the_same_and_is_shown_as_it_is_written()
     outer = parse_sql_view("second", PATH, "-- key: id\nSELECT id, z FROM first WHERE z = 'a'")
     spec = with_views(outer, {"first": inner})
     found = as_meant(spec, TABLES, dict.fromkeys(TABLES, ("id",)))
-    assert "WHERE rtrim(z) = 'a'" in (found.sql or "")
+    assert "WHERE trim(TRAILING ' ' FROM z) = 'a'" in (found.sql or "")
     assert found.views == ("first",)
     assert text_of(found) == text_of(spec)
 
