@@ -32,6 +32,7 @@ OF_SUMS = "SELECT 1 AS id, {} FROM m"
 OF_THE_WHOLE = "SELECT id, {} FROM m WHERE id = 1"
 SOME = 100
 BLANK = {"char(5)", "bpchar", "code"}
+FLOATS = {"real", "double precision"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ def asked_of(types, whole):
             rows += [
                 Asked(name, form, form.format(c=column, a=constant, b=other))
                 for form in (*OF_TWO_ROWS, *OF_A_CONSTANT, *OF_TEXTS)
+                if (form != "x.{c}" or name in BLANK)  # else the client's types differ alone
+                and (name not in FLOATS or "||" not in form)  # docs/sql.md: written otherwise
             ]
         sums += [Asked(name, form, form.format(c=column)) for form in OF_AGGREGATES]
         if name in whole:
@@ -89,7 +92,7 @@ def compared(source, engines, asked, query):
         except ViewError:
             continue
         if isinstance(theirs, Exception):
-            if each.form in OF_TEXTS or "{a}" in each.form:
+            if each.form in OF_TEXTS or "{a}" in each.form or "function" in str(theirs):
                 continue  # no answer of PostgreSQL's that could be another one
             wrong.append(f"{each}: PostgreSQL refuses it: {str(theirs).splitlines()[0]}")
             continue

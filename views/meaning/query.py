@@ -20,8 +20,9 @@ from sqlglot.schema import MappingSchema
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
+from views.base.spark_sql import SparkSql
 from views.meaning.held import BRANCHES, Held, Holders, is_open
-from views.meaning.types import Meaning, is_text, meaning_of, written
+from views.meaning.types import Meaning, is_joined, is_text, meaning_of, written
 from views.project.spec import SqlSource
 
 Edit = tuple[int, int, str]
@@ -96,7 +97,7 @@ def _qualified(
     primary: Mapping[tuple[str, str], Sequence[str]],
 ) -> tuple[exp.Expr, dict[str, dict[str, ColumnType]], dict[str, set[str]]]:
     """Return the query with qualified columns, under names of its tables that are all different."""
-    query = sqlglot.parse_one(sql.text, dialect="spark")
+    query = sqlglot.parse_one(sql.text, dialect=SparkSql)
     places = {place.start: place for place in sql.references}
     flat: dict[str, dict[str, ColumnType]] = {}
     keys: dict[str, set[str]] = {}
@@ -143,7 +144,7 @@ def _unread(text: str, tables: Mapping[tuple[str, str], Mapping[str, ColumnType]
     Raises:
         ViewError: it does.
     """
-    words = {token.text.lower() for token in sqlglot.tokenize(text, read="spark")}
+    words = {token.text.lower() for token in sqlglot.tokenize(text, read=SparkSql)}
     for columns in tables.values():
         for name, kind in columns.items():
             if meaning_of(kind) is not None and (name.lower() in words or "*" in words):
@@ -240,6 +241,7 @@ class _Reader:
                 self._as_text(node, node.this, refused=False)
             case exp.DPipe():
                 for part in (node.this, node.expression):
+                    self._joined(node, part)
                     self._as_text(node, part, refused=False)
             case _ if isinstance(node, _EQUAL_INSIDE):
                 self._inside(node)
@@ -293,6 +295,11 @@ class _Reader:
 
     def _compared_nested(self, node: exp.Expr, values: list[exp.Expr], held: list[Held]) -> None:
         """Look at lists and structs: what is inside of them has to be of the same types."""
+        for value in values:
+            if isinstance(value, exp.Literal):
+                name, meaning = min((k for h in held for k in h.kinds), key=lambda kind: kind[0])
+                why = "a constant has the form array(…) here"
+                raise self._refusal(node, name, meaning, why)
         for value, one in zip(values, held, strict=True):
             alike = one.kinds == held[0].kinds and not one.mixed
             plain = not any(each.element or not each.is_list for h in held for each in h.meanings)
@@ -346,6 +353,8 @@ class _Reader:
             if form != value.name and place is not None:
                 self._edits.add((*place, f"'{form}'"))
             return
+        if meaning.base == "bytea" and isinstance(value, exp.HexString):
+            return
         raise self._refusal(node, name, meaning, "it is compared with a value of another type")
 
     def _unified(self, node: exp.Expr) -> None:
@@ -363,6 +372,10 @@ class _Reader:
                 values = [node.this, *node.expressions]
         held = [self._held.of(value) for value in values]
         if not any(one.is_char for one in held):
+            kinds = [kind for one in held for kind in one.kinds]
+            for value, one in zip(values, held, strict=True):
+                if kinds and not one.kinds and isinstance(value, exp.Literal):
+                    self._check_other(node, value, *kinds[0])
             return
         if all(one.kinds or is_open(value) for one, value in zip(held, values, strict=True)):
             return
@@ -433,7 +446,7 @@ class _Reader:
         """Look at LIKE and its kind: of a char with its blanks, as in PostgreSQL."""
         held = self._held.of(node.this)
         for name, meaning in held.kinds:
-            if not meaning.functions:
+            if not meaning.functions or meaning.base == "bytea":
                 raise self._refusal(node, name, meaning, "its text is matched")
             if is_text(meaning) and not meaning.equal:
                 raise self._refusal(node, name, meaning, "its text is matched")
@@ -459,6 +472,15 @@ class _Reader:
                 if not meaning.is_list or meaning.element is not None:
                     why = "what a function does with its elements is not followed"
                     raise self._refusal(node, name, meaning, why)
+
+    def _joined(self, node: exp.Expr, value: exp.Expr) -> None:
+        """Look at a value that is put together with another one."""
+        for name, meaning in self._held.of(value).kinds:
+            if is_joined(meaning):
+                raise self._refusal(
+                    node, name, meaning, "PostgreSQL puts the values together, and no texts",
+                    advice="cast({} AS string)",
+                )  # fmt: skip
 
     def _as_text(self, node: exp.Expr, value: exp.Expr, *, refused: bool) -> None:
         """Look at a value of which a function takes the text."""
@@ -631,7 +653,7 @@ class _Reader:
 
     def _check_names(self, edits: Sequence[Edit]) -> None:
         """Refuse a column of the result without a name of its own that would get another one."""
-        query = sqlglot.parse_one(self._text, dialect="spark")
+        query = sqlglot.parse_one(self._text, dialect=SparkSql)
         while isinstance(query, exp.SetOperation | exp.Subquery):
             query = query.left if isinstance(query, exp.SetOperation) else query.this
         for item in query.selects if isinstance(query, exp.Select) else ():

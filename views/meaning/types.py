@@ -74,7 +74,8 @@ _EQUAL = frozenset(
 )
 _OF_TEXT = frozenset({"text", "character varying", "name", "string"})
 _DOCUMENTS = frozenset({"json", "jsonb", "xml"})
-_OWN_FUNCTIONS = frozenset({"tsvector", "ltree", "hstore"})
+_RANGES = frozenset(name for name in _EQUAL if name.endswith("range"))
+_OWN_FUNCTIONS = _RANGES | {"tsvector", "ltree", "hstore"}
 """Types whose own functions in PostgreSQL bear names of functions of texts."""
 _NUMERIC = "cast({} AS decimal(38, 10)) with the digits that it needs"
 _ADVICE = {
@@ -85,6 +86,7 @@ _ADVICE = {
     "jsonb": "get_json_object({}, '$.…'), or cast({} AS string) for its text",
     "json": "get_json_object({}, '$.…'), or cast({} AS string) for its text",
 }
+_BYTES_ADVICE = "X'00ff' for a constant"
 _TEXT_ADVICE = "cast({} AS string), which compares its text"
 
 
@@ -102,6 +104,8 @@ def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for e
         return _of_array(base, kind)
     if kind.kind is Kind.UUID:
         return Meaning("uuid", equal=True, ordered=True, functions=True, advice=_TEXT_ADVICE)
+    if kind.kind is Kind.BYTES:
+        return Meaning("bytea", equal=True, ordered=True, functions=True, advice=_BYTES_ADVICE)
     if kind.kind is not Kind.STRING:
         return None
     advice = _ADVICE.get(base, _TEXT_ADVICE)
@@ -145,6 +149,16 @@ def _of_array(base: str, kind: ColumnType) -> Meaning:
     )
 
 
+_JOINED = frozenset(
+    {"jsonb", "bit", "bit varying", "bytea", "inet", "cidr", "tsvector", "hstore", "ltree"}
+)
+
+
+def is_joined(meaning: Meaning) -> bool:
+    """Tell whether `||` puts two values of the type together, and not their texts."""
+    return meaning.base in _JOINED or meaning.is_list
+
+
 def is_text(meaning: Meaning) -> bool:
     """Tell whether it is a text under some collation."""
     return meaning.base in _OF_TEXT
@@ -159,6 +173,8 @@ def written(meaning: Meaning, text: str) -> str | None:
     """
     if is_text(meaning) or meaning.is_char:
         return text
+    if meaning.base == "bytea" or meaning.is_list:
+        return None  # of these a text is something else in Spark
     form = _FORMS.get(meaning.base)
     if form is None:
         return text if meaning.equal and meaning.base not in _BOTH | _EQUAL else None
