@@ -84,6 +84,10 @@ def alike(one: Any, two: Any) -> bool:
     return one == two and (not days or isinstance(one, datetime) == isinstance(two, datetime))
 
 
+def zones(rows: list[dict[str, Any]], column: str) -> bool:
+    return any(zoned(row[column]) for row in rows)
+
+
 def zoned(value: object) -> bool:
     return isinstance(value, datetime) and value.tzinfo is not None
 
@@ -128,7 +132,13 @@ def test_postgresql_gives_the_same_answer_where_it_is_said_to(engines, dsn):
             names = [column.name for column in cursor.description or ()]
             rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
             rows.sort(key=lambda row: row["k"])
-            wrong += differences(some, by_spark(spark, sql), rows)
+            mine = by_spark(spark, sql)
+            wrong += differences(some, mine, rows)
+            wrong += [
+                (line, "only one has a time zone")
+                for number, line in enumerate(some)
+                if zones(mine, f"x{number}") != zones(rows, f"x{number}")
+            ]
     assert wrong == []
 
 

@@ -26,6 +26,7 @@ from views.base.spark_sql import SparkSql
 from views.project.lineage import NO_DELTA, Untraceable, trace
 from views.project.output import Output, outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, short_name
+from views.rebuild.plan.other_types import other_types
 from views.rebuild.plan.shape import shape_of
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
 from views.verify.values.names import folded, reading_name
@@ -48,6 +49,7 @@ class Analysis:
             whole.
         key: the columns of its key as the view spells them; none where that is not known.
         shape: its columns, with types as far as they are known; None where they cannot be told.
+        other_types: its values whose types are not those of PostgreSQL, a sentence each.
     """
 
     unprovable: str | None
@@ -55,12 +57,13 @@ class Analysis:
     sends: bool = False
     key: tuple[str, ...] = ()
     shape: StructType | None = None
+    other_types: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """Say it for people."""
         proof = "every row" if self.unprovable is None else f"none: {self.unprovable}"
         refresh = "the rows that changed" if self.whole is None else f"all rows: {self.whole}"
-        return [f"proof: {proof}", f"a refresh computes {refresh}"]
+        return [f"proof: {proof}", f"a refresh computes {refresh}", *self.other_types]
 
     def line(self) -> str:
         """Say it in one line."""
@@ -81,6 +84,7 @@ class Analysis:
             "refresh": "rows" if self.whole is None else "whole",
             "refresh_whole": self.whole,
             "follow": "keys" if self.whole is None or self.sends else "whole",
+            "other_types": list(self.other_types),
         }
 
 
@@ -122,8 +126,17 @@ def analyse(
     if given is None:
         return Analysis(unprovable=unprovable, whole=whole, sends=sends, key=key)
     unprovable = _check_names(spec, key, given) or unprovable
-    shape = shape_of(given, described, query, own)
-    return Analysis(unprovable=unprovable, whole=whole, sends=sends, key=key, shape=shape)
+    return Analysis(
+        unprovable=unprovable,
+        whole=whole,
+        sends=sends,
+        key=key,
+        shape=shape_of(given, described, query, own),
+        other_types=other_types(
+            spec.source.sql,
+            {table: {c.column: c.type for c in schema.columns} for table, schema in own.items()},
+        ),
+    )
 
 
 def _check_names(spec: ViewSpec, key: Sequence[str], given: Sequence[Output]) -> str | None:

@@ -262,6 +262,10 @@ Spark, in DuckDB and in PostgreSQL, where all three agree; these do not:
 | `a ^ 1` | exclusive or | power |
 | `'a\\nb'`, `X'41'` | a line break; bytes | backslash and n; bits |
 | `dt + interval '1' month` | a date | a timestamp |
+| `date_trunc('month', ts)` | with a time zone | without: `cast(… AS timestamp_ntz)` |
+| `cast(dt AS timestamp)` | with a time zone | without: `cast(dt AS timestamp_ntz)` |
+| `cast(tz AS string)` | without its offset | with it |
+| `sum(r)` of reals | a double | a real |
 
 This page is written by `make pages` from the table that the verifier goes by; a test computes
 each example in both engines. In the examples `a` is an int, `b` a decimal, `d` a double, `s` a
