@@ -93,6 +93,41 @@ def test_each_form_of_an_event_reaches_the_table(make_topic, send, execute, sett
     ]
 
 
+def test_a_row_whose_key_moves_keeps_what_the_record_leaves_out(
+    make_topic, send, execute, settings, running
+):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int PRIMARY KEY, a int, doc text, b text DEFAULT 'x')")
+    unsent = "__debezium_unavailable_value"
+    send(
+        topic,
+        *({"id": n, "a": n, "doc": f"long {n}", "b": "y"} for n in (1, 2, 3, 4)),
+        {"op": "u", "before": {"id": 1}, "after": {"id": 11, "a": 5, "doc": unsent}},
+        {"op": "u", "before": {"id": 11, "a": 5}, "after": {"id": 12}},
+        {"op": "u", "before": {"id": 2}, "after": {"id": 1, "a": 6, "doc": "new", "b": None}},
+        {"op": "u", "before": {"id": 9}, "after": {"id": 10, "a": 9}},
+        {"id": 5, "a": 5, "doc": "long 5"},
+        {"id": 6, "a": 6},
+        {"op": "u", "before": {"id": 5}, "after": {"id": 6, "doc": unsent}},
+        {"op": "d", "before": {"id": 3}, "after": None},
+        {"op": "u", "before": {"id": 4}, "after": {"id": 3, "doc": unsent}},
+    )
+    with running(settings(topic, **UPSERT)) as ended:
+        wait_until(
+            lambda: ended or execute(f"SELECT 1 FROM {PLACES} WHERE next_offset = 13"),
+            DEADLINE_S,
+            "all records are written",
+        )
+        assert ended == []
+    assert execute("SELECT * FROM t ORDER BY id") == [
+        (1, 6, "new", None),
+        (3, 4, "long 4", "y"),
+        (6, 5, "long 5", "x"),
+        (10, 9, None, "x"),
+        (12, 5, "long 1", "y"),
+    ]
+
+
 @pytest.mark.parametrize("count", [3, 40])  # below and above the number that goes by COPY
 def test_percent_signs_in_names_are_part_of_them(
     make_topic, send, execute, settings, running, count

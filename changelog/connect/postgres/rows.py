@@ -15,7 +15,7 @@ from zlib import crc32
 from psycopg2 import extensions, sql
 
 from changelog.connect.postgres.tables import Table, names_sql
-from changelog.connect.rules.records.events import Delete, Operation
+from changelog.connect.rules.records.events import Delete, Move, Operation
 from changelog.connect.rules.records.forms import document, lines, same
 from changelog.connect.rules.records.reading import BadRecordError
 from changelog.connect.rules.settings import Mode
@@ -35,19 +35,59 @@ def execute(
         psycopg2.Error: PostgreSQL refuses.
     """
     if mode is Mode.INSERT:
-        rows = [each.row for each in operations if not isinstance(each, Delete)]
+        rows = [each.row for each in operations if not isinstance(each, Delete | Move)]
         for names, some in _runs(rows):
             _append(cursor, table, names, some)
         return
-    for deletes, rows in _folded(table, operations):
+    for step in _folded(table, operations):
+        if not isinstance(step, Move):
+            deletes, written = step
+        elif _move(cursor, table, step):
+            continue
+        else:  # a row that is not there is written as by any other update
+            deletes, written = [], [step.row]
         if deletes:
             _delete(cursor, table, deletes)
-        for names, some in _by_names(rows):
+        for names, some in _by_names(written):
             _write(cursor, table, names, some, mode)
 
 
-def _folded(table: Table, operations: Sequence[Operation]) -> Iterator[tuple[list[Row], list[Row]]]:
-    """Return what is deleted and then written, one row a key.
+def _move(cursor: extensions.cursor, table: Table, move: Move) -> bool:
+    """Change the key of a row where it stands; return whether the row was there.
+
+    Deleted and written again it would lose what the record leaves out, such as values that
+    Debezium's source did not send. A row that has the new key already is replaced.
+    """
+    names = tuple(name for name in move.row if name in table.types)
+    places = {
+        "table": table.name,
+        "gone": _rows_sql(table, [move.key]),
+        "new": _rows_sql(table, [move.row]),
+        "is_old": _same_key(table.keys, "gone"),
+        "is_new": _same_key(table.keys, "new"),
+        "set": sql.SQL(", ").join(
+            sql.SQL("{0} = new.{0}").format(sql.Identifier(name)) for name in names
+        ),
+    }
+    cursor.execute(
+        sql.SQL(
+            "DELETE FROM {table} AS old USING {gone} AS gone, {new} AS new "
+            "WHERE {is_new} AND NOT ({is_old}) "
+            "AND EXISTS (SELECT FROM {table} AS old WHERE {is_old})"
+        ).format(**places)
+    )
+    cursor.execute(
+        sql.SQL(
+            "UPDATE {table} AS old SET {set} FROM {gone} AS gone, {new} AS new WHERE {is_old}"
+        ).format(**places)
+    )
+    return cursor.rowcount > 0
+
+
+def _folded(
+    table: Table, operations: Sequence[Operation]
+) -> Iterator[tuple[list[Row], list[Row]] | Move]:
+    """Return what is deleted and then written, one row a key; a key that moves goes alone.
 
     Keys are told apart as PostgreSQL does; where their type is not one that we know to do so
     for, each operation goes alone.
@@ -56,6 +96,11 @@ def _folded(table: Table, operations: Sequence[Operation]) -> Iterator[tuple[lis
     rows: dict[object, Row] = {}
     kinds = [(name, table.types.get(name, "")) for name in table.keys]
     for each in operations:
+        if isinstance(each, Move):
+            yield list(deleted.values()), list(rows.values())
+            deleted, rows = {}, {}
+            yield each
+            continue
         is_delete = isinstance(each, Delete)
         said = each.key if isinstance(each, Delete) else each.row
         try:

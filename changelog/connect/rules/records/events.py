@@ -42,7 +42,15 @@ class Delete:
     key: Mapping[str, Any]
 
 
-Operation = Insert | Upsert | Delete
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Give the row of a key another key and new values; the columns that are left out stay."""
+
+    key: Mapping[str, Any]
+    row: Mapping[str, Any]
+
+
+Operation = Insert | Upsert | Delete | Move
 
 
 @lru_cache(maxsize=1000)
@@ -99,7 +107,7 @@ class Events:
             if len(old) == len(self._keys) and any(old[name] != row.row[name] for name in old):
                 if self._settings.mode is Mode.UPDATE:
                     raise BadRecordError("an update of the key needs writeMode upsert")
-                return [Delete(old), row]
+                return [Move(old, row.row)]
         return [row]
 
     def _deleted(self, key: Callable[[], dict[str, Any]]) -> list[Operation]:

@@ -4,7 +4,7 @@ import pytest
 
 from changelog.connect.rules.keys import MASK
 from changelog.connect.rules.kinds import class_of, masked, problems, unmasked, validation
-from changelog.connect.rules.records.events import Delete, Events, Insert, Upsert
+from changelog.connect.rules.records.events import Delete, Events, Insert, Move, Upsert
 from changelog.connect.rules.records.reading import BadRecordError, Number, json_of, parse_json
 from changelog.connect.rules.settings import Mode, PkMode, parse_settings
 from changelog.connect.rules.state import (
@@ -145,7 +145,7 @@ def asked(value, key=None, **more):
         (b'{"schema": {}, "payload": {"id": 1}}', [Upsert({"id": 1})]),
         (b'{"before": null, "after": {"id": 1}, "op": "c", "ts_ms": 1}', [Upsert({"id": 1})]),
         (b'{"before": {"id": 1}, "after": {"id": 1, "a": 3}, "op": "u"}', [Upsert({"id": 1, "a": 3})]),  # noqa: E501
-        (b'{"before": {"id": 1}, "after": {"id": 2}, "op": "u"}', [Delete({"id": 1}), Upsert({"id": 2})]),  # noqa: E501
+        (b'{"before": {"id": 1}, "after": {"id": 2}, "op": "u"}', [Move({"id": 1}, {"id": 2})]),
         (b'{"before": {"id": 1, "a": 2}, "after": null, "op": "d"}', [Delete({"id": 1})]),
         (b'{"id": 1, "a": 2, "__deleted": "true", "__op": "d"}', [Delete({"id": 1})]),
         (b'{"id": 1, "__deleted": "false"}', [Upsert({"id": 1})]),
