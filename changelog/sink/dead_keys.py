@@ -9,7 +9,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 
+from confluent_kafka import Message
+
 from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.position import POSITION_BYTES, Position
 from changelog.sink.client import nothing
 from changelog.sink.scan import OffsetRange, headers_of, scan
@@ -35,8 +38,9 @@ def dead_keys(
     A partition is read whole before its first key is given, so the caller may write tombstones
     to it meanwhile. `on_wait` is called again and again: a topic may be long.
 
+    A record that capture did not write counts as older than all of its own.
+
     Raises:
-        CorruptRecordError: a record has not the headers of the log; names its place.
         UnavailableLogError: the broker does not answer.
     """
     mark = since.to_bytes()
@@ -52,7 +56,7 @@ def dead_keys(
                 key = record.key() or b""
                 if shares > 1 and zlib.crc32(key) % shares != share:
                     continue
-                place = headers_of(record).position.to_bytes()
+                place = _position_of(record)
                 if place < last.get(key, b"")[:POSITION_BYTES]:
                     continue  # sent again after a crash: older than what precedes it
                 last[key] = place + (_DEAD if record.value() is None else _ALIVE)
@@ -63,3 +67,10 @@ def dead_keys(
             for key, found in last.items():
                 if found[POSITION_BYTES:] == _ALIVE and found < mark:
                     yield partition, key
+
+
+def _position_of(record: Message) -> bytes:
+    try:
+        return headers_of(record).position.to_bytes()
+    except CorruptRecordError:
+        return bytes(POSITION_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Message
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import LogError
+from changelog.contract.base.errors import CorruptRecordError, LogError
 from changelog.contract.base.headers import Op, RecordHeaders
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -18,6 +19,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.scan import OffsetRange, headers_of, left_of, scan
 
+log = logging.getLogger("changelog.sink")
 MAX_SEQUENCE = (1 << 64) - 1
 _CHANGES = (Op.CREATE, Op.UPDATE, Op.DELETE)
 
@@ -31,8 +33,8 @@ class WrittenRecords:
             are left out.
         last_epoch: the greatest epoch seen, the frontier's included; 0 when there is none.
         ends: where the topics end.
-        foreign: per topic how many records there are that are older than the frontier: somebody
-            wrote them whom capture had thought dead.
+        foreign: per topic how many records there are that capture did not write, or that are older
+            than the frontier: those somebody wrote whom capture had thought dead.
     """
 
     positions: dict[str, dict[int, Position]]
@@ -99,7 +101,8 @@ def last_positions(
     copy of its table mends it.
 
     Raises:
-        CorruptRecordError: a record has not the headers of the log; names its place.
+        CorruptRecordError: a record has not the headers of the log, and no copy of a table mends
+            that; names its place.
         LogError: another topic ends before what is known of it: the broker lost records.
         UnavailableLogError: the broker does not answer.
     """
@@ -112,7 +115,16 @@ def last_positions(
     ranges = left_of(kafka, ranges)
     foreign: Counter[str] = Counter()
     for record in scan(kafka, ranges):
-        headers = headers_of(record)
+        try:
+            headers = headers_of(record)
+        except CorruptRecordError as error:
+            # A running capture notices strangers by their number, and copies the table again
+            # (`changelog.capture.frontier.sole_writer`); so does a start, and the others go on.
+            if record.topic() not in mendable:
+                raise
+            log.warning("%s; its table is copied again", error.args[0])
+            foreign[record.topic() or ""] += 1
+            continue
         position = headers.position
         if frontier is not None and _is_foreign(record, headers, frontier, backfill):
             foreign[record.topic() or ""] += 1
