@@ -6,6 +6,7 @@ One database and one run: what a view does must not show in another one.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from functools import partial
 
@@ -82,7 +83,8 @@ def test_what_spark_does_not_read_and_what_it_fails_at_leaves_the_other_views_al
     for name, each in results.items():
         assert each["records_read"] in {None, 0 if name == "of_nothing" else 1000}
     for name, (_, words) in FAILING.items():
-        assert words in results[name]["error"]
+        # Which row is met first depends on Spark's tasks.
+        assert words in re.sub(r"'w\d+'", "'w1'", results[name]["error"])
         assert " | hint: " in results[name]["error"]
     assert "Traceback" not in ran.err
     assert "at org.apache.spark" not in ran.err
@@ -126,6 +128,7 @@ def test_names_keep_their_case_and_the_key_is_written_in_either(project, run, st
         assert ran.code == 0, ran.err
         assert all(each["verified"] and each["rows"] == 4 for each in ran.results)
         assert project.delta(f"{named}_quoted")[0] == {"SEGMENT": 1, "Word": "w1"}
+        assert run("--all", "--json", "--refresh").code == 0  # makes checkpoints
         project.execute("UPDATE o SET word = 'new' WHERE id = 2")
         project.capture()
         ran = run("--all", "--json", "--refresh")

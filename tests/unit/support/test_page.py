@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
+from pathlib import Path
 
 from tests.support.page import blocks_of, missing, printed, script_of
 
@@ -39,9 +42,11 @@ def test_blocks_run_in_order_and_a_wrong_output_is_seen(tmp_path):
     assert [(each.kind, bool(each.why_not), len(each.prints)) for each in blocks] == [
         ("sh", False, 2), ("sh", True, 0), ("python", False, 1),
     ]  # fmt: skip
+    here = str(Path(sys.executable).parent)  # an ordinary user may have no `python` besides
     ran = subprocess.run(
-        ["bash"], input=script_of(blocks), capture_output=True, text=True, check=True, timeout=60
-    )
+        ["bash"], input=script_of(blocks), capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "PATH": f"{here}:{os.environ['PATH']}"},
+    )  # fmt: skip
     output = printed(ran.stdout)
     assert list(missing(blocks[0].prints, output[0])) == []
     assert list(missing(blocks[2].prints, output[2])) == ["5"]
