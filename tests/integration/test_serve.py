@@ -216,7 +216,7 @@ def test_what_workers_know_reaches_no_table_and_no_dead_letters(
     made.append(NewTopic(logged, 1, 1, config={"cleanup.policy": "compact"}))
     for future in admin.create_topics(made).values():
         future.result(30)
-    send([{"id": 1, "other": "no column of the table"}])
+    send([{"id": 2**40}])  # no int
     dead = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": logged}
     for wrong, why in (
         ({"topics": names[0]}, "keep what they know"),
