@@ -54,10 +54,12 @@ signal_app = typer.Typer(
 
 def _tell_settings(asked: bool) -> None:
     if asked:
+        from changelog.native.properties import client_properties
         from changelog.reference import settings_text
 
         print(settings_text([Postgres, Kafka, Registry, CaptureSettings]), end="")
-        print("-C takes librdkafka's settings of producers, -T Kafka's settings of topics.")
+        print("-T takes Kafka's settings of topics; -C librdkafka's of producers (P and *):\n")
+        print(client_properties(), end="")
         raise typer.Exit
 
 
@@ -97,7 +99,8 @@ class _Asked:
             "--config-help",
             callback=_tell_settings,
             is_eager=True,
-            help="Print all settings: meaning, default, key in the file, variable, option.",
+            help="Print all settings: meaning, default, key in the file, variable, option; and "
+            "the client's properties.",
         ),
     ] = False
     metrics_port: Annotated[

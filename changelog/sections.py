@@ -209,7 +209,9 @@ class CaptureSettings(Section):
         int, Field(ge=1), Setting("Partitions of a new topic.", "--partitions")
     ] = 2
     replication_factor: Annotated[
-        int, Field(ge=-1), Setting("Replicas of a new topic; -1 for the brokers' default.")
+        int,
+        Field(ge=-1),
+        Setting("Replicas of a new topic; -1 for the brokers' default.", "--replication-factor"),
     ] = -1
     min_compaction_lag_ms: Annotated[
         int,

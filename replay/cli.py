@@ -61,7 +61,10 @@ class _Changes:
     "`changelog topics --all --json` every topic of the cluster, for a program",
     "`changelog topics --create prices --partitions 4` makes one as capture would",
 )
-@takes(Chosen(Kafka), Chosen(CaptureSettings, *SLOT, "partitions", "topic", "fix_topics"))
+@takes(
+    Chosen(Kafka),
+    Chosen(CaptureSettings, *SLOT, "partitions", "replication_factor", "topic", "fix_topics"),
+)
 def topics(
     names: Annotated[
         list[str] | None,

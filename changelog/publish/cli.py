@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("changelog.publish")
 
 _INTERRUPTED = 130
-_TOPIC_SETTINGS = ("partitions", "fix_topics", "topic")
+_TOPIC_SETTINGS = ("partitions", "replication_factor", "fix_topics", "topic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,6 +137,18 @@ def test_topics_are_made_with_our_settings_and_left_where_they_are(kafka, prefix
     assert describe(kafka, [unkeyed])[unkeyed].settings["cleanup.policy"] == "delete"
 
 
+def test_a_new_topic_has_the_replicas_that_are_asked_for(ask, run_command, kafka, prefix, dsn):
+    """One broker has room for one replica: more are refused by it, and nothing is made."""
+    made, asked = f"{prefix}.replicas", ("--replication-factor", "3")
+    words = ["publish", "--query", "SELECT 1 AS id", "--from", f"postgres:{dsn}", "--as", "json"]
+    words += ["--broker", kafka.brokers, "--to", made, "--key", "id"]
+    for said in (ask("--create", made, *asked).stderr, run_command([*words, *asked])[2]):
+        assert "replication" in said.lower(), said
+    assert describe(kafka, [made]) == {}
+    assert ask("--create", made, "--replication-factor", "1").returncode == 0
+    assert run_command([*words, "--replication-factor", "1"])[0] == 0
+
+
 def test_a_topic_with_other_settings_is_altered_on_request_alone(kafka, foreign, ask):
     name = foreign["short"]
     ran = ask("--create", name)
