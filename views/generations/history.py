@@ -158,6 +158,16 @@ class HistoryRow:
         """Return the row of a later step of this generation, which is done now."""
         return replace(self, **{"at": datetime.now(UTC), **changes})
 
+    @property
+    def is_bare(self) -> bool:
+        """Tell whether it says nothing of what was built: neither a place nor a proof."""
+        return self.lsn is None and self.verified is None and not self.certificate
+
+    @property
+    def has_equal_inputs(self) -> bool:
+        """Tell whether the inputs were verified, of a view in Python, which has no more proof."""
+        return self.verified is None and bool(self.certificate) and self.mismatches == 0
+
     def to_json(self) -> dict[str, Any]:
         """Return the row for `--history --json`: of each certificate only its outcome.
 
@@ -357,8 +367,33 @@ def _version(table: DeltaTable | None) -> tuple[str, int] | None:
 
 
 def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]:
-    """Return the newest row of each generation; rows come oldest first."""
-    return {(row.view, row.generation): row for row in rows}
+    """Return the last step of each generation; rows come oldest first.
+
+    A step that is a word alone, such as `retired`, leaves what was built and proved as it was.
+    """
+    found: dict[tuple[str, int], HistoryRow] = {}
+    for row in rows:
+        key = row.view, row.generation
+        before = found.get(key)
+        if before is None or not row.is_bare:
+            found[key] = row
+        else:
+            note = row.note or before.note
+            found[key] = replace(before, state=row.state, at=row.at, note=note)
+    return found
+
+
+def as_built(rows: Iterable[HistoryRow], generation: int) -> HistoryRow | None:
+    """Return the newest row that says what a generation holds and how it was proved, or None.
+
+    Args:
+        rows: of a view, oldest first.
+        generation: its number.
+    """
+    told = {SEALED, STAGED, PUBLISHED}
+    own = [row for row in rows if row.generation == generation and row.state in told]
+    with_place = [row for row in own if row.lsn is not None]
+    return next(reversed(with_place or own), None)
 
 
 def states_of(steps: Iterable[Step]) -> dict[int, str]:

@@ -9,7 +9,7 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.progress.steps import Steps
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
-from views.generations.history import PUBLISHED, History, HistoryRow, states_of
+from views.generations.history import PUBLISHED, History, HistoryRow, as_built, states_of
 from views.generations.lock import Patience, locked, others_of
 from views.generations.place import Place, place_for
 from views.generations.served import MakeServed, Served, served_of
@@ -25,11 +25,11 @@ class NothingToRollBackError(ChangelogError):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a view goes back to; of `known` rows in its history, `before` serves until now."""
+    """What a view goes back to, as it was `built`; `before` serves until now."""
 
     served: Served
     generation: int
-    known: Sequence[HistoryRow]
+    built: HistoryRow | None
     before: int
 
 
@@ -59,21 +59,12 @@ def roll_back(
         targets = [(each.served, each.generation) for each in found]
         with stages.stage("publish", "publish the previous generations"):
             seconds = swap(targets, confirm=place.confirm, steps=stages.steps())
-        history.append(
-            _row(each.known, spec, each.generation, each.before).again(switch_seconds=seconds)
+        rows = [
+            _row(each, spec).again(switch_seconds=seconds)
             for spec, each in zip(specs, found, strict=True)
-        )
-    return [
-        ViewResult(
-            view=spec.name,
-            generation=each.generation,
-            published=True,
-            switch_seconds=seconds,
-            sinks=spec.sinks,
-            mode="none",
-        )
-        for spec, each in zip(specs, found, strict=True)
-    ]
+        ]
+        history.append(rows)
+    return [ViewResult.of_row(row) for row in rows]
 
 
 def _target(served: Served, history: History, place: Place, steps: Steps) -> _Target:
@@ -92,22 +83,11 @@ def _target(served: Served, history: History, place: Place, steps: Steps) -> _Ta
             f'view "{served.view}" has no older generation to go back to',
             hint="`rebuild-view --history` shows what there was; --keep says how many stay",
         )
-    return _Target(served, target, known, max(one.published or 0 for one in held))
+    return _Target(served, target, as_built(known, target), max(one.published or 0 for one in held))
 
 
-def _row(known: Sequence[HistoryRow], spec: ViewSpec, generation: int, before: int) -> HistoryRow:
-    """Return what is recorded: the generation as it was first published, and the move."""
-    note = f"rolled back from generation {before}"
-    first = next(
-        (
-            row
-            for row in known
-            if (row.generation, row.state) == (generation, PUBLISHED) and row.lsn is not None
-        ),
-        None,
-    )
-    if first is None:
-        return HistoryRow(
-            view=spec.name, generation=generation, state=PUBLISHED, sinks=spec.sinks, note=note
-        )
-    return first.again(state=PUBLISHED, note=note, sinks=spec.sinks)
+def _row(target: _Target, spec: ViewSpec) -> HistoryRow:
+    """Return what is recorded: the generation as it was built and proved last, and the move."""
+    note, known = f"rolled back from generation {target.before}", target.built
+    bare = HistoryRow(view=spec.name, generation=target.generation, state=PUBLISHED)
+    return (known or bare).again(state=PUBLISHED, note=note, sinks=spec.sinks)

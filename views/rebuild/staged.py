@@ -94,7 +94,14 @@ def publish_staged(
         with stages.stage("retire", "remove old generations"):
             steps = stages.steps(_sinks(target.served for target in to_move))
             _retire(to_move, history, settings.rebuild.keep, steps)
-    return [_result(target, None if target.is_done else seconds) for target in targets]
+    return [
+        ViewResult.of_row(
+            target.row.again(
+                sinks=target.spec.sinks, switch_seconds=None if target.is_done else seconds
+            )
+        )
+        for target in targets
+    ]
 
 
 def abort_staged(
@@ -181,8 +188,7 @@ def _require_verified(targets: Sequence[_Target]) -> None:
     for target in targets:
         row = target.row
         # Of a view in Python the inputs are verified: reports without a verdict of their own.
-        inputs_agree = row.verified is None and bool(row.certificate) and row.mismatches == 0
-        if not (row.verified or inputs_agree or target.is_done):
+        if not (row.verified or row.has_equal_inputs or target.is_done):
             raise UnverifiedError(
                 f'generation {row.generation} of view "{row.view}" was staged without being '
                 "verified",
@@ -213,21 +219,3 @@ def _retire(targets: Sequence[_Target], history: History, keep: int, steps: Step
             retire(target.served, history, previous=target.before, keep=keep, steps=steps)
         except Exception as error:  # noqa: BLE001 - it only makes room; the next run does it
             log.warning('view "%s": %s', target.spec.name, explained(error, "removing"))
-
-
-def _result(target: _Target, seconds: float | None) -> ViewResult:
-    row = target.row
-    modes = {report.get("certificate", {}).get("mode") for report in row.certificate.values()}
-    return ViewResult(
-        view=row.view,
-        generation=row.generation,
-        verdict=row.verdict,
-        rows=row.rows,
-        verified=row.verified,
-        mismatches=row.mismatches,
-        published=True,
-        switch_seconds=seconds,
-        sinks=target.spec.sinks,
-        mode=str(next(iter(modes), None) or VerifyMode.NONE.value),
-        origin=row.origin,
-    )

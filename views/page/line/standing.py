@@ -15,9 +15,9 @@ from views.generations.history import (
     FAILED,
     PUBLISHED,
     REFUTED,
-    SEALED,
     STAGED,
     HistoryRow,
+    as_built,
 )
 from views.page.line.looking import Seen
 
@@ -172,7 +172,7 @@ def view_line(
     """
     own = [row for row in history.value or () if row.view == declared.name]
     serving = _serving(sinks)
-    built = _row_of(own, serving)
+    built = None if serving is None else as_built(own, serving)
     lsn = _least(sinks, built)
     staged = _staged(own)
     found = [
@@ -207,14 +207,6 @@ def _serving(sinks: Mapping[str, Seen[Serving]]) -> int | None:
     """Return the one generation that all sinks serve; None if they differ or one is unknown."""
     found = {each.value.generation if each.value else None for each in sinks.values()}
     return found.pop() if len(found) == 1 else None
-
-
-def _row_of(own: Sequence[HistoryRow], serving: int | None) -> HistoryRow | None:
-    """Return the newest row of the generation that serves which says what its rows are true at."""
-    told = {SEALED, STAGED, PUBLISHED}
-    rows = [row for row in own if row.generation == serving and row.state in told]
-    with_place = [row for row in rows if row.lsn is not None]
-    return next(reversed(with_place or rows), None)
 
 
 def _least(sinks: Mapping[str, Seen[Serving]], built: HistoryRow | None) -> str | None:

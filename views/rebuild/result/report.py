@@ -51,6 +51,7 @@ class ViewResult:
         sinks: where it is served.
         reach: of a view that is followed, how far each sink is.
         mode: how much was to be verified.
+        inputs_equal: whether the inputs were, of a view in Python that was proved earlier.
         reports: of verification, by sink.
         quarantined: records of its tables that could not be read; their rows are left out.
         refused: how many rows each sink goes without, since its server refuses them.
@@ -81,6 +82,7 @@ class ViewResult:
     sinks: tuple[str, ...] = ()
     reach: Mapping[str, Reach] = field(default_factory=dict)
     mode: str = "full"
+    inputs_equal: bool = False
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
     quarantined: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -89,6 +91,25 @@ class ViewResult:
     origin: str = ""
     warnings: tuple[str, ...] = ()
     declaration: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_row(cls, row: HistoryRow) -> ViewResult:
+        """Return the result of moving readers to a generation that is on record with its proof."""
+        modes = {report.get("certificate", {}).get("mode") for report in row.certificate.values()}
+        return cls(
+            view=row.view,
+            generation=row.generation,
+            verdict=row.verdict,
+            rows=row.rows,
+            verified=row.verified,
+            mismatches=row.mismatches,
+            inputs_equal=row.has_equal_inputs,
+            published=True,
+            switch_seconds=row.switch_seconds,
+            sinks=row.sinks,
+            mode=str(next(iter(modes), None) or "none"),
+            origin=row.origin,
+        )
 
     @property
     def certificates(self) -> dict[str, Any]:
@@ -325,7 +346,8 @@ def _cut_line(result: ViewResult | None) -> str | None:
 
 def _certificate(result: ViewResult) -> str:
     if result.verified is None:
-        inputs = (result.published or result.staged) and bool(result.reports)
+        compared = result.inputs_equal or bool(result.reports)
+        inputs = (result.published or result.staged) and compared
         return "[green]inputs equal[/]" if inputs else "not verified"
     if result.verified:
         return f"[green]{'sample equal' if result.mode == 'sample' else 'equal, row by row'}[/]"

@@ -24,10 +24,12 @@ from views.generations.history import (
     DROPPED,
     FAILED,
     PUBLISHED,
+    RETIRED,
     SEALED,
     STAGED,
     History,
     HistoryRow,
+    last_states,
 )
 from views.generations.lock import building
 from views.generations.place import place_for
@@ -37,6 +39,7 @@ from views.project.catalog import Catalog
 from views.project.definition import changed_declaration, declaration_of
 from views.rebuild.diff import Columns, UncomparableError, diff
 from views.rebuild.drop import drop, to_drop
+from views.rebuild.result.report import results_table
 from views.rebuild.rollback import roll_back
 from views.rebuild.staged import UnverifiedError, abort_staged, publish_staged
 from views.scaffold.write import write_project
@@ -103,6 +106,30 @@ def test_what_is_staged_is_published_in_every_sink_and_on_record(bench) -> None:
     back = roll_back(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
     assert back[0].generation == 3
     assert bench.current() == [3, 3]
+
+
+def test_a_proof_stays_with_its_generation_when_readers_go_back_to_it(bench) -> None:
+    proved = {"lsn": "0/2", "rows": 7, "mismatches": 0}
+    reports = {"a": {"certificate": {"mode": "full"}, "rows_expected": 7}}
+    bench.has((1, PUBLISHED), verified=True, certificate=reports, **{**proved, "lsn": "0/1"})
+    bench.has((1, PUBLISHED), verified=True, certificate=reports, **proved)  # it went forward
+    bench.has((2, PUBLISHED), (3, PUBLISHED), verified=None, certificate=reports, **proved)
+    for number, verified, said in ((2, None, "inputs equal"), (1, True, "equal, row by row")):
+        (back,) = roll_back(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
+        assert (back.generation, back.verified, back.rows, back.mode) == (
+            number,
+            verified,
+            7,
+            "full",
+        )
+        shown = StringIO()
+        Console(file=shown, width=200).print(results_table([back]))
+        assert said in shown.getvalue()
+        last = last_states(bench.history.rows([VIEW]))[VIEW, number]
+        assert (last.state, last.verified, last.lsn) == (PUBLISHED, verified, "0/2")
+    bench.history.append([HistoryRow(view=VIEW, generation=1, state=RETIRED)])
+    retired = last_states(bench.history.rows([VIEW]))[VIEW, 1]
+    assert (retired.state, retired.verified, retired.rows) == (RETIRED, True, 7)
 
 
 def test_each_of_them_waits_for_another_run_as_long_as_it_was_told_to(bench) -> None:
