@@ -100,6 +100,7 @@ _GROUPS = {
         "tests/integration/test_teardown.py",
         "tests/integration/test_tls.py",
         "tests/integration/test_topic_view.py",
+        "tests/integration/test_values.py",
         "tests/integration/test_view_cases.py",
         "tests/integration/test_view_pages.py",
         "tests/integration/test_view_reach.py",

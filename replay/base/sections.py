@@ -29,6 +29,7 @@ from changelog.contract.forms.declared import (
     declared_columns,
 )
 from changelog.contract.log.joined import CapturedLog
+from changelog.contract.rows.choices import ColumnChoice, ValueChoice
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.setting import Section, Setting
 from replay.base.config import TASK_MEMORY_MB, OnBadRecord
@@ -72,6 +73,29 @@ class Kept(Section):
             "--on-bad-record",
         ),
     ] = OnBadRecord.FAIL
+    values: Annotated[
+        dict[str, ValueChoice],
+        Setting(
+            "What views get of NaN and infinities in a numeric(p,s), of infinite dates and "
+            "moments, and of arrays of another shape, by `schema.table.column`, `*` for any text: "
+            "refuse (the default), null, or text: PostgreSQL's text of all values of the column "
+            "(docs/reading.md)."
+        ),
+    ] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _patterns(self) -> Self:
+        _ = self.choices
+        return self
+
+    @property
+    def choices(self) -> tuple[ColumnChoice, ...]:
+        """Return what views get of values that have no form, by column.
+
+        Raises:
+            ConfigurationError: a pattern is of no column.
+        """
+        return tuple(ColumnChoice.parse(name, each) for name, each in self.values.items())
 
 
 class Log(BaseModel):

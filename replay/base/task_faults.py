@@ -17,7 +17,8 @@ from changelog.contract.base.errors import (
     VerdictError,
 )
 
-_HINT = " | hint: "
+HINT = " | hint: "
+"""Stands between what a task says and what to do about it."""
 _MARKED = re.compile(r"<changelog:(\w+)>(.*?)</changelog>", re.DOTALL)
 
 
@@ -36,6 +37,10 @@ class Fault(Enum):
     """The brokers answer, and say no."""
     NOT_LET_IN = "barred"
     """The brokers do not let us in."""
+
+
+class FormlessValueError(LogError):
+    """A row holds a value that its column's type does not hold here."""
 
 
 class MarkedError(Exception):
@@ -59,7 +64,7 @@ def of_brokers(error: LogError) -> MarkedError:
 
 def _with_hint(kind: type[LogError], text: str) -> LogError:
     """Return an error of the text that another one gives, hint and all."""
-    said, _, hint = text.partition(_HINT)
+    said, _, hint = text.partition(HINT)
     return kind(said, hint=hint)
 
 
@@ -82,11 +87,7 @@ def error_of(fault: Fault, text: str) -> LogError:
                 text, hint="capture did not write this record: find out who did"
             )
         case Fault.ESCAPE:
-            return LogError(
-                text,
-                hint="no column type here holds this value: leave the column out of the view, or "
-                "cast it to text at the source",
-            )
+            return _with_hint(FormlessValueError, text)
         case Fault.LOST:
             return lost(text)
         case Fault.SILENT:
@@ -107,7 +108,7 @@ def lost(text: str = "") -> VerdictError:
 
 def silent(text: str = "") -> UnavailableLogError:
     """Return the error of brokers that do not answer."""
-    said, _, hint = text.partition(_HINT)
+    said, _, hint = text.partition(HINT)
     return UnavailableLogError(
         "the Kafka brokers stopped answering while the log was read" + _more(said),
         hint=hint or "run it again when they are back",

@@ -38,7 +38,7 @@ from replay.base.failures import fail
 from replay.base.record_place import NO_POSITION
 from replay.base.task_faults import Fault
 from replay.decode.built import built
-from replay.decode.decode import decoded, logged_name, read_columns_of, sound_row
+from replay.decode.decode import decoded, formless, logged_name, read_columns_of, sound_row
 from replay.decode.documents import ESCAPE, VALUE
 from replay.decode.schemas import TopicSchemas
 from replay.result.metrics import StateObservations
@@ -142,7 +142,9 @@ class Bag:
         copies = F.when(F.col("copies") < 0, lost).otherwise(F.col("copies"))
         logged = counted.withColumn("copies", copies).where(F.col("nth") <= F.col("copies"))
         logged = logged.drop("sign", "copies", "first", "nth")
-        return StateRows(self.seen.of_survivors(logged), partial(_read, schemas))
+        return StateRows(
+            self.seen.of_survivors(logged), partial(_read, schemas), partial(formless, schemas)
+        )
 
     def sound_rows(self) -> StateRows:
         """Refuse: where a row that was taken away cannot be read, it would stay."""

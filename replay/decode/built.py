@@ -27,7 +27,7 @@ def built(build: Callable[[TopicSchemas], T], schemas: TopicSchemas) -> T:
     writers = tuple(schemas.writers.items())
     made = _built(
         jvm, build, schemas.topic, schemas.key_id, writers, schemas.reader_id, schemas.form,
-        schemas.key,
+        schemas.key, schemas.choices,
     )  # fmt: skip
     return cast("T", made)
 
@@ -42,5 +42,6 @@ def _built(  # noqa: PLR0917 - the parts of what cannot be hashed
     reader_id: int,
     form: Form,
     key: str,
+    choices: tuple[tuple[str, str], ...],
 ) -> object:
-    return build(TopicSchemas(topic, key_id, dict(writers), reader_id, form, key))
+    return build(TopicSchemas(topic, key_id, dict(writers), reader_id, form, key, choices))

@@ -27,14 +27,16 @@ from pyspark.sql.avro.functions import from_avro
 
 from changelog.contract.base.headers import Op
 from changelog.contract.log.form import Envelope, Output
+from changelog.contract.rows.choices import advice
 from changelog.contract.rows.codec import FRAME_BYTES, frame
 from changelog.contract.rows.evolution import obstacles
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema, nulls_of
 from replay.base.failures import fail, joined
 from replay.base.record_place import FAULT
-from replay.base.task_faults import Fault
+from replay.base.task_faults import HINT, Fault
 from replay.decode import documents
 from replay.decode.built import built
+from replay.decode.chosen import chosen
 from replay.decode.documents import ESCAPE, VALUE
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import StateRows
@@ -74,7 +76,11 @@ class Decoded:
 
     def _rows(self, frame: DataFrame) -> StateRows:
         logged = built(_logged_columns, self.schemas)
-        return StateRows(frame.select(*_PLACE, *logged), partial(read_columns, self.schemas))
+        return StateRows(
+            frame.select(*_PLACE, *logged),
+            partial(read_columns, self.schemas),
+            partial(formless, self.schemas),
+        )
 
 
 def decode(survivors: DataFrame, schemas: TopicSchemas) -> StateRows:
@@ -269,9 +275,17 @@ def read_columns_of(schemas: TopicSchemas) -> Sequence[Column]:
 
 def _table_columns(schemas: TopicSchemas) -> list[Column]:
     reader = schemas.logged(schemas.reader_id)
+    choices = schemas.chosen
     where = (" of the row with key (", _key_text(reader), ") has no exact form in this type; ")
-    behind = joined(*where, *place(schemas.topic))
-    return [_column(reader, column, number, behind) for number, column in enumerate(reader.columns)]
+    behind = joined(*where, *place(schemas.topic), HINT)
+    return [
+        _column(reader, column, number, behind)
+        if column.column not in choices
+        else chosen(F.col(logged_name(number)), column.type, choices[column.column]).alias(
+            column.column
+        )
+        for number, column in enumerate(reader.columns)
+    ]
 
 
 def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Column) -> Column:
@@ -284,9 +298,29 @@ def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Colu
             f'table "{reader.table}", column "{column.column}" ({column.type.name}): the value ',
             escape,
             where,
+            advice(reader.table, column),
         )
         value = F.when(escape.isNotNull(), loud).otherwise(value.getField(VALUE))
     return value.alias(column.column)
+
+
+def formless(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
+    """Return `column`, `key` of the values that no type here holds, of rows as they were logged.
+
+    Those of which views get something else are left out.
+    """
+    reader = schemas.logged(schemas.reader_id)
+    key = _key_text(reader)
+    found = [
+        F.when(
+            F.col(logged_name(number)).getField(ESCAPE).isNotNull(),
+            F.struct(F.lit(column.column).alias("column"), key.alias("key")),
+        )
+        for number, column in enumerate(reader.columns)
+        if column.type.has_escape and column.column not in schemas.chosen
+    ]
+    each = F.filter(F.array(*found), lambda value: value.isNotNull())
+    return logged.select(F.explode(each).alias("found")).select("found.*")
 
 
 def _key_text(reader: LoggedSchema) -> Column:

@@ -7,7 +7,7 @@ the schema id. Documents bear no id: of their versions the newest alone counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +29,7 @@ from changelog.contract.log.form import PLAIN, Form, Output
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.scope import Scope
 from changelog.contract.log.topic import schema_topic_of
+from changelog.contract.rows.choices import ColumnChoice, ValueChoice, as_viewed, chosen
 from changelog.contract.rows.harmless_schema import check_tame
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
@@ -51,6 +52,7 @@ class TopicSchemas:
         reader_id: id of the newest version.
         form: of the records.
         key: the schema of its keys; empty where they are documents.
+        choices: as in its pin.
     """
 
     topic: str
@@ -59,6 +61,7 @@ class TopicSchemas:
     reader_id: int
     form: Form = PLAIN
     key: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
 
     def of_keys(self) -> TopicSchemas:
         """Return the schemas under which keys are read as if they were values.
@@ -67,7 +70,27 @@ class TopicSchemas:
         """
         if self.key_id is None:
             return replace(self, form=Form(self.form.output))
-        return TopicSchemas(self.topic, self.key_id, {self.key_id: self.key}, self.key_id)
+        writers = {self.key_id: self.key}
+        return TopicSchemas(self.topic, self.key_id, writers, self.key_id, choices=self.choices)
+
+    def with_choices(self, choices: Iterable[ColumnChoice]) -> TopicSchemas:
+        """Return the same with what views get of values that have no form.
+
+        Raises:
+            ConfigurationError: two choices for one column contradict each other.
+        """
+        found = chosen(choices, self.logged(self.reader_id))
+        return replace(self, choices=tuple((name, each.value) for name, each in found.items()))
+
+    @property
+    def chosen(self) -> dict[str, ValueChoice]:
+        """Return the choice for each column that has another one than to refuse."""
+        return {name: ValueChoice(each) for name, each in self.choices}
+
+    @property
+    def viewed(self) -> LoggedSchema:
+        """Return the columns that views have of the table."""
+        return as_viewed(self.logged(self.reader_id), self.chosen)
 
     @property
     def reader(self) -> str:
@@ -77,7 +100,7 @@ class TopicSchemas:
     @property
     def pin(self) -> SchemaPin:
         """Say by which versions the topic is read."""
-        return SchemaPin(self.key_id, self.reader_id)
+        return SchemaPin(self.key_id, self.reader_id, self.choices)
 
     def logged(self, schema_id: int) -> LoggedSchema:
         """Read one version: the columns of the row that a value has or tells of."""

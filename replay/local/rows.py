@@ -26,7 +26,7 @@ from changelog.contract.rows.codec import FRAME_BYTES, unframe
 from changelog.contract.rows.evolution import obstacles
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
 from changelog.contract.rows.types import ColumnType, Kind
-from replay.base.task_faults import Fault, error_of
+from replay.base.task_faults import HINT, Fault, error_of
 from replay.decode.schemas import TopicSchemas
 from replay.local.arrow import array_maker, arrow_type, bare
 from replay.local.records import Written
@@ -116,7 +116,8 @@ class RowReader:
         text = (
             f'table "{self.logged.table}", column "{column.column}" ({column.type.name}): the '
             f"value {value} of the row with key ({key}) has no exact form in this type; "
-            f"{self._place(where)}"
+            f"{self._place(where)}{HINT}leave the column out of what is read, or cast it to text "
+            "at the source"
         )
         return error_of(Fault.ESCAPE, text)
 

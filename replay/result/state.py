@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,10 +28,13 @@ class StateRows:
     Attributes:
         logged: one row a row of the table, in columns of our own.
         read: gives one column per column of the table, under PostgreSQL's names.
+        formless: gives `column`, `key` of the values that no type here holds; None where there
+            are none.
     """
 
     logged: DataFrame
     read: Callable[[DataFrame], DataFrame]
+    formless: Callable[[DataFrame], DataFrame] | None = None
 
     @property
     def frame(self) -> DataFrame:
@@ -132,6 +135,13 @@ class States(ABC):
     def pins(self) -> dict[str, SchemaPin]:
         """Return by topic the versions of the schemas that the states are read by."""
         return pins_of(self.cut.topics, self.states)
+
+    def choices(
+        self, tables: Collection[TableName]
+    ) -> dict[TableName, tuple[tuple[str, str], ...]]:
+        """Return the columns of tables that have a choice for values without a form."""
+        pins = {t: state.pin for t, state in self.states.items() if t in tables}
+        return {t: pin.choices for t, pin in pins.items() if pin is not None and pin.choices}
 
 
 def pins_of(

@@ -10,6 +10,7 @@ from changelog.config import Project
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.joined import CapturedLog
 from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.choices import ColumnChoice
 from replay.base.config import OnBadRecord, ReplaySettings
 from replay.base.sections import Logs, Spark, warehouse_of
 from replay.cut.asof import AsOf
@@ -87,6 +88,11 @@ class RebuildSettings:
     def logs(self) -> tuple[DeclaredLog | CapturedLog, ...]:
         """Return the logs of other programs and other captures that views may read."""
         return self.project.section(Logs).all
+
+    @property
+    def choices(self) -> tuple[ColumnChoice, ...]:
+        """Return what views get of values that have no form, by column."""
+        return self.rebuild.choices
 
     @property
     def on_bad_record(self) -> OnBadRecord:

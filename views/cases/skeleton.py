@@ -8,6 +8,7 @@ from pathlib import Path
 
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.log.order import with_places
+from changelog.contract.rows.choices import ValueChoice
 from changelog.contract.rows.relation import TableName
 from views.base.config import RebuildSettings
 from views.cases.file import path_of
@@ -62,7 +63,9 @@ def types_of_log(spec: ViewSpec, settings: RebuildSettings) -> dict[TableName, d
     schemas = schemas_now(planned([spec], settings), settings)
     return {
         table: {
-            column.column: column.type.name
+            column.column: "text"
+            if found.chosen.get(column.column) is ValueChoice.TEXT
+            else column.type.name
             for column in with_places(found.logged(found.reader_id)).columns
         }
         for table, found in schemas.items()

@@ -147,7 +147,7 @@ class _Work:
         with suppress(ViewError):  # what was built before it was refused is explained as it stands
             self._spec = as_meant(
                 self._spec,
-                {t: {c.column: c.type for c in s.columns} for t, s in self._states.items()},
+                {t: {c.column: c.type for c in s.seen} for t, s in self._states.items()},
                 {table: state.key for table, state in self._states.items()},
             )
         sql = self._spec.sql or ""
@@ -215,7 +215,7 @@ class _Work:
         more = {PARTITION_COLUMN: Type("int"), OFFSET_COLUMN: Type("bigint")}
         return {
             table: {
-                **{c.column: logged_type(c.type) for c in state.columns},
+                **{c.column: logged_type(c.type) for c in state.seen},
                 **(more if with_places else {}),
             }
             for table, state in self._states.items()

@@ -48,6 +48,9 @@ def definition_of(
     }
     if spec.options:
         parts["options"] = spec.options
+    pins = {str(table): states[table].pin for table in spec.tables}
+    if choices := {name: pin.choices for name, pin in pins.items() if pin and pin.choices}:
+        parts["choices"] = choices
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -296,6 +296,8 @@ class Resident:
         if isinstance(lineage, Untraceable):
             raise UnknownValueError(lineage.why)
         schemas = {table: of_tables[table] for table in spec.tables}
+        if chosen := [str(table) for table, each in schemas.items() if each.choices]:
+            raise UnknownValueError(f"values of {', '.join(chosen)} have another form in views")
         assert build.schema is not None  # noqa: S101 - the round has looked
         by_spark = BySpark(spark, lineage, schemas)
         query: RowsQuery = by_spark

@@ -30,12 +30,12 @@ from views.verify.compare.left_out import LeftOut, take_left_out
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.kept.keeper import Taken
 from views.verify.kept.resident import ResidentStates
-from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
+from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState, infinite
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row
 from views.verify.served.served import read_served, take_sent
 from views.verify.sql.bags import Bag
 from views.verify.sql.evaluate import Evaluated, Keys, computing, evaluate, ordered
-from views.verify.sql.translate import UnverifiableError
+from views.verify.sql.translate import INFINITE, UnverifiableError
 from views.verify.values.types import Type, logged_type, parse_type, quoted
 
 Mode = Literal["full", "changed", "sample"]
@@ -136,7 +136,7 @@ def verify_view(
         try:
             report = work.sql_view(request.sql) if request.sql is not None else work.python_view()
         except UnverifiableError as error:
-            report = work.unverified(str(error))
+            report = work.unverified(f"{error}{work.infinities(str(error))}")
     seconds = time.monotonic() - started
     took = {"seconds": round(seconds, 3), "stages": shared.stages.news()}
     certificate = {**report.certificate, **took}
@@ -177,7 +177,7 @@ class _Verification:
         """Recompute the view and compare all of it, or a sample."""
         states = [self._state(table) for table in self._request.tables]
         types = {
-            state.table: {c.column: logged_type(c.type) for c in state.columns} for state in states
+            state.table: {c.column: logged_type(c.type) for c in state.seen} for state in states
         }
         sent, address = self._request.sent, self._request.address
         with self._stages.of("evaluate"):
@@ -226,11 +226,12 @@ class _Verification:
                 continue
             state = self._state(table)
             given = self._request.columns.get(table)
-            read = [c for c in state.columns if given is None or c.column in {*given, *state.key}]
+            read = [c for c in state.seen if given is None or c.column in {*given, *state.key}]
             state.require_exact(self._database, [c.column for c in read])
             columns = [(c.column, logged_type(c.type)) for c in read]
             self._read("served", address, columns, state.key)
-            comparison = self._comparison(state.base, columns, state.key, {})
+            seen = state.as_seen(self._database)
+            comparison = self._comparison(seen, columns, state.key, {})
             apart, rows = comparison.run()
             mismatches, expected = mismatches + apart, expected + rows
             found += self._located(comparison.differences(self._request.max_differences), [state])
@@ -249,6 +250,16 @@ class _Verification:
         return self._report(
             verified=None, rows_expected=0, mismatches=0, differences=[], notes=[why], ranges=[]
         )
+
+    def infinities(self, why: str) -> str:
+        """Say which rows hold infinite dates and moments, where these are why there is no verdict.
+
+        Which of them the query came by is not known.
+        """
+        if INFINITE not in why:
+            return ""
+        states = (self._evidence.state(table) for table in self._request.tables)
+        return "".join(f"; {each}" for state in states for each in infinite(self._database, state))
 
     def _state(self, table: TableName) -> TableState:
         state = self._evidence.state(table)
@@ -405,6 +416,9 @@ class _Verification:
             ],
             "records_read": {each.state.topic: each.records for each in taken},
             "goes_on_from": {each.state.topic: dict(each.since) for each in taken if each.since},
+            "choices": {
+                str(t.state.table): dict(t.state.choices) for t in taken if t.state.choices
+            },
             "records_left_out": sum(self._evidence.left_out(t) for t in request.tables),
             "sql_sha256": hashlib.sha256((request.sql or "").encode()).hexdigest(),
             "left_out": list(self._left_out.keys),

@@ -181,10 +181,13 @@ class SchemaPin:
         key: the schema id of the keys, None where they are documents.
         value: the schema id of the version that rows are read as; of documents its number among
             the versions, from 0.
+        choices: columns, and what views get of those of their values that have no form: `null` or
+            `text`; in the columns' order.
     """
 
     key: int | None
     value: int
+    choices: tuple[tuple[str, str], ...] = ()
 
 
 def nulls_of(text: str) -> bytes:

@@ -64,10 +64,7 @@ class LocalQuery:
     ) -> None:
         self._names = {place: f"place_{number}" for number, place in enumerate(lineage.names)}
         tables = {
-            name: {
-                each.column.lower(): each.type
-                for each in schemas[place.table].logged(schemas[place.table].reader_id).columns
-            }
+            name: {each.column.lower(): each.type for each in schemas[place.table].viewed.columns}
             for place, name in self._names.items()
         }
         found = local_sql(rewritten(lineage.source, self._names), tables)

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from changelog.config import Project
+from changelog.config import FILE_NAME, Project
 from changelog.contract.base.errors import ConfigurationError, VerdictError, ViewError
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.log.joined import CapturedLog, beside
+from changelog.contract.rows.choices import ColumnChoice, ValueChoice
 from changelog.contract.rows.inheritance import unread
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
@@ -120,6 +121,7 @@ class ViewPlan:
         analysis: what is known of the view before it is built.
         definition_diff: how its file differs from that of the generation that serves; empty when
             it does not, None when nothing is on record.
+        choices: which values it has in another form than its tables, a sentence each.
     """
 
     spec: ViewSpec
@@ -129,6 +131,7 @@ class ViewPlan:
     advance: Advance | None = None
     analysis: Analysis | None = None
     definition_diff: str | None = None
+    choices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--plan --json`."""
@@ -162,7 +165,7 @@ class ViewPlan:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return what a reader of the view has to know of its tables."""
-        return warnings_of(self.spec, self.cut.record)
+        return (*warnings_of(self.spec, self.cut.record), *self.choices)
 
     @property
     def _topics(self) -> list[str]:
@@ -398,8 +401,68 @@ def schemas_now(
         return {}
     project, found = settings.project, dict[TableName, TopicSchemas]()
     for cut in [plan.cut] if plan.parts is None else plan.parts.captured:
-        found |= schemas_of(project.registry, project.kafka, cut.record.frontier, cut.topics, steps)
+        own = schemas_of(project.registry, project.kafka, cut.record.frontier, cut.topics, steps)
+        found |= {table: each.with_choices(settings.choices) for table, each in own.items()}
+    for choice in settings.choices:
+        _require_column(choice, found, plan, settings)
     return found
+
+
+def _require_column(
+    choice: ColumnChoice,
+    schemas: Mapping[TableName, TopicSchemas],
+    plan: Plan,
+    settings: RebuildSettings,
+) -> None:
+    """Require that a choice is of some column; tables that no view reads are looked up for it.
+
+    Raises:
+        ConfigurationError: it is of none that can have it.
+    """
+    reasons = list[str]()
+    own = {table: each.logged(each.reader_id) for table, each in schemas.items()}
+    for table, schema in own.items():
+        if choice.is_of(table):
+            if (why := choice.obstacles(schema)) is None:
+                return
+            reasons += why
+    project = settings.project
+    captured = [cut.record.frontier for cut in plan.cuts.captured]
+    for frontier in captured:
+        more = {
+            table: topic
+            for topic, table in frontier.tables.items()
+            if table not in own and choice.is_of(table)
+        }
+        for each in schemas_of(project.registry, project.kafka, frontier, more).values():
+            if (why := choice.obstacles(each.logged(each.reader_id))) is None:
+                return
+            reasons += why
+    if captured:
+        raise ConfigurationError(
+            f'{FILE_NAME}: rebuild.values."{choice.pattern}": '
+            + ("; ".join(reasons) or "no captured table has such a column"),
+            hint="name a numeric(p,s), a date, a timestamp or an array of a captured table, as "
+            "schema.table.column",
+        )
+
+
+def choices_of(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> list[str]:
+    """Say which values a view has in another form than its tables."""
+    return choices_told({t: each.choices for t, each in schemas.items() if t in spec.tables})
+
+
+def choices_told(choices: Mapping[TableName, Sequence[tuple[str, str]]]) -> list[str]:
+    """Say which columns have a choice, and what follows for a view."""
+    told = {
+        ValueChoice.TEXT: "{} is PostgreSQL's text, as rebuild.values says",
+        ValueChoice.NULL: "what {} cannot hold is null, as rebuild.values says",
+    }
+    return [
+        told[ValueChoice(choice)].format(f"{table}.{column}")
+        for table, found in choices.items()
+        for column, choice in found
+    ]
 
 
 def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
@@ -499,6 +562,7 @@ def plan_view(
         advance=plan.advance,
         analysis=analysis,
         definition_diff=_definition_diff(spec, number, history),
+        choices=tuple(choices_of(spec, plan.schemas)),
     )
 
 

@@ -111,11 +111,7 @@ def meaning(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> ViewSp
     Raises:
         ViewError: it compares values whose carried form has another meaning.
     """
-    logged = {
-        table: each.logged(each.reader_id)
-        for table, each in schemas.items()
-        if table in spec.tables
-    }
+    logged = {table: each.viewed for table, each in schemas.items() if table in spec.tables}
     columns = {t: {c.column: c.type for c in schema.columns} for t, schema in logged.items()}
     return as_meant(spec, columns, {table: schema.key for table, schema in logged.items()})
 
@@ -192,9 +188,7 @@ def analyses(
     """
     if plan.logs:
         return {}, {}
-    tables = {
-        table: with_places(each.logged(each.reader_id)) for table, each in plan.schemas.items()
-    }
+    tables = {table: with_places(each.viewed) for table, each in plan.schemas.items()}
     others = {log.table for log in plan.others}
     found, errors = dict[str, Analysis](), dict[str, ChangelogError]()
     steps.more(len(specs))

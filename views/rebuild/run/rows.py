@@ -17,6 +17,7 @@ from views.project.definition import declaration_of, definition_of
 from views.project.spec import SqlSource
 from views.rebuild.one_view.build import frame_of, kept, write
 from views.rebuild.one_view.certify import Certifier
+from views.rebuild.one_view.formless import counted
 from views.rebuild.one_view.forward import Delta
 from views.rebuild.one_view.quarantine import write_quarantined
 from views.rebuild.one_view.refresh import (
@@ -72,7 +73,8 @@ class Rows:
                 refresher = Refresher(spark, replay, held)
             for build in builds:
                 self._run.check_stop()
-                with self._run.answerable(build), replay.counting():
+                told = counted(replay, build.spec.tables)
+                with self._run.answerable(build), replay.counting(), told:
                     rows, schema = self._rows(
                         spark, certifier, replay, refresher, build, states=states
                     )

@@ -21,7 +21,7 @@ from views.generations.served import MakeServed
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
-from views.rebuild.plan.plan import Plan, shown, warnings_of
+from views.rebuild.plan.plan import Plan, choices_told, shown, warnings_of
 from views.rebuild.result.report import ViewResult
 from views.rebuild.takeover import Base
 
@@ -176,7 +176,10 @@ class Run:
             definition=build.definition,
             declaration=build.declaration,
             origin=build.origin,
-            warnings=warnings_of(build.spec, plan.record),
+            warnings=(
+                *warnings_of(build.spec, plan.record),
+                *(() if replay is None else choices_told(replay.choices(build.spec.tables))),
+            ),
         )
 
 

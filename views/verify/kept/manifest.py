@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -101,7 +102,7 @@ class Manifest:
                     appended_ms=kept["appended_ms"],
                     cleaning=Cleaning(**kept["cleaning"]),
                     reading=Reading(
-                        pin=SchemaPin(**reading["pin"]),
+                        pin=_pin(**reading["pin"]),
                         schema=reading["schema"],
                         program=reading["program"],
                     ),
@@ -113,6 +114,10 @@ class Manifest:
             )
         except (ChangelogError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BrokenError(f"its manifest cannot be read: {error!r}") from error
+
+
+def _pin(key: int | None, value: int, choices: Sequence[Sequence[str]] = ()) -> SchemaPin:
+    return SchemaPin(key, value, tuple((column, choice) for column, choice in choices))
 
 
 def _file(raw: dict[str, Any]) -> KeptFile:

@@ -158,7 +158,7 @@ class SpreadTables:
         decoder, schema = reader
         self._count += 1
         base = f"__spread_{self._count}"
-        state = TableState(table, topic, base, schema.columns, schema.key)
+        state = TableState(table, topic, base, schema.columns, schema.key, choices=pin.choices)
         run = uuid.uuid4().hex
         since = frontier.since.get(topic)
         job = PartJob(

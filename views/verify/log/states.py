@@ -297,7 +297,9 @@ class LogTables:
         self._loaded += 1
         base = f"__state_{self._loaded}"
         columns, key = folded.schema.columns, folded.schema.key
-        state = TableState(folded.table, folded.topic, base, columns, key)
+        pin = self._pins.get(folded.topic)
+        choices = () if pin is None else pin.choices
+        state = TableState(folded.table, folded.topic, base, columns, key, choices=choices)
         keyed = keyed and folded.quarantine is None and is_by_column(folded.decoder)
         state = replace(state, is_keyed=keyed)
         is_large = folded.records >= MANY_ROWS

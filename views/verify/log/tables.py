@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from changelog.contract.base.errors import LogError
+from changelog.contract.rows.choices import advice
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
@@ -50,6 +51,7 @@ OFFSET_COLUMN = "__offset"
 KEY_COLUMN = "__key"
 _ESCAPE = "__escape_"
 """Before the number of a column: the column that holds the texts of its values without a place."""
+_SHOWN = 5
 _INEXACT = "which has no exact form in its type"
 
 
@@ -65,6 +67,7 @@ class TableState:
         key: names of the primary key's columns.
         inexact: names of the columns that hold a value without an exact place; null in `base`.
         is_keyed: whether `base` has the bytes of each row's key, too: of rows read by column only.
+        choices: columns that queries see in another form, and in which: `null` or `text`.
     """
 
     table: TableName
@@ -74,6 +77,18 @@ class TableState:
     key: tuple[str, ...]
     inexact: frozenset[str] = frozenset()
     is_keyed: bool = False
+    choices: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def seen(self) -> tuple[LoggedColumn, ...]:
+        """Return the columns with the types that queries see."""
+        texts = {name for name, choice in self.choices if choice == "text"}
+        return tuple(
+            replace(each, type=replace(each.type, kind=Kind.STRING, precision=0, scale=0))
+            if each.column in texts
+            else each
+            for each in self.columns
+        )
 
     def selected(self) -> str:
         """Return the select list over `base`; the query fails on a value without an exact form."""
@@ -81,6 +96,20 @@ class TableState:
             f"{self._exact(number)} AS {quoted(folded(column.column))}"
             for number, column in enumerate(self.columns)
         )
+
+    def as_seen(self, database: duckdb.DuckDBPyConnection) -> str:
+        """Return the name of a relation with the columns as queries see them, under own names."""
+        if not self.choices:
+            return self.base
+        columns = ", ".join(
+            f"{self._exact(number)} AS {quoted(column.column)}"
+            for number, column in enumerate(self.columns)
+        )
+        name = f"{self.base}_seen"
+        database.execute(
+            f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT {columns} FROM {quoted(self.base)}"
+        )
+        return name
 
     def require_exact(self, database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> None:
         """Require that each value of some columns has its exact place.
@@ -102,12 +131,34 @@ class TableState:
 
     def _exact(self, number: int) -> str:
         column, escape = self.columns[number], f"{_ESCAPE}{number}"
+        if (choice := dict(self.choices).get(column.column)) is not None:
+            return _other_form(column, escape, as_text=choice == "text")
         if column.column not in self.inexact:
             return quoted(column.column)
         head = f'table "{self.table}", column "{column.column}" ({column.type.name}) holds '
         parts = [literal(head), escape, literal(f', {_INEXACT} (topic "{self.topic}", partition ')]
         told = " || ".join([*parts, PARTITION_COLUMN, "', offset '", OFFSET_COLUMN, "')'"])
         return f"CASE WHEN {escape} IS NOT NULL THEN error({told}) ELSE {quoted(column.column)} END"
+
+
+def _other_form(column: LoggedColumn, escape: str, *, as_text: bool) -> str:
+    """Return the SQL of a column whose values queries see as texts, or null where they have none.
+
+    DuckDB writes years before 1 as PostgreSQL does, but for the brackets, and a moment without its
+    zone.
+    """
+    value, kind = quoted(column.column), column.type.kind
+    if column.type.has_escape:
+        return f"coalesce({escape}, CAST({value} AS VARCHAR))" if as_text else value
+    if not as_text:
+        return f"CASE WHEN isfinite({value}) THEN {value} END"
+    text = f"replace(CAST({value} AS VARCHAR), ' (BC)', '')"
+    zone = "+00" if kind is Kind.TIMESTAMPTZ else ""
+    return (
+        f"CASE WHEN isfinite({value}) THEN {text} || '{zone}' "
+        f"|| CASE WHEN year({value}) < 1 THEN ' BC' ELSE '' END "
+        f"ELSE CAST({value} AS VARCHAR) END"
+    )
 
 
 @contextmanager
@@ -123,7 +174,10 @@ def exact_values() -> Iterator[None]:
         text = str(error).partition(": ")[2]
         if _INEXACT not in text:
             raise
-        hint = "leave the column out of the view, or correct the value at the source"
+        hint = (
+            "say under [rebuild.values] of changelog.toml what views get of it, leave the column "
+            "out of the view, or correct the value at the source"
+        )
         raise LogError(text, hint=hint) from error
 
 
@@ -293,6 +347,28 @@ def inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> f
     counts = ", ".join(f"count({_ESCAPE}{number})" for number in suspects)
     found = first_row(database, f"SELECT {counts} FROM {quoted(state.base)}") or ()
     return frozenset(name for name, count in zip(suspects.values(), found, strict=True) if count)
+
+
+def infinite(database: duckdb.DuckDBPyConnection, state: TableState) -> Iterator[str]:
+    """Say of each column that holds infinite dates or moments how many, which, and what to do."""
+    key = ", ".join(quoted(name) for name in state.key) or f"{PARTITION_COLUMN}, {OFFSET_COLUMN}"
+    for column in state.seen:
+        if column.type.kind not in {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
+            continue
+        if column.column in dict(state.choices):
+            continue
+        name = quoted(column.column)
+        rows = database.execute(
+            f"SELECT count(*) OVER (), {key} FROM {quoted(state.base)} WHERE NOT isfinite({name}) "
+            f"ORDER BY {key} LIMIT {_SHOWN}"
+        ).fetchall()
+        if rows:
+            keys = ", ".join(f"({', '.join(map(str, row[1:]))})" for row in rows)
+            more = ", …" if rows[0][0] > _SHOWN else ""
+            yield (
+                f"{state.table}.{column.column} is infinite in {rows[0][0]:,} rows: {keys}{more}"
+                f" ({advice(state.table, column)})"
+            )
 
 
 def to_arrow(kind: ColumnType, values: list[Any]) -> pa.Array:

@@ -39,6 +39,7 @@ from views.verify.sql.sqltypes import FLOATS, INTEGERS, TableTypes, Types, as_de
 from views.verify.values.names import folded, parsed, reading_name, schema_of
 from views.verify.values.types import Type, literal
 
+INFINITE = "an infinite date or moment in a function"
 MACROS = (
     """CREATE OR REPLACE MACRO unscaled(d) AS
     CAST(replace(CAST(d AS VARCHAR), '.', '') AS HUGEINT)""",
@@ -49,8 +50,8 @@ MACROS = (
     """CREATE OR REPLACE MACRO decimal_text(q, s) AS
     CASE WHEN q < 0 THEN '-' ELSE '' END
     || left(digits(q, s), length(digits(q, s)) - s) || '.' || right(digits(q, s), s)""",
-    """CREATE OR REPLACE MACRO finite(t) AS
-    CASE WHEN isinf(t) THEN error('an infinite date or moment in a function') ELSE t END""",
+    f"""CREATE OR REPLACE MACRO finite(t) AS
+    CASE WHEN isinf(t) THEN error('{INFINITE}') ELSE t END""",
     # Spark writes other numbers and nested values anew, by rules of its own.
     """CREATE OR REPLACE MACRO json_scalar(j, p) AS CASE WHEN json_valid(j) THEN
     CASE json_type(j, p) WHEN 'DOUBLE' THEN error('a number that is no integer in JSON')

@@ -14,7 +14,7 @@ from changelog.contract.base.errors import (
     VerdictError,
 )
 from replay.base.failures import translate, translated
-from replay.base.task_faults import Fault, MarkedError
+from replay.base.task_faults import Fault, FormlessValueError, MarkedError
 
 CORRUPT = '<changelog:corrupt>topic "t", partition 1, offset 2: bad</changelog>'
 
@@ -27,7 +27,7 @@ CORRUPT = '<changelog:corrupt>topic "t", partition 1, offset 2: bad</changelog>'
             CorruptRecordError,
             "offset 2",
         ),
-        ("x <changelog:escape>NaN\nhere</changelog>", LogError, "NaN\nhere"),
+        ("x <changelog:escape>NaN\nhere</changelog>", FormlessValueError, "NaN\nhere"),
         (f"{MarkedError(Fault.LOST, 'offset 9')}", VerdictError, "vanished from the log"),
         (f"{MarkedError(Fault.LOST, 'offset 9')}", VerdictError, "offset 9"),
         (f"{MarkedError(Fault.SILENT, 'for 60 s')}", UnavailableLogError, "for 60 s"),

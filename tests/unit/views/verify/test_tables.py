@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -16,7 +17,7 @@ from views.verify.log.decode import DocumentDecoder
 from views.verify.log.tables import TableState, create_view, load_state
 from views.verify.records.survivors import FoldedTable
 from views.verify.sql.evaluate import computing, evaluate
-from views.verify.values.types import Type, logged_type, parse_type
+from views.verify.values.types import Type, logged_type, parse_type, quoted
 
 KINDS = {"id": INTEGER, "name": TEXT, "price": decimal_type(4, 2), "ns": INTEGERS}
 RELATION = make_relation(KINDS)
@@ -99,3 +100,18 @@ def test_a_column_that_a_query_reads_fails_and_names_the_row(loaded, sql, column
     assert "leave the column out of the view" in raised.value.hint
     with pytest.raises(LogError):
         state.require_exact(database, [name])
+
+
+def test_what_is_chosen_is_seen_in_place_of_values_without_a_form(loaded):
+    database, state = loaded
+    state = replace(state, choices=(("price", "text"), ("ns", "null")))
+    create_view(database, state)
+    seen = {RELATION.name: {c.column: logged_type(c.type) for c in state.seen}}
+    columns = [ID, ("price", "string"), ("ns", "array<int>")]
+    typed = [(name, parse_type(kind)) for name, kind in columns]
+    evaluate(database, "expected", "SELECT id, price, ns FROM things", seen, typed)
+    rows = database.execute("FROM expected ORDER BY id").fetchall()
+    assert rows == [(1, "1.50", [1]), (7, "NaN", None), (8, None, None)]
+    named = database.execute(f"FROM {quoted(state.as_seen(database))} ORDER BY id").fetchall()
+    assert [row[2] for row in named] == ["1.50", "NaN", None]
+    state.require_exact(database, ["ns"])

@@ -1,0 +1,140 @@
+"""The choices for values that a column's type does not hold outside of PostgreSQL. Pure.
+
+NaN and the infinities of a `numeric(p,s)`, an array of another shape, and the infinities of dates
+and moments are carried by the log as they are. A choice says what views get in their place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Self
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.pattern import PART, covers, is_wild
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
+from changelog.contract.rows.types import Kind
+
+_PATTERN = re.compile(rf"(?:(?P<schema>{PART})\.)?(?P<table>{PART})\.(?P<column>{PART})")
+_MOMENTS = {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}
+
+
+class ValueChoice(Enum):
+    """The form in which views get a value that their column's type does not hold."""
+
+    REFUSE = "refuse"
+    """None: what reads it fails. An infinite date or moment is carried as it is."""
+    NULL = "null"
+    TEXT = "text"
+    """Each value of the column is PostgreSQL's text, and so the column is a string."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """The choice for the columns that a pattern covers.
+
+    Attributes:
+        pattern: `schema.table.column`, as it was written.
+        choice: what their values become.
+    """
+
+    pattern: str
+    choice: ValueChoice
+    schema: str
+    table: str
+    column: str
+
+    @classmethod
+    def parse(cls, pattern: str, choice: ValueChoice) -> Self:
+        """Read a pattern: `table.column` (of the schema `public`) or `schema.table.column`.
+
+        Raises:
+            ConfigurationError: it has another form.
+        """
+        found = _PATTERN.fullmatch(pattern.strip())
+        if found is None:
+            raise ConfigurationError(
+                f'rebuild.values: "{pattern}" is not a pattern of columns',
+                hint="write schema.table.column, * for any text; put double quotes round odd names",
+            )
+        return cls(pattern, choice, found["schema"] or "public", found["table"], found["column"])
+
+    @property
+    def is_wild(self) -> bool:
+        """Tell whether it can cover several columns."""
+        return any(map(is_wild, (self.schema, self.table, self.column)))
+
+    def is_of(self, table: TableName) -> bool:
+        """Tell whether it speaks of a table."""
+        return covers(self.schema, table.schema) and covers(self.table, table.table)
+
+    def obstacles(self, schema: LoggedSchema) -> list[str] | None:
+        """Say why it does nothing in a table; None if it does something."""
+        found = [each for each in schema.columns if covers(self.column, each.column)]
+        reasons = [_obstacle(schema, each, self.choice) for each in found]
+        return None if None in reasons else [each for each in reasons if each is not None]
+
+
+def advice(table: TableName, column: LoggedColumn) -> str:
+    """Return the hint that says how views get something in place of values without a form."""
+    name = ".".join(
+        part if re.fullmatch(r"\w+", part) else '"' + part.replace('"', '""') + '"'
+        for part in (*table, column.column)
+    )
+    other = "" if column.type.kind is Kind.ARRAY else ' or "text"'
+    return (
+        "say under [rebuild.values] of changelog.toml what views get of them: "
+        f'{json.dumps(name)} = "null"{other}; or leave the column out of the view'
+    )
+
+
+def _obstacle(schema: LoggedSchema, column: LoggedColumn, choice: ValueChoice) -> str | None:
+    """Return why a column cannot have a choice; None if it can."""
+    kind, name = column.type, f"{schema.table}.{column.column}"
+    if kind.kind not in _MOMENTS and not kind.has_escape:
+        return f"all values of {name} ({kind.name}) have a form"
+    if kind.kind is Kind.ARRAY and choice is ValueChoice.TEXT:
+        return f"{name} ({kind.name}) is an array, which views have as one or not at all"
+    if choice is ValueChoice.NULL and column.column in schema.key:
+        return f"{name} is of the primary key, which has no null"
+    return None
+
+
+def chosen(choices: Iterable[ColumnChoice], schema: LoggedSchema) -> dict[str, ValueChoice]:
+    """Return the choice for each column of a table that has another one than to refuse.
+
+    A column's own name counts before patterns.
+
+    Raises:
+        ConfigurationError: two patterns cover a column and say different things.
+    """
+    found: dict[str, ColumnChoice] = {}
+    own = [each for each in choices if each.is_of(schema.table)]
+    for column in schema.columns:
+        for each in sorted(own, key=lambda choice: choice.is_wild):
+            if not covers(each.column, column.column) or _obstacle(schema, column, each.choice):
+                continue
+            other = found.setdefault(column.column, each)
+            if other.choice is not each.choice and (other.is_wild or not each.is_wild):
+                raise ConfigurationError(
+                    f'rebuild.values: "{other.pattern}" and "{each.pattern}" both cover '
+                    f"{schema.table}.{column.column} and say different things",
+                    hint="give the column a line of its own, by its whole name",
+                )
+    made = {name: each.choice for name, each in found.items()}
+    return {name: choice for name, choice in made.items() if choice is not ValueChoice.REFUSE}
+
+
+def as_viewed(schema: LoggedSchema, choices: Mapping[str, ValueChoice]) -> LoggedSchema:
+    """Return a schema with the types that its columns have in views."""
+    columns = tuple(
+        replace(each, type=replace(each.type, kind=Kind.STRING, precision=0, scale=0))
+        if choices.get(each.column) is ValueChoice.TEXT
+        else each
+        for each in schema.columns
+    )
+    return replace(schema, columns=columns)
