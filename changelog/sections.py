@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -19,6 +18,7 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.expression import check_expression
 from changelog.contract.base.jdbc import libpq_uri
 from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.names import SLOT_NAME, check_length, check_slot_name
 from changelog.contract.log.form import Envelope, Form, Output
 from changelog.contract.log.properties import (
     check_producer_properties,
@@ -31,6 +31,7 @@ from changelog.contract.log.topic import (
     DEFAULT_DELETE_RETENTION_MS,
     DEFAULT_MIN_COMPACTION_LAG_MS,
     TopicSettings,
+    check_prefix,
 )
 from changelog.runtime.setting import Section, Setting
 
@@ -40,8 +41,6 @@ MASK_KEY = "CHANGELOG_MASK_KEY"
 SLOT = ("slot", "topic_prefix", "source")
 """What says which log it is, of the settings of capture."""
 
-_GROUP = re.compile("[a-z0-9_]+")
-_LONGEST_NAME = 63  # in PostgreSQL
 
 SERVERS = "Servers"
 """The title under which help lists where servers are, and how they are spoken to."""
@@ -269,7 +268,7 @@ class CaptureSettings(Section):
     publication: Annotated[
         str,
         Field(validate_default=True),
-        Setting("Publication; named as the slot by default.", "--publication"),
+        Setting("Publication; named as the slot by default.", "--publication", filled=True),
     ] = ""
     create_publication: Annotated[
         bool,
@@ -386,10 +385,21 @@ class CaptureSettings(Section):
         ),
     ] = None
 
+    @field_validator("slot")
+    @classmethod
+    def _can_name_a_slot(cls, given: str) -> str:
+        return check_slot_name(given, "capture.slot (--slot)")
+
+    @field_validator("topic_prefix")
+    @classmethod
+    def _leaves_room(cls, given: str) -> str:
+        check_prefix(given)
+        return given
+
     @field_validator("publication")
     @classmethod
     def _named_as_the_slot(cls, given: str, info: ValidationInfo) -> str:
-        return given or str(info.data.get("slot", ""))
+        return check_length(given or str(info.data.get("slot", "")), "capture.publication")
 
     @field_validator("where")
     @classmethod
@@ -420,7 +430,7 @@ class CaptureSettings(Section):
     @classmethod
     def _named_as_slots(cls, given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, patterns in given.items():
-            if _GROUP.fullmatch(name) is None:
+            if SLOT_NAME.fullmatch(name) is None:
                 raise ConfigurationError(
                     f'capture.groups: "{name}" cannot end the name of a slot',
                     hint="lower-case letters, digits and underscores",
@@ -447,12 +457,8 @@ class CaptureSettings(Section):
                     hint="groups have slots and publications that capture makes and keeps at the "
                     "primary; leave one of the two out",
                 )
-        longest = max(map(len, [*self.slots, *self.slots.values()]))
-        if longest > _LONGEST_NAME:
-            raise ConfigurationError(
-                f"capture.groups: a slot or publication would have a name of {longest} characters",
-                hint=f"they are called SLOT_GROUP and PUBLICATION_GROUP, at most {_LONGEST_NAME}",
-            )
+        for name in [*self.slots, *self.slots.values()]:
+            check_length(name, "capture.groups: SLOT_GROUP or PUBLICATION_GROUP")
         return self
 
     @model_validator(mode="after")

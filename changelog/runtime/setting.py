@@ -83,6 +83,7 @@ class Setting:
         seconds: bool = False,
         also: str = "",
         alone: str = "",
+        filled: bool = False,
     ) -> None:
         """Take the help and the spellings of the option; without one there is no option.
 
@@ -93,9 +94,10 @@ class Setting:
             seconds: the option is in seconds, the key in milliseconds.
             also: a further variable, which is asked last.
             alone: the name that a value has which is given without one, where there are names.
+            filled: an empty option is a mistake, such as a shell's variable that is not set.
         """
         self.help, self.flags, self.secret = help_text, flags, secret
-        self.seconds, self.also, self.alone = seconds, also, alone
+        self.seconds, self.also, self.alone, self.filled = seconds, also, alone, filled
 
 
 class Section(BaseModel):
@@ -185,8 +187,11 @@ class Declared:
         """Return the value that the option gives, None where it was not given.
 
         Raises:
-            ConfigurationError: it should be `name=value`, and is not.
+            ConfigurationError: it should be `name=value`, and is not; or it is empty.
         """
+        if self.setting.filled and given == "":
+            option = self.setting.flags[-1]
+            raise ConfigurationError(f"{option} is empty", hint="leave it out for its default")
         if self.shape is dict:
             alone = self.setting.alone
             named = [

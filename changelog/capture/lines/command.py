@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import assert_never
 
 from changelog.capture.lines.file import LineFile, Stdout
-from changelog.capture.lines.run import LineRun
+from changelog.capture.lines.run import LineRun, own_name
+from changelog.capture.lines.source import uses_given_slot
 from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.form import Envelope
@@ -41,6 +42,8 @@ def check_options(
         if is_wrong:
             raise ConfigurationError(f"{first} and {second} contradict each other")
     _check_envelope(settings.capture.envelope, into=into)
+    if not uses_given_slot(settings.capture):
+        own_name(settings.slot, temporary=temporary)
     if settings.capture.messages or settings.capture.ddl:
         log.warning("not among the lines: messages and schema changes (--messages, --ddl)")
 

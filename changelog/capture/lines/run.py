@@ -33,6 +33,7 @@ from changelog.capture.state.patience import FIRST_WAIT_S, LONGEST_WAIT_S, Patie
 from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError, SlotError, UnavailableError
 from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.names import check_length
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.form import Envelope
 from changelog.contract.rows.relation import Relation
@@ -54,6 +55,17 @@ BATCH = 1 << 18
 
 NAMES = "_lines"
 """Behind the slot's name: a log of the same project has a slot and a publication of its own."""
+
+
+def own_name(slot: str, *, temporary: bool) -> str:
+    """Return the name of the slot that lines are made by.
+
+    Raises:
+        ConfigurationError: it, or that of the slot for its snapshot, would be too long.
+    """
+    lasting, copies = slot + NAMES, f"{slot}{NAMES}_{os.getpid()}"
+    check_length(copies, "--print and --into add to the name of the slot (--slot)")
+    return copies if temporary else lasting
 
 
 class Target(Protocol):
@@ -111,8 +123,10 @@ class LineRun:
         self._settings, self._target, self._left = settings, target, left
         self._temporary, self._stop, self._clear = temporary, stop, clear
         self._flat = settings.capture.envelope is Envelope.FLAT
-        own = settings.slot + NAMES + (f"_{os.getpid()}" if temporary else "")
-        self._slot = settings.slot if uses_given_slot(settings.capture) else own
+        if uses_given_slot(settings.capture):
+            self._slot = settings.slot
+        else:
+            self._slot = own_name(settings.slot, temporary=temporary)
         self._last = Place(Lsn(0), -1)
         self._begun = False
         self.report = LineReport()

@@ -69,6 +69,34 @@ def ddl_topic(prefix: str = "") -> str:
     return f"{_FORBIDDEN.sub('_', prefix)}.changelog.ddl" if prefix else "changelog.ddl"
 
 
+def _own_topics(prefix: str) -> dict[str, str]:
+    """Return the topics that hold no table, each with what it holds."""
+    return {
+        frontier_topic(prefix): "the frontier",
+        messages_topic(prefix): "the messages",
+        ddl_topic(prefix): "the schema changes",
+        schema_topic(prefix): "the schemas",
+        sequences_topic(prefix): "the sequences",
+        locks_topic(prefix): "the locks",
+    }
+
+
+def check_prefix(prefix: str) -> None:
+    """Check that a prefix leaves room for the topics that are there beside those of tables.
+
+    Raises:
+        ConfigurationError: it is too long.
+    """
+    longest = max(map(len, _own_topics(prefix)))
+    if longest > MAX_TOPIC_LENGTH:
+        raise ConfigurationError(
+            f"capture.topic_prefix (--topic-prefix): with its {len(prefix)} characters a topic "
+            f"would have {longest}",
+            hint=f"Kafka allows {MAX_TOPIC_LENGTH}: "
+            f"{len(prefix) - longest + MAX_TOPIC_LENGTH} are left for the prefix",
+        )
+
+
 def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName, str]:
     """Return each table its topic.
 
@@ -79,14 +107,7 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
         ConfigurationError: two tables would share a topic, or one that is no table's; names both.
     """
     names: dict[TableName, str] = {}
-    owners = {
-        frontier_topic(prefix).replace(".", "_"): "the frontier",
-        messages_topic(prefix).replace(".", "_"): "the messages",
-        ddl_topic(prefix).replace(".", "_"): "the schema changes",
-        schema_topic(prefix).replace(".", "_"): "the schemas",
-        sequences_topic(prefix).replace(".", "_"): "the sequences",
-        locks_topic(prefix).replace(".", "_"): "the locks",
-    }
+    owners = {topic.replace(".", "_"): what for topic, what in _own_topics(prefix).items()}
     for table in sorted(tables):
         name = topic_name(table, prefix)
         folded = name.replace(".", "_")

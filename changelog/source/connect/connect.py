@@ -16,6 +16,7 @@ from changelog.contract.base.errors import (
     SourceError,
     UnavailableSourceError,
 )
+from changelog.contract.base.names import check_length
 from changelog.contract.base.secret import redacted
 from changelog.contract.rows.text import SESSION_SETTINGS
 from changelog.runtime.process.silence import WatchedCursor
@@ -102,6 +103,8 @@ def _connect(dsn: str, application_name: str, factory: type[Connection]) -> Conn
             hint="an example: postgresql://user@host:5432/database",
         ) from None
     check_address(dsn, given)
+    for name in ("application_name", "dbname", "user"):
+        check_length(str(given.get(name, "")), f"the connection string's {name}")
     options = " ".join([given.pop("options", ""), *_session_options()]).strip()
     settings = {**_DEFAULTS, "application_name": application_name, **given, "options": options}
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -12,7 +11,6 @@ from psycopg2 import errorcodes, sql
 from psycopg2.extras import LogicalReplicationConnection
 
 from changelog.contract.base.errors import (
-    ConfigurationError,
     LookAgainError,
     SlotError,
     SourceError,
@@ -31,8 +29,6 @@ from changelog.source.connect.versions import for_version
 PLUGIN = "pgoutput"
 FAILOVER_SLOTS = 170_000
 """The version from which on standbys may follow a slot."""
-
-_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 
 _INSPECT = f"""
 SELECT plugin, slot_type, database, active, active_pid, restart_lsn, confirmed_flush_lsn,
@@ -145,15 +141,9 @@ def create_slot(
     followed by standbys that have sync_replication_slots.
 
     Raises:
-        ConfigurationError: PostgreSQL does not allow the name.
         LookAgainError: the slot exists already.
         SlotError: there are no free ones.
     """
-    if _SLOT_NAME.fullmatch(slot) is None:
-        raise ConfigurationError(
-            f'"{slot}" cannot name a slot',
-            hint="up to 63 lower-case letters, digits and underscores",
-        )
     connection = connect_replication(dsn)
     kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
     how = "(SNAPSHOT 'export', FAILOVER true)" if failover else "EXPORT_SNAPSHOT"

@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from changelog import commands
 from changelog.capture.lines import command as lines
 from changelog.cli import app
+from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.log.form import Envelope
 from changelog.runtime.translated import TranslatingCommand
+from changelog.source.connect.connect import connect
 
 PLACES = ("-b", "localhost:9092", "-r", "http://localhost:8081")
 URL = "postgres://user:pass@127.0.0.1:1/dbname"
@@ -139,6 +141,51 @@ def test_where_others_have_a_default_the_hint_has_it(tmp_path, words, instead):
     _, error, said = capture(tmp_path, *words)
     assert isinstance(error, ConfigurationError), said
     assert instead in error.hint
+
+
+LONG = "s" * 64
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--slot", ""], "capture.slot (--slot) is empty"),
+        (["--slot", "Shop"], '"Shop" cannot name a slot'),
+        (["--slot", "shop-1"], '"shop-1" cannot name a slot'),
+        (["--slot", LONG], "has 64 bytes"),
+        (["--publication", ""], "--publication is empty"),
+        (["--publication", "é" * 32], "has 64 bytes"),
+        (["--print", "--slot", "s" * 58], "_lines_"),
+        (["--into", "/nowhere/changes", "--slot", "s" * 58], "_lines_"),
+        (["--topic-prefix", "p" * 236], "with its 236 characters a topic would have 250"),
+    ],
+    ids=str,
+)
+def test_a_name_that_a_server_would_cut_or_refuse_is_refused_first(tmp_path, words, says):
+    _, error, said = capture(tmp_path, "-d", URL, *PLACES, "--no-wait", *words)
+    assert isinstance(error, ConfigurationError), said
+    assert says in str(error)
+    assert error.hint
+
+
+@pytest.mark.parametrize("name", ["application_name", "dbname", "user"])
+def test_so_is_one_in_a_connection_string(name):
+    with pytest.raises(ConfigurationError, match=f"{name}: the name .* has 64 bytes"):
+        connect(f"host=127.0.0.1 port=1 {name}={LONG}")
+
+
+def test_names_of_63_bytes_are_taken(tmp_path):
+    names = {"slot": LONG[1:], "publication": "é" * 31 + "x", "topic_prefix": "p" * 235}
+    overrides = {f"capture.{key}": name for key, name in names.items()}
+    taken = load_project(tmp_path, overrides=overrides, needs=[]).capture
+    assert (taken.slot, taken.publication, taken.topic_prefix) == tuple(names.values())
+
+
+@pytest.mark.parametrize("name", ["é" * 29, "a" * 58])
+def test_a_group_s_names_are_measured_in_bytes(tmp_path, name):
+    (tmp_path / "changelog.toml").write_text("[capture.groups]\nfive_ = ['public.*']\n")
+    _, error, said = capture(tmp_path, "-d", URL, *PLACES, "--no-wait", "--publication", name)
+    assert "64 bytes" in str(error), said
 
 
 def test_no_translated_option_is_one_of_ours():

@@ -1,0 +1,42 @@
+"""Names that PostgreSQL takes as they are: it cuts a longer one without a word."""
+
+from __future__ import annotations
+
+import re
+
+from changelog.contract.base.errors import ConfigurationError
+
+LONGEST = 63
+"""Bytes of a name in PostgreSQL."""
+
+SLOT_NAME = re.compile("[a-z0-9_]+")
+"""The letters of a slot's name."""
+
+
+def check_length(name: str, what: str) -> str:
+    """Return a name that PostgreSQL takes whole.
+
+    Raises:
+        ConfigurationError: it is too long.
+    """
+    size = len(name.encode())
+    if size > LONGEST:
+        raise ConfigurationError(
+            f'{what}: the name "{name}" has {size} bytes',
+            hint=f"PostgreSQL takes {LONGEST} at most; a letter outside of ASCII has several",
+        )
+    return name
+
+
+def check_slot_name(name: str, what: str) -> str:
+    """Return a name that PostgreSQL takes for a slot.
+
+    Raises:
+        ConfigurationError: it does not; says why.
+    """
+    if SLOT_NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f'{what}: "{name}" cannot name a slot' if name else f"{what} is empty",
+            hint=f"1 to {LONGEST} lower-case letters, digits and underscores",
+        )
+    return check_length(name, what)
