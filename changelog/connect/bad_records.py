@@ -102,7 +102,9 @@ class BadRecords:
             else:
                 admin = make_client(AdminClient, self._kafka.client_config())
                 try:
-                    admin.create_topics([NewTopic(name, 1, -1)])[name].result(2 * REQUEST_S)
+                    admin.create_topics([NewTopic(name, 1, self._settings.dead_replicas)])[
+                        name
+                    ].result(2 * REQUEST_S)
                 except KafkaException as error:
                     if error.args[0].code() != error.args[0].TOPIC_ALREADY_EXISTS:
                         raise log_error(error, f'cannot make topic "{name}"') from error

@@ -1,7 +1,8 @@
 """A task of a sink: its share of the partitions, read from its places in the target.
 
-The places live in the target alone, moved with the rows, so a task may be killed, started twice or
-started elsewhere at any moment. Servers that are away are waited for; anything else ends the task.
+The places live in the target, moved with the rows, so a task may be killed, started twice or
+started elsewhere at any moment; its group has a copy for monitors, which nobody reads back. Servers
+that are away are waited for; anything else ends the task.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _CLIENT = {
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
     "fetch.queue.backoff.ms": 10,
+    # The group has no members; it is so long that a commit waits for a coordinator.
+    "session.timeout.ms": 6_000,
 }
 
 
@@ -113,7 +116,8 @@ def _attempt(
     started: Callable[[], None],
 ) -> None:
     """Read from the places until stopped, or until the partitions are others."""
-    config = {**kafka.client_config(group_id=f"connect-{settings.name}"), **_CLIENT}
+    watched = consuming.Watched(settings.name)
+    config = {**kafka.client_config(group_id=settings.group), **_CLIENT}
     config["fetch.max.bytes"] = max(_FETCH_BYTES, int(str(config.get("message.max.bytes", 0))))
     consumer = make_client(Consumer, config)
     try:
@@ -134,11 +138,13 @@ def _attempt(
                     batches.take(messages)
                 else:
                     batches.settle()
+                watched.tell(consumer, places)
                 if time.monotonic() - looked > _LOOK_S:
                     looked = time.monotonic()
                     if shared(_partitions(consumer, settings.topics), share) != partitions:
                         break
             batches.settle()
+            watched.tell(consumer, places, at_once=True)
     except KafkaException as error:
         raise log_error(error, f'cannot read the topics of connector "{settings.name}"') from error
     finally:

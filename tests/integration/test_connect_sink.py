@@ -11,7 +11,14 @@ from typing import Any
 import fastavro
 import psycopg2
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from changelog.connect.postgres import places as places_module
@@ -20,6 +27,7 @@ from changelog.connect.postgres.target import Asked, Target
 from changelog.connect.rules.records.events import Insert
 from changelog.connect.rules.settings import parse_settings
 from changelog.contract.base.errors import LogError, SinkError
+from changelog.kafka.errors import is_passing
 from tests.support.sink_task import running_task
 from tests.support.wait import wait_until
 
@@ -129,6 +137,101 @@ def test_a_row_whose_key_moves_keeps_what_the_record_leaves_out(
 
 
 @pytest.mark.parametrize("count", [3, 40])  # below and above the number that goes by COPY
+def _wrapped(schemas, value):
+    """Return a value as the JSON converter writes it, with `schemas.enable` or without."""
+    return {"schema": {"type": "struct"}, "payload": value} if schemas else value
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+def test_the_sink_of_analyticdb_applies_each_change_as_it_is_configured(
+    kafka, dsn, prefix, execute, running, schemas
+):
+    topic = f"{prefix}.db.t"
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    execute("CREATE TABLE t (id int PRIMARY KEY, a text)")
+    parts = psycopg2.extensions.parse_dsn(dsn)
+    config = {
+        "name": prefix,
+        "connector.class": "com.example.Adb4PgSinkConnector",
+        "topics": topic,
+        "connector.url": f"jdbc:postgresql://{parts['host']}:{parts['port']}/{parts['dbname']}",
+        "connector.user": parts["user"],
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": str(schemas).lower(),
+    }
+    producer = Producer({**kafka.client_config(), "log_level": 0})
+
+    def send(key, value):
+        raw = None if value is None else json.dumps(_wrapped(schemas, value))
+        producer.produce(topic, key=json.dumps(_wrapped(schemas, {"id": key})), value=raw)
+
+    for n in range(40):
+        send(n, {"before": None, "after": {"id": n, "a": "new"}, "op": "r" if n % 2 else "c"})
+    send(1, {"before": {"id": 1}, "after": {"id": 1, "a": "changed"}, "op": "u"})
+    send(2, {"before": {"id": 2, "a": "new"}, "after": None, "op": "d"})
+    send(2, None)
+    send(2, {"before": None, "after": {"id": 2, "a": "again"}, "op": "c"})
+    send(3, {"before": {"id": 3, "a": "new"}, "after": None, "op": "d"})
+    assert producer.flush(30) == 0
+    with running(parse_settings(config)) as ended:
+        wait_until(
+            lambda: ended or execute(f"SELECT next_offset FROM {PLACES}") == [(45,)],
+            DEADLINE_S,
+            "all is written",
+        )
+        assert ended == []
+    assert execute("SELECT id, a FROM t WHERE id < 4 OR a <> 'new' ORDER BY id") == [
+        (0, "new"),
+        (1, "changed"),
+        (2, "again"),
+    ]
+    assert execute("SELECT count(*) FROM t") == [(39,)]
+
+
+@pytest.mark.parametrize("group", ["", "connect-others"])
+def test_monitors_see_the_places_of_a_sink_and_nobody_goes_on_from_there(
+    make_topic, send, execute, settings, running, kafka, prefix, group
+):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int PRIMARY KEY)")
+    send(topic, {"id": 1}, {"id": 2})
+    own = {"consumer__override__group__id": f"{group}-{prefix}"} if group else {}
+    named = f"{group or 'connect'}-{prefix}"
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    monitor = Consumer({**kafka.client_config(group_id=named), "log_level": 0})
+
+    def committed():
+        # First by a consumer: list_consumer_group_offsets of librdkafka crashes where the group's
+        # coordinator has not read its topic yet.
+        try:
+            (found,) = monitor.committed([TopicPartition(topic, 0)], 30)
+        except KafkaException as error:
+            if not is_passing(error.args[0]):
+                raise
+            return {}
+        if found.offset < 0:
+            return {}
+        (told,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(named)]).values()
+        return {each.topic: each.offset for each in told.result(30).topic_partitions}
+
+    with running(settings(topic, **UPSERT, **own)) as ended:
+        wait_until(lambda: ended or committed() == {topic: 2}, DEADLINE_S, "places are committed")
+        send(topic, {"id": 3})
+        wait_until(lambda: ended or committed() == {topic: 3}, DEADLINE_S, "they move")
+    # A place that somebody else has put there counts for nothing.
+    wrong = ConsumerGroupTopicPartitions(named, [TopicPartition(topic, 0, 0)])
+    for each in admin.alter_consumer_group_offsets([wrong]).values():
+        each.result(30)
+    execute("DELETE FROM t")
+    with running(settings(topic, **UPSERT, **own)) as ended:
+        send(topic, {"id": 4})
+        wait_until(lambda: ended or committed() == {topic: 4}, DEADLINE_S, "they move on")
+        assert ended == []
+    assert execute("SELECT id FROM t") == [(4,)]
+    monitor.close()
+
+
 def test_percent_signs_in_names_are_part_of_them(
     make_topic, send, execute, settings, running, count
 ):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 from zlib import crc32
 
 from psycopg2 import extensions, sql
 
 from changelog.connect.postgres.tables import Table, names_sql
-from changelog.connect.rules.records.events import Delete, Move, Operation
+from changelog.connect.rules.records.events import Delete, Insert, Move, Operation
 from changelog.connect.rules.records.forms import document, lines, same
 from changelog.connect.rules.records.reading import BadRecordError
 from changelog.connect.rules.settings import Mode
@@ -34,11 +35,22 @@ def execute(
         BadRecordError: one of them does not fit the table.
         psycopg2.Error: PostgreSQL refuses.
     """
-    if mode is Mode.INSERT:
-        rows = [each.row for each in operations if not isinstance(each, Delete | Move)]
-        for names, some in _runs(rows):
-            _append(cursor, table, names, some)
+    if mode is not Mode.INSERT:
+        _by_key(cursor, table, operations, mode)
         return
+    for is_new, some in groupby(operations, lambda each: isinstance(each, Insert)):
+        if not is_new:  # updates and deletes beside rows that are appended
+            _by_key(cursor, table, list(some), Mode.UPSERT)
+            continue
+        for names, rows in _runs([each.row for each in some if isinstance(each, Insert)]):
+            _append(cursor, table, names, rows)
+
+
+def _by_key(
+    cursor: extensions.cursor, table: Table, operations: Sequence[Operation], mode: Mode
+) -> None:
+    if not table.keys:
+        raise BadRecordError(f"table {table.text} has no primary key, and pk.fields names none")
     for step in _folded(table, operations):
         if not isinstance(step, Move):
             deletes, written = step

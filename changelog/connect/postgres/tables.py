@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg2
 from psycopg2 import extensions, sql
 
-from changelog.connect.rules.settings import SinkSettings
+from changelog.connect.rules.settings import SinkSettings, name_parts
 from changelog.contract.base.errors import ConfigurationError, SinkError
 
 CREATE_LOCK = 0x636F6E6E6563
@@ -99,7 +99,7 @@ class Tables:
         wanted: Mapping[str, str],
         keys: tuple[str, ...],
     ) -> Table | None:
-        name = _name(self._settings.table.replace("${topic}", topic))
+        name = _name(self._settings.table_of(topic))
         quoted = name.as_string(cursor)
         if self._settings.create and not _is_there(cursor, quoted):
             if not wanted:
@@ -140,8 +140,8 @@ class Tables:
 
 
 def _name(text: str) -> sql.Identifier:
-    parts = text.split(".")
-    if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
+    parts = name_parts(text)
+    if not parts:
         raise ConfigurationError(
             f'"{text}" is no name of a table', hint="target.tablename: table or schema.table"
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from changelog.connect.rules.keys import Key
+from changelog.connect.rules.keys import Key, class_named
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 
@@ -16,16 +17,23 @@ _MOST_NAME = 200
 class Given:
     """The values by their first names, and what is wrong with them."""
 
-    def __init__(self, keys: Sequence[Key], config: Mapping[str, Any], what: str) -> None:
+    def __init__(
+        self,
+        keys: Sequence[Key],
+        config: Mapping[str, Any],
+        what: str,
+        instead: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Take a configuration.
 
         Args:
             keys: that there are.
             config: what is given.
             what: the kind of connector, for messages.
+            instead: by beginnings of further keys that users may have, what to write for them.
         """
         self._known = {name: key for key in keys for name in (key.name, *key.also)}
-        self._what = what
+        self._what, self._instead = what, instead
         self.values: dict[str, str] = {}
         self.errors: dict[str, list[str]] = {}
         for name, value in config.items():
@@ -42,7 +50,10 @@ class Given:
         elif "\0" in value:
             self.fail(name, f"the value of {name} has a character of code 0")
         elif key is None:
-            self.fail(name, f"{name} is no key of this {self._what}")
+            said = next(
+                (self._instead[each] for each in self._instead if name.startswith(each)), ""
+            )
+            self.fail(name, f"{name} is no key of this {self._what}" + (said and f": {said}"))
         elif self.values.get(key.name, value) != value:
             self.fail(name, f"{name} and {key.name} are the same and have different values")
         else:
@@ -50,7 +61,8 @@ class Given:
             self._check(key, name, value)
 
     def _check(self, key: Key, name: str, value: str) -> None:
-        if key.choices and value.lower() not in key.choices:
+        is_class = key.name == "connector.class" and class_named(value, key.choices)
+        if key.choices and value.lower() not in key.choices and not is_class:
             self.fail(name, f"{name} is one of {', '.join(key.choices)}")
         if key.kind == "BOOLEAN" and value.lower() not in {"true", "false"}:
             self.fail(name, f"{name} is true or false")

@@ -5,6 +5,7 @@ What is given is kept as it was given: clients compare it with what they sent.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,24 @@ class Key:
             "dependents": [],
             "order": order,
         }
+
+
+def class_named(said: str, classes: Iterable[str]) -> str | None:
+    """Return the class that a name means: whole, short, or short without `Connector`.
+
+    A class that stands without a package is meant with any package before it.
+
+    >>> class_named("io.x.Sink", ["Sink"]), class_named("JdbcSink", ["a.JdbcSinkConnector"])
+    ('Sink', 'a.JdbcSinkConnector')
+    """
+    name = said.lower()
+    for each in classes:
+        whole = each.lower()
+        short = whole.rpartition(".")[2]
+        names = {whole, short, short.removesuffix("connector")}
+        if name in names or name.rpartition(".")[2] == whole:
+            return each
+    return None
 
 
 REGISTRY_KEYS = (

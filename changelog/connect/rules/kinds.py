@@ -9,7 +9,7 @@ from typing import Any
 from changelog.connect.rules.capture_keys import CAPTURE_CLASSES, CAPTURE_KEYS
 from changelog.connect.rules.captures import capture_given
 from changelog.connect.rules.given import Given
-from changelog.connect.rules.keys import GROUP, MASK, Key
+from changelog.connect.rules.keys import GROUP, MASK, Key, class_named
 from changelog.connect.rules.rebuilds import REBUILD_CLASS, REBUILD_KEYS, rebuild_given
 from changelog.connect.rules.settings import sink_given
 from changelog.connect.rules.sink_keys import SINK_CLASSES, SINK_KEYS
@@ -46,10 +46,7 @@ _BY_NAME = {name: key for kind in KINDS for key in kind.keys for name in (key.na
 
 def class_of(name: str) -> str | None:
     """Return the class that a plugin's name or short name means; None for an unknown one."""
-    every = [each for kind in KINDS for each in kind.classes]
-    known = {each.rpartition(".")[2].lower(): each for each in reversed(every)}
-    known |= {each.lower(): each for each in every}
-    return known.get(name.lower())
+    return class_named(name, [each for kind in KINDS for each in kind.classes])
 
 
 def kind_of(config: Mapping[str, Any]) -> Kind:
@@ -81,7 +78,7 @@ def masked(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _shown(name: str, value: str) -> str:
-    if name == "connection.url" or name.endswith("schema.registry.url"):
+    if name in {"connection.url", "connector.url"} or name.endswith("schema.registry.url"):
         return value if "@" not in value and "password" not in value.lower() else MASK
     return MASK if value and is_secret(name) else value
 
@@ -110,6 +107,7 @@ def unmasked(given: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any
 
 def _says_where(name: str) -> bool:
     is_address = name.startswith(("database.", "connection.")) or name.endswith(".url")
+    is_address |= name == "connector.user"
     return is_address and not name.endswith(".password")
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from changelog.connect.rules.addresses import address_of
 from changelog.connect.rules.given import Given
-from changelog.connect.rules.sink_keys import CONVERTERS, SINK_KEYS
+from changelog.connect.rules.keys import class_named
+from changelog.connect.rules.sink_keys import ADB_CLASS, CONVERTERS, SINK_INSTEAD, SINK_KEYS
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 
@@ -18,6 +19,8 @@ TYPE = re.compile(r"[A-Za-z][\w ]*(?:\(\d+(?:,\s*\d+)?\))?[\w ]*(?:\[\])?")
 _TOPIC = re.compile(r"[\w.-]{1,249}", re.ASCII)
 _URL = re.compile(r"(?:jdbc:)?(?P<url>postgres(?:ql)?://.+)", re.ASCII)
 _REGISTRY = re.compile(r"https?://[!-~]+", re.ASCII)
+_GROUP, _PREFIX = "consumer.override.group.id", "connect-"
+_DEAD_REPLICAS = "errors.deadletterqueue.topic.replication.factor"
 _CONVERTER_KEYS = ("key.converter", "value.converter")
 
 
@@ -43,13 +46,16 @@ class SinkSettings:
 
     Attributes:
         url, user, password: of the database; empty where not given.
-        table: its name, in which `${topic}` stands for the topic's.
+        table: its name, in which `${topic}` stands for the topic's, `${table}` for the last part
+            of that.
         columns: fields that are written; empty for all.
         types: of `columns`, for a table that is made; empty where values say them.
         keys: columns of the key; empty without one, or for all fields of the record's key.
         deletes: whether deletes delete; None where they are errors, False where they are left out.
         create: whether a missing table is made.
         evolve: whether missing columns are added.
+        dead_replicas: of the topic of dead letters where it is made; -1 for the brokers' own.
+        group: to which the places are committed for monitors.
         error_limit: bad records that are left out; 0 for none, None for any number.
         key_form, value_form: `AvroConverter`, `JsonConverter`, `StringConverter`, or empty for what
             a record looks like.
@@ -73,8 +79,10 @@ class SinkSettings:
     create: bool
     evolve: bool
     latest: bool
+    group: str
     error_limit: int | None
     dead_letters: str
+    dead_replicas: int
     key_form: str
     value_form: str
     registry: RegistryConnection | None = field(repr=False)
@@ -84,10 +92,14 @@ class SinkSettings:
         """Tell whether rows are written by their keys."""
         return self.mode is not Mode.INSERT
 
+    def table_of(self, topic: str) -> str:
+        """Return the name of a topic's table."""
+        return _filled(self.table, topic)
+
 
 def sink_given(config: Mapping[str, Any]) -> Given:
     """Return a sink's configuration, with all that is wrong with it."""
-    given = Given(SINK_KEYS, config, "sink")
+    given = Given(SINK_KEYS, config, "sink", SINK_INSTEAD)
     if not given.errors:
         _check_together(given)
     return given
@@ -101,7 +113,7 @@ def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
     """
     given = sink_given(config)
     given.check("PostgresSink")
-    mode, deletes = _mode(given), given.flag("delete.enabled")
+    pk_mode, deletes = _pk_mode(given), given.flag("delete.enabled")
     found = _URL.fullmatch(given.text("connection.url"))
     assert found is not None  # noqa: S101 - checked together
     is_basic = given.text("schema.evolution").lower() == "basic"
@@ -112,19 +124,21 @@ def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
         url=found["url"],
         user=given.text("connection.user"),
         password=given.text("connection.password"),
-        table=given.text("target.tablename"),
+        table=_table(given),
         columns=given.list("col.names"),
         types=given.list("col.types"),
         keys=given.list("pk.fields"),
-        pk_mode=_pk_mode(given),
-        mode=mode,
-        deletes=True if mode is not Mode.INSERT and deletes is None else deletes,
+        pk_mode=pk_mode,
+        mode=_mode(given),
+        deletes=True if pk_mode is not PkMode.NONE and deletes is None else deletes,
         batch_size=given.number("batch.size"),
         create=given.flag("auto.create") is True or is_basic,
         evolve=given.flag("auto.evolve") is True or is_basic,
         latest=given.text("auto.offset.reset").lower() == "latest",
+        group=given.text(_GROUP) or f"{_PREFIX}{given.text('name')}",
         error_limit=_error_limit(given),
         dead_letters=given.text("errors.deadletterqueue.topic.name"),
+        dead_replicas=given.number(_DEAD_REPLICAS) if given.text(_DEAD_REPLICAS) else -1,
         key_form=given.text("key.converter").rpartition(".")[2],
         value_form=given.text("value.converter").rpartition(".")[2],
         registry=given.registry(),
@@ -136,8 +150,34 @@ def _mode(given: Given) -> Mode:
 
 
 def _pk_mode(given: Given) -> PkMode:
-    said = given.text("pk.mode").lower()
-    return PkMode(said or ("record_value" if given.list("pk.fields") else "none"))
+    if given.list("pk.fields"):
+        default = "record_value"
+    else:
+        default = "record_key" if _is_adb(given) else "none"
+    return PkMode(given.text("pk.mode").lower() or default)
+
+
+def _is_adb(given: Given) -> bool:
+    return class_named(given.text("connector.class"), [ADB_CLASS]) is not None
+
+
+def _table(given: Given) -> str:
+    default = "${table}" if _is_adb(given) else given.text("target.tablename")
+    return given.values.get("target.tablename") or default
+
+
+def _filled(table: str, topic: str) -> str:
+    return table.replace("${table}", topic.rpartition(".")[2]).replace("${topic}", topic)
+
+
+def name_parts(table: str) -> list[str]:
+    """Return schema and name of a table, or its name alone; nothing where it is no name.
+
+    >>> name_parts("public.t"), name_parts("server1.db.t")
+    (['public', 't'], [])
+    """
+    parts = table.split(".")
+    return parts if all(parts) and len(parts) <= 2 else []  # noqa: PLR2004 - schema and table
 
 
 def _error_limit(given: Given) -> int | None:
@@ -151,6 +191,7 @@ def _check_together(given: Given) -> None:
     _check_names(given)
     _check_key(given)
     _check_table(given)
+    _check_targets(given)
     for name in ("errors.deadletterqueue.topic.name", "errorLimit"):
         if given.text(name) and given.text("errors.tolerance").lower() != "all":
             given.fail(name, f"{name} needs errors.tolerance all")
@@ -165,8 +206,8 @@ def _check_key(given: Given) -> None:
     if _mode(given) is not Mode.INSERT:
         if mode is PkMode.NONE:
             given.fail("pk.fields", f"{_mode(given).value} needs pk.fields or pk.mode record_key")
-    elif given.flag("delete.enabled"):
-        given.fail("delete.enabled", "delete.enabled needs writeMode upsert or update")
+    elif given.flag("delete.enabled") and mode is PkMode.NONE:
+        given.fail("delete.enabled", "delete.enabled needs pk.fields or pk.mode record_key")
 
 
 def _check_table(given: Given) -> None:
@@ -188,6 +229,26 @@ def _check_table(given: Given) -> None:
             given.fail(name, f"{name} and schema.evolution contradict each other")
 
 
+def _check_targets(given: Given) -> None:
+    """Check that topics have tables, each its own where the name is part of the topic's."""
+    table, taken = _table(given), dict[str, str]()
+    for topic in given.list("topics"):
+        name = _filled(table, topic)
+        if not name_parts(name):
+            given.fail(
+                "target.tablename",
+                f'topic "{topic}" would go to "{name}", which is no name of a table: write '
+                "target.tablename, table or schema.table, where ${table} stands for the last part "
+                "of the topic's name",
+            )
+        elif "${table}" in table and taken.setdefault(name, topic) != topic:
+            given.fail(
+                "target.tablename",
+                f'topics "{taken[name]}" and "{topic}" would both go to table "{name}": write '
+                "target.tablename, in a connector for each",
+            )
+
+
 def _check_names(given: Given) -> None:
     dead = given.text("errors.deadletterqueue.topic.name")
     for key, topics in (
@@ -198,6 +259,9 @@ def _check_names(given: Given) -> None:
             given.fail(key, f"{key} holds a name that no topic can have")
     if dead in given.list("topics"):
         given.fail("topics", "topics holds the topic of dead letters")
+    group = given.text(_GROUP)
+    if group and not group.startswith(_PREFIX):  # no places of other programs are overwritten
+        given.fail(_GROUP, f"{_GROUP} begins with {_PREFIX}")
     if not _URL.fullmatch(given.text("connection.url")):
         given.fail(
             "connection.url", "connection.url begins with postgresql:// or jdbc:postgresql://"

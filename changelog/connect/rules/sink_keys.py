@@ -5,13 +5,18 @@ Names that the JDBC sinks of Confluent and Debezium have for the same thing are 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from changelog.connect.rules.keys import MOST_TASKS, REGISTRY_KEYS, Key
 
 SINK_CLASS = "changelog.PostgresSink"
+ADB_CLASS = "Adb4PgSinkConnector"
+"""AnalyticDB's sink, with any package before it."""
 SINK_CLASSES = (
     SINK_CLASS,
     "io.confluent.connect.jdbc.JdbcSinkConnector",
     "io.debezium.connector.jdbc.JdbcSinkConnector",
+    ADB_CLASS,
 )
 CONVERTERS = ("JsonConverter", "StringConverter", "AvroConverter")
 _CONVERTERS = (
@@ -37,17 +42,28 @@ SINK_KEYS = (
     ),
     Key(
         name="connection.url",
+        also=("connector.url",),
         kind="PASSWORD",
         required=True,
         text="postgresql://host:port/database, also with jdbc: before it.",
     ),
-    Key(name="connection.user", also=("connection.username",), text="User at the database."),
-    Key(name="connection.password", kind="PASSWORD", text="The user's password."),
+    Key(
+        name="connection.user",
+        also=("connection.username", "connector.user"),
+        text="User at the database.",
+    ),
+    Key(
+        name="connection.password",
+        also=("connector.password",),
+        kind="PASSWORD",
+        text="The user's password.",
+    ),
     Key(
         name="target.tablename",
         also=("table.name.format", "collection.name.format"),
         default="${topic}",
-        text="Table, with its schema before a dot; ${topic} is the topic's name.",
+        text="Table, with its schema before a dot; ${topic} is the topic's name, ${table} what "
+        f"stands behind its last dot, which is the default of {ADB_CLASS}.",
     ),
     Key(
         name="col.names",
@@ -66,19 +82,21 @@ SINK_KEYS = (
         name="pk.mode",
         also=("primary.key.mode",),
         choices=("none", "record_key", "record_value"),
-        text="Where the key is: record_value by default where pk.fields is given.",
+        text="Where the key is: record_value by default where pk.fields is given, else none, and "
+        f"record_key with {ADB_CLASS}.",
     ),
     Key(
         name="writeMode",
         also=("insert.mode",),
         default="insert",
         choices=("insert", "upsert", "update"),
-        text="Rows are appended, written by key, or those that are there are changed by key.",
+        text="Rows are appended (with a key, updates and deletes are by it), written by key, or "
+        "those that are there are changed by key.",
     ),
     Key(
         name="delete.enabled",
         kind="BOOLEAN",
-        text="Whether tombstones and deletes delete (true by default with upsert) or are left out.",
+        text="Whether tombstones and deletes delete (true by default with a key) or are left out.",
     ),
     Key(
         name="batch.size",
@@ -102,6 +120,10 @@ SINK_KEYS = (
         text="Where a partition begins of which the target has no place.",
     ),
     Key(
+        name="consumer.override.group.id",
+        text="Group to which the places are committed for monitors, connect-NAME by default.",
+    ),
+    Key(
         name="errors.tolerance",
         default="none",
         choices=("none", "all"),
@@ -110,6 +132,13 @@ SINK_KEYS = (
     Key(
         name="errors.deadletterqueue.topic.name",
         text="Topic that takes bad records, with the reason in headers.",
+    ),
+    Key(
+        name="errors.deadletterqueue.topic.replication.factor",
+        kind="INT",
+        least=1,
+        most=2**15 - 1,
+        text="Of that topic where it is made; the brokers' own by default.",
     ),
     Key(
         name="errorLimit",
@@ -156,16 +185,48 @@ SINK_KEYS = (
         choices=("true",),
         text="The reason is in headers.",
     ),
-    Key(
-        name="max.retries",
-        kind="INT",
-        least=0,
-        text="Taken, and of no effect: a server that is away is waited for, however long.",
+    *(
+        Key(
+            name=name,
+            kind="INT",
+            text="Taken, and of no effect: a server that is away is waited for, however long.",
+        )
+        for name in ("max.retries", "retry.backoff.ms", "connection.attempts")
     ),
     Key(
-        name="retry.backoff.ms",
+        name="connection.backoff.ms",
         kind="INT",
-        least=0,
-        text="Taken, and of no effect: see max.retries.",
+        text="Taken, and of no effect: see connection.attempts.",
+    ),
+    Key(name="table.types", choices=("table",), text="Tables are written."),
+    Key(name="header.converter", text="Taken, and of no effect: headers are not written."),
+    *(
+        Key(
+            name=f"{each}.converter.decimal.format",
+            choices=("base64", "numeric"),
+            text="Both forms are recognised: base64 by the record's own schema.",
+        )
+        for each in ("key", "value")
     ),
 )
+SINK_INSTEAD: Mapping[str, str] = {
+    "transforms": "leave it out; events of Debezium are read as they are, and ${table} in "
+    "target.tablename stands for the last part of a topic's name",
+    "predicates": "leave it out, as transforms",
+    "topics.regex": "topics names each topic",
+    "consumer.override.": "leave it out; auto.offset.reset and group.id are known of these",
+    "errors.retry.": "leave it out; a server that is away is waited for, however long",
+    "date.": "leave it out; times are written as the records have them",
+    "fields.": "col.names names the fields that are written",
+    "field.": "col.names names the fields that are written",
+    "connection.pool.": "leave it out; a task has one connection",
+    "hibernate.": "leave it out; parts of the address belong into connection.url",
+    "database.": "connection.url, connection.user and connection.password say where the database "
+    "is",
+    "connector.": "connection.url, connection.user and connection.password say where the "
+    "database is",
+    "target.": "target.tablename holds the schema too: schema.table",
+    "value.converter.": "leave it out; converters have schemas.enable and the registry's keys",
+    "key.converter.": "leave it out; converters have schemas.enable and the registry's keys",
+}
+"""What users of other sinks are told in place of keys that are not known here, by beginnings."""

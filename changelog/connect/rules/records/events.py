@@ -17,6 +17,7 @@ from changelog.connect.rules.settings import Mode, PkMode, SinkSettings
 from changelog.contract.forms.declared import PLACEHOLDER
 
 _OPS = {"c", "r", "u", "d"}
+_NEEDS = "needs pk.fields or pk.mode record_key"
 _DELETED, _MARK = "__deleted", "__"
 _PLACEHOLDER_BYTES = b64encode(PLACEHOLDER.encode()).decode()
 
@@ -71,7 +72,7 @@ class Events:
         self._keys, self._columns = settings.keys, settings.columns
         self._in_value = settings.pk_mode is PkMode.RECORD_VALUE
         self._in_key = settings.pk_mode is PkMode.RECORD_KEY
-        self._row_type = Upsert if settings.keyed else Insert
+        self._has_key = settings.pk_mode is not PkMode.NONE
 
     def operations(self, key: bytes | None, value: bytes | None) -> list[Operation]:
         """Return what a record asks for, in order; empty where the settings leave it out.
@@ -99,9 +100,9 @@ class Events:
             return self._deleted(lambda: self._key(key, before))
         if not isinstance(after, dict):
             raise BadRecordError(f"the envelope's op is {op} and it has no row in after")
-        if not self._settings.keyed and op == "u":
-            raise BadRecordError("an update needs writeMode upsert or update")
-        row = self._row(key, after)
+        if not self._has_key and op == "u":
+            raise BadRecordError(f"an update {_NEEDS}")
+        row = self._row(key, after, is_update=op == "u")
         if self._keys and op == "u" and isinstance(before, dict):
             old = {name: before[name] for name in self._keys if before.get(name) is not None}
             if len(old) == len(self._keys) and any(old[name] != row.row[name] for name in old):
@@ -112,16 +113,17 @@ class Events:
 
     def _deleted(self, key: Callable[[], dict[str, Any]]) -> list[Operation]:
         if self._settings.deletes is None:
-            raise BadRecordError(
-                "a delete needs writeMode upsert or update, or delete.enabled false to leave it out"
-            )
+            raise BadRecordError(f"a delete {_NEEDS}, or delete.enabled false to leave it out")
         return [Delete(key())] if self._settings.deletes else []
 
-    def _row(self, key: bytes | None, said: dict[str, Any]) -> Insert | Upsert:
+    def _row(
+        self, key: bytes | None, said: dict[str, Any], *, is_update: bool = False
+    ) -> Insert | Upsert:
+        keyed = is_update or self._settings.keyed
         names = _names(tuple(said), self._columns)
         row = said if names is None else {name: said[name] for name in names}
         if PLACEHOLDER in row.values() or _PLACEHOLDER_BYTES in row.values():
-            row = self._without_unsent(row)
+            row = self._without_unsent(row, keyed=keyed)
         if self._in_value:  # whose columns are in the row
             for name in self._keys:
                 if row.get(name) is None:
@@ -130,10 +132,10 @@ class Events:
             row = {**row, **self._key_of_record(key)}
         if not row:
             raise BadRecordError("the value has no field of a column")
-        return self._row_type(row)
+        return Upsert(row) if keyed else Insert(row)
 
-    def _without_unsent(self, row: dict[str, Any]) -> dict[str, Any]:
-        if not self._settings.keyed:
+    def _without_unsent(self, row: dict[str, Any], *, keyed: bool) -> dict[str, Any]:
+        if not keyed:
             raise BadRecordError("it lacks a value that its source did not send")
         unsent = (PLACEHOLDER, _PLACEHOLDER_BYTES)
         return {name: value for name, value in row.items() if value not in unsent}
@@ -147,7 +149,10 @@ class Events:
 
     def _key_of_record(self, key: bytes | None) -> dict[str, Any]:
         if key is None:
-            raise BadRecordError("the record has no key")
+            raise BadRecordError(
+                "the record has no key"
+                + ("" if self._keys else ": pk.fields names the columns of the value that make it")
+            )
         try:
             said = self._reading.read(key, "key")
         except BadRecordError:  # a key of text, as the StringConverter writes it

@@ -36,6 +36,9 @@ def test_the_least_configuration_appends():
         ("table.name.format", "target.tablename", "x"),
         ("collection.name.format", "target.tablename", "x"),
         ("connection.username", "connection.user", "u"),
+        ("connector.user", "connection.user", "u"),
+        ("connector.password", "connection.password", "p"),
+        ("connector.url", "connection.url", "jdbc:postgresql://db/x"),
     ],
 )
 def test_names_of_other_sinks_mean_the_same(synonym, name, value):
@@ -69,6 +72,9 @@ def test_names_of_other_sinks_mean_the_same(synonym, name, value):
         ({"errorLimit": "3"}, "errorLimit"),
         ({"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "a"}, "topics"),
         ({"connection.url": "mysql://db/app"}, "connection.url"),
+        ({"topics": "server1.db.t"}, "target.tablename"),
+        ({"consumer.override.group.id": "payments"}, "consumer.override.group.id"),
+        ({"topics": "a.t, b.t", "target.tablename": "${table}"}, "target.tablename"),
         ({"value.converter": "io.confluent.connect.protobuf.ProtobufConverter"}, "value.converter"),
         ({"transforms": "unwrap"}, "transforms"),
         ({"connector.class": "FileStreamSink"}, "connector.class"),
@@ -90,6 +96,11 @@ SAID = {
     "errors.deadletterqueue.context.headers.enable": "true",
     "max.retries": "10",
     "retry.backoff.ms": "3000",
+    "connection.attempts": "3",
+    "connection.backoff.ms": "10000",
+    "table.types": "TABLE",
+    "header.converter": "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+    "value.converter.decimal.format": "NUMERIC",
 }
 
 
@@ -102,6 +113,52 @@ def test_what_a_jdbc_sink_says_that_is_so_here_is_taken_and_changes_nothing():
 )
 def test_what_is_otherwise_here_is_refused(key, value):
     assert key in problems({**LEAST, key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("transforms.route.type", "target.tablename"),
+        ("topics.regex", "topics names each topic"),
+        ("connector.host", "connection.url"),
+        ("target.schema", "target.tablename holds the schema"),
+        ("fields.include.list", "col.names"),
+        ("consumer.override.max.poll.records", "auto.offset.reset"),
+    ],
+)
+def test_a_key_of_another_sink_is_refused_with_what_to_write(key, instead):
+    (said,) = problems({**LEAST, key: "x"})[key]
+    assert said.startswith(f"{key} is no key of this sink: ")
+    assert instead in said
+
+
+ADB = {
+    "name": "s",
+    "connector.class": "Adb4PgSinkConnector",
+    "topics": "server1.db.t",
+    "connector.url": "jdbc:postgresql://db:5432/app",
+    "connector.user": "u",
+    "connector.password": "hunter2",
+}
+
+
+@pytest.mark.parametrize("package", ["", "com.example.kafka.connect."])
+def test_the_sink_of_analyticdb_takes_the_last_part_of_a_topic_and_each_change(package):
+    config = {**ADB, "connector.class": f"{package}Adb4PgSinkConnector"}
+    assert problems(config) == {}
+    found = parse_settings(config)
+    assert (found.mode, found.pk_mode, found.deletes) == (Mode.INSERT, PkMode.RECORD_KEY, True)
+    assert (found.table_of("server1.db.t"), found.password) == ("t", "hunter2")
+    assert parse_settings({**config, "pk.fields": "id"}).pk_mode is PkMode.RECORD_VALUE
+    assert "target.tablename" in problems({**config, "topics": "a.x.t, a.y.t"})
+    # The same masks and rules as of connection.url: no password goes to another server.
+    assert masked(config)["connector.password"] == MASK
+    assert masked({**config, "connector.url": "postgresql://u:pw@h/d"})["connector.url"] == MASK
+    for moved in ({"connector.url": "postgresql://elsewhere/x"}, {"connector.user": "other"}):
+        with pytest.raises(ConfigurationError, match="changes"):
+            unmasked({**masked(config), **moved}, config)
+    for wrong in ("postgresql://db/app?sslkey=/etc/key", "postgresql:///app"):
+        assert "connection.url" in problems({**config, "connector.url": wrong})
 
 
 def test_validation_counts_errors_and_shows_no_secret():
@@ -129,7 +186,9 @@ def test_secrets_are_masked_and_a_mask_means_the_kept_one():
 def test_plugins_are_known_by_class_and_short_name():
     assert class_of("PostgresSink") == class_of("changelog.PostgresSink")
     assert class_of("io.debezium.connector.jdbc.JdbcSinkConnector")
-    assert class_of("JdbcSinkConnector")
+    assert class_of("JdbcSinkConnector") == class_of("JdbcSink")
+    assert problems({**LEAST, "connector.class": "JdbcSinkConnector"}) == {}
+    assert class_of("com.example.Adb4PgSinkConnector") == "Adb4PgSinkConnector"
     assert class_of("Mirror") is None
 
 
@@ -190,8 +249,26 @@ def test_appending_refuses_what_would_change_rows():
     events = Events(parse_settings(LEAST))
     assert events.operations(None, b'{"a": 1}') == [Insert({"a": 1})]
     for value in (b'{"op": "u", "before": null, "after": {"a": 1}}', None):
-        with pytest.raises(BadRecordError, match="needs writeMode upsert"):
+        with pytest.raises(BadRecordError, match=r"needs pk\.fields or pk\.mode record_key"):
             events.operations(None, value)
+
+
+def test_appending_with_a_key_changes_and_deletes_by_it():
+    def asked(value, key=None):
+        return Events(parse_settings(ADB)).operations(key, value)
+
+    key = b'{"schema": {}, "payload": {"id": 1}}'
+    for op in "cr":
+        said = b'{"before": null, "after": {"id": 1, "a": 2}, "op": "%s"}' % op.encode()
+        assert asked(said, key) == [Insert({"id": 1, "a": 2})]
+    said = b'{"before": {"id": 1}, "after": {"id": 1, "a": 3}, "op": "u"}'
+    assert asked(said, key) == [Upsert({"id": 1, "a": 3})]
+    assert asked(b'{"before": {"id": 1, "a": 3}, "after": null, "op": "d"}', key) == [
+        Delete({"id": 1})
+    ]
+    assert asked(None, key) == [Delete({"id": 1})]
+    with pytest.raises(BadRecordError, match=r"pk\.fields names the columns"):
+        asked(b'{"id": 1}')
 
 
 def test_digits_of_numbers_are_kept():
