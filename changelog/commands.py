@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -251,7 +252,13 @@ def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
         others=[name for name, is_given in others.items() if is_given],
     )
     with opened(asked.into) as target:
-        run = line_run(settings, target, temporary=is_temporary, stop=stop_on_signals())
+        run = line_run(
+            settings,
+            target,
+            temporary=is_temporary,
+            stop=stop_on_signals(),
+            agreed=lambda names: asked.yes or _agreed(names),
+        )
         run.run(until_lsn(settings, asked.until))
     if asked.as_json:
         print_json(run.report.to_json())
@@ -262,24 +269,21 @@ def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
 def _captured(settings: Project, asked: _Asked) -> CaptureReport:
     if settings.capture.form.output is Output.AVRO:
         begin_to_import("confluent_kafka.schema_registry")
-    from changelog.capture.inspect.replica_identity import ensure_identity
     from changelog.capture.loop.run import CaptureRun, until_lsn
     from changelog.capture.state.patience import Patience
     from changelog.capture.state.report import CaptureReport
     from changelog.runtime.process.garbage_collection import collect_rarely
 
     collect_rarely()
-    wait_s = settings.capture.wait_s
-    asking = Patience(wait_s, lambda: False)  # Ctrl-C ends a question as it ends any program
-    asking.ask(lambda: ensure_identity(settings, agreed=lambda names: asked.yes or _agreed(names)))
     report, stop = CaptureReport(), stop_on_signals()
-    patience = Patience(wait_s, stop)
+    patience = Patience(settings.capture.wait_s, stop)
     run = CaptureRun(
         settings,
         report=report,
         stop=stop,
         console=bar_console(as_json=asked.as_json),
         patience=patience,
+        agreed=lambda names: asked.yes or _agreed(names),
     )
     with _metrics(settings, report, asked.metrics_port, asked.metrics_address):
         run.run(patience.ask(lambda: until_lsn(settings, asked.until)))
@@ -300,8 +304,14 @@ def _check(settings: Project, *, as_json: bool) -> None:
 
 def _agreed(names: str) -> bool:
     """Ask whether tables may be altered; nobody answers where there is no terminal."""
-    question = f"Give these tables REPLICA IDENTITY FULL: {names}?"
-    return sys.stdin.isatty() and typer.confirm(question, err=True)
+    if not sys.stdin.isatty():
+        return False
+    # Ctrl-C ends a question as it ends any program.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return typer.confirm(f"Give these tables REPLICA IDENTITY FULL: {names}?", err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

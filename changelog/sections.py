@@ -310,7 +310,9 @@ class CaptureSettings(Section):
     replica_identity: Annotated[
         Literal["", "full"],
         Setting(
-            "`full`: give it to the tables that lack it, after asking; old rows come whole then.",
+            "`full`: give it, after asking, to the tables whose old rows are needed: all where "
+            "records tell them (--envelope nested or flat, --print, --into), else those without a "
+            "key or with a row filter.",
             "--replica-identity",
         ),
     ] = ""

@@ -213,6 +213,10 @@ class FrontierLog:
         """
         self._write(backfill_key(record.slot), record.to_json())
 
+    def forget_backfill(self, slot: str) -> None:
+        """Append that there are no backfills any more; raises as `write_backfill` does."""
+        self._write(backfill_key(slot), None)
+
     def standings(self, slot: str) -> Standings | None:
         """Return how the tables of a slot stood when they were looked at last; None without.
 
@@ -232,15 +236,16 @@ class FrontierLog:
         """
         self._write(standing_key(slot), standings.to_json())
 
-    def _write(self, key: bytes, text: str) -> None:
+    def _write(self, key: bytes, text: str | None) -> None:
+        value = None if text is None else text.encode("utf-8")
         if self.through is not None:
-            self.through.produce(self._topic, key, text.encode("utf-8"), [])
+            self.through.produce(self._topic, key, value, [])
             self.through.commit()
             return
         producer = self._connected()
         producer.on_wait = self.on_wait
         try:
-            producer.produce(self._topic, key, text.encode("utf-8"), [])
+            producer.produce(self._topic, key, value, [])
             producer.flush(WRITE_S)
         except BaseException:
             self.close()

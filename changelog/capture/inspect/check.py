@@ -23,6 +23,7 @@ from changelog.capture.start.environment import (
     wanted_tables,
 )
 from changelog.capture.start.outlook import Outlook, foresee, rehearse_publication, standing
+from changelog.capture.start.replica_identity import to_alter
 from changelog.capture.state.policy import Reaction, with_way_out
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, SchemaConflictError
@@ -37,7 +38,6 @@ from changelog.sink.registry import Registry
 from changelog.sink.topics import TopicPlan, changes, cluster_id
 from changelog.source.connect.connect import Connection, connect
 from changelog.source.connect.readiness import check_owned, check_readable, check_room, table_bytes
-from changelog.source.connect.replica_identity import tables_not_full
 from changelog.source.connect.standby import check_source
 from changelog.source.connect.system import SystemIdentity, identify
 from changelog.source.snapshot.sequences import read_sequences
@@ -116,14 +116,11 @@ class _Check:
         )
         if rules is None:
             return None
-        will_be_full = bool(self._capture.replica_identity)
         catalogue = findings.ask(
-            "publication",
-            lambda: catalogue_of(connection, self._capture, assume_full=will_be_full),
+            "publication", lambda: catalogue_of(connection, self._capture, gives_full=True)
         )
         if catalogue is None:
             return None
-        self._identity(connection, catalogue)
         wanted = findings.ask("tables", lambda: wanted_tables(catalogue, self._settings))
         if wanted is None:
             return None
@@ -131,6 +128,7 @@ class _Check:
         for name, why in sorted(refused.items()):
             findings.add("tables", Level.NOTE, f'"{name}" would be excluded: it {why}')
         findings.add("tables", Level.OK, f"{len(tables)}: {_listed(each.name for each in tables)}")
+        self._identity(connection, tables)
         source = _SourceFacts(connection, system, catalogue, rules, tables, refused)
         self._notes(source)
         relations = [table.relation for table in tables]
@@ -146,14 +144,11 @@ class _Check:
         how = f'transactions as "{name}"' if name else "records stand at once"
         self._findings.add("producer settings", Level.OK, how)
 
-    def _identity(self, connection: Connection, catalogue: Catalogue) -> None:
+    def _identity(self, connection: Connection, captured: tuple[Table, ...]) -> None:
         """Tell what `--replica-identity full` would alter."""
-        if not self._capture.replica_identity:
-            return
-        what, wanted = "replica identity", TableFilter(self._capture.tables, self._capture.exclude)
-        found = self._findings.ask(what, catalogue.tables) or ()
-        selected = [each.relation for each in found if wanted.wants(each.name)]
-        tables = self._findings.ask(what, lambda: tables_not_full(connection, selected))
+        what = "replica identity"
+        altered = self._findings.ask(what, lambda: to_alter(connection, captured))
+        tables = [each.table for each in altered or ()]
         if tables and self._findings.passes(
             what, lambda: check_owned(connection, tables), "the role may alter the tables"
         ):
@@ -251,6 +246,7 @@ class _Check:
             ),
         )
         if environment is not None:
+            environment.take_identities(source.tables)
             self._beginning(source, environment)
 
     def _topics(self, plans: tuple[TopicPlan, TopicPlan]) -> None:

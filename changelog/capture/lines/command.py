@@ -11,6 +11,7 @@ from typing import assert_never
 from changelog.capture.lines.file import LineFile, Stdout
 from changelog.capture.lines.run import LineRun, own_name
 from changelog.capture.lines.source import uses_given_slot
+from changelog.capture.start.replica_identity import Agreed, nobody_agrees
 from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.form import Envelope
@@ -84,11 +85,22 @@ def opened(into: Path | None) -> Iterator[LineFile | Stdout]:
 
 
 def line_run(
-    settings: Project, target: LineFile | Stdout, *, temporary: bool, stop: Callable[[], bool]
+    settings: Project,
+    target: LineFile | Stdout,
+    *,
+    temporary: bool,
+    stop: Callable[[], bool],
+    agreed: Agreed = nobody_agrees,
 ) -> LineRun:
     """Return the run that writes to a target."""
     if isinstance(target, Stdout):
-        return LineRun(settings, target, None, temporary=temporary, stop=stop)
+        return LineRun(settings, target, None, temporary=temporary, stop=stop, agreed=agreed)
     return LineRun(
-        settings, target, target.look, temporary=temporary, stop=stop, clear=target.clear
+        settings,
+        target,
+        target.look,
+        temporary=temporary,
+        stop=stop,
+        clear=target.clear,
+        agreed=agreed,
     )

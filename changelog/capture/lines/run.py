@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,9 +29,14 @@ from changelog.capture.lines.line import (
 )
 from changelog.capture.lines.source import LineSource, uses_given_slot
 from changelog.capture.start.decide import first_place
+from changelog.capture.start.replica_identity import Agreed, check_agreed, nobody_agrees
 from changelog.capture.state.patience import FIRST_WAIT_S, LONGEST_WAIT_S, Patience, sleep
 from changelog.config import Project
-from changelog.contract.base.errors import ConfigurationError, SlotError, UnavailableError
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    SlotError,
+    UnavailableError,
+)
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.names import check_length
 from changelog.contract.base.secret import redacted
@@ -39,6 +44,7 @@ from changelog.contract.log.form import Envelope
 from changelog.contract.rows.relation import Relation
 from changelog.runtime.terminal import ClosedError
 from changelog.source.connect.connect import connect
+from changelog.source.connect.readiness import check_room
 from changelog.source.connect.system import current_lsn
 from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
 from changelog.source.stream.message import OWN_PREFIX, emit
@@ -109,6 +115,7 @@ class LineRun:
         temporary: bool,
         stop: Callable[[], bool],
         clear: Callable[[], None] = lambda: None,
+        agreed: Agreed = nobody_agrees,
     ) -> None:
         """Prepare a run.
 
@@ -119,9 +126,11 @@ class LineRun:
             temporary: whether the slot goes with the connection.
             stop: asked often; True ends the run cleanly.
             clear: takes out the rows of a snapshot that was cut off.
+            agreed: gives whether tables may get REPLICA IDENTITY FULL, where that is asked for.
         """
         self._settings, self._target, self._left = settings, target, left
         self._temporary, self._stop, self._clear = temporary, stop, clear
+        self._agreed = agreed
         self._flat = settings.capture.envelope is Envelope.FLAT
         if uses_given_slot(settings.capture):
             self._slot = settings.slot
@@ -159,11 +168,14 @@ class LineRun:
 
     def _attempt(self, until: Lsn | None, stack: ExitStack) -> None:
         connection = stack.enter_context(closing(connect(self._settings.postgres)))
-        source = LineSource.open(self._settings, connection, self._slot)
-        source.publish()
-        if self._temporary and self._settings.capture.create_publication:
-            stack.callback(_unpublish, source)
-        start, made = self._begin(source, stack)
+        source = LineSource.open(self._settings, connection, self._slot, gives_full=not self._begun)
+        left, status = self._looked_at(source)
+        check_agreed(connection, source.altered, self._agreed)
+        with _taken_back(source):
+            source.make()
+            start, made = self._begin(source, left, status, stack)
+        if self._temporary and source.has_made_publication:
+            stack.callback(source.unpublish)
         self._begun = True
         stream = stack.enter_context(
             ReplicationStream.open(
@@ -187,26 +199,50 @@ class LineRun:
         )
         lines.run(until, self._stop)
 
-    def _begin(self, source: LineSource, stack: ExitStack) -> tuple[Lsn, ExportedSnapshot | None]:
-        """Return where the stream begins, and the temporary slot that sends it."""
+    def _looked_at(self, source: LineSource) -> tuple[Left | None, SlotStatus | None]:
+        """Return what file and slot say, checked before anything is made.
+
+        Raises:
+            ChangelogError: they do not tell one story, or the slot cannot be read.
+        """
         status = None if self._temporary else source.standing()
         left = self._left() if self._left is not None else None
-        if uses_given_slot(self._settings.capture) and (left is None or left.begin is None):
-            return self._begin_on_given_slot(source, status), None
-        if left is not None:
+        if left is not None and not self._is_given(left):
             _check(left, source, exists=status is not None)
             _check_start(left, self._settings.capture.first_lsn)
         if status is None:
-            return self._fresh(source, stack)
+            if not self._is_given(left):
+                check_room(source.connection, slots=1 if self._temporary else 2)
+            return left, status
         check_slot(status)
         confirmed = status.confirmed_flush_lsn or Lsn(0)
+        begun = left.begin if left is not None else None
+        if left is not None and begun is not None and confirmed > max(left.at, begun.lsn):
+            raise SlotError(
+                f'the slot "{self._slot}" has been moved to {confirmed}, past the end of the '
+                f"file at {left.at}: what lies between is lost",
+                hint="drop the slot and begin with another file",
+            )
+        return left, status
+
+    def _is_given(self, left: Left | None) -> bool:
+        """Tell whether a slot that others have made is begun with."""
+        return uses_given_slot(self._settings.capture) and (left is None or left.begin is None)
+
+    def _begin(
+        self,
+        source: LineSource,
+        left: Left | None,
+        status: SlotStatus | None,
+        stack: ExitStack,
+    ) -> tuple[Lsn, ExportedSnapshot | None]:
+        """Return where the stream begins, and the temporary slot that sends it."""
+        if self._is_given(left):
+            return self._begin_on_given_slot(source, status), None
+        if status is None:
+            return self._fresh(source, stack)
+        confirmed = status.confirmed_flush_lsn or Lsn(0)
         if left is not None and left.begin is not None:
-            if confirmed > max(left.at, left.begin.lsn):
-                raise SlotError(
-                    f'the slot "{self._slot}" has been moved to {confirmed}, past the end of the '
-                    f"file at {left.at}: what lies between is lost",
-                    hint="drop the slot and begin with another file",
-                )
             if not left.is_copied:
                 self._target.write(copied(left.begin.lsn))
                 self._target.settle()
@@ -321,18 +357,14 @@ def _check_start(left: Left, asked: Lsn | None) -> None:
         )
 
 
-def _unpublish(source: LineSource) -> None:
-    from psycopg2 import Error, sql  # noqa: PLC0415
-
-    if source.connection.closed:
-        return
+@contextmanager
+def _taken_back(source: LineSource) -> Iterator[None]:
+    """Take back what was made at the source where the start is refused after all."""
     try:
-        with source.connection.cursor() as cursor:
-            cursor.execute(
-                sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(source.publication))
-            )
-    except Error as error:
-        log.warning('the publication "%s" stays: %s', source.publication, error)
+        yield
+    except BaseException:
+        source.take_back()
+        raise
 
 
 class _Batch:

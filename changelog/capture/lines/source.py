@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
+import psycopg2
+from psycopg2 import sql
+
 from changelog.capture.rows.rules import CaptureRules, catalogue_of
+from changelog.capture.start.replica_identity import to_alter
 from changelog.config import Project
 from changelog.contract.base.errors import SourceError
 from changelog.contract.log.standing import PublicationVersion
@@ -15,6 +19,7 @@ from changelog.contract.rows.relation import Relation, TableName
 from changelog.native.buffers import Texts
 from changelog.sections import CaptureSettings
 from changelog.source.connect.connect import Connection, connect, source_errors
+from changelog.source.connect.replica_identity import Identity, make_full, restore
 from changelog.source.connect.system import check_ready, identify
 from changelog.source.connect.versions import COPIES_SLOTS, need
 from changelog.source.snapshot.copytext import parse_row
@@ -58,6 +63,8 @@ class LineSource:
         rules: what of the tables is captured.
         slot: its name.
         publication: its name.
+        altered: what is going to get REPLICA IDENTITY FULL, as it is now.
+        has_made_publication: whether the publication was not there before.
     """
 
     settings: Project
@@ -68,17 +75,24 @@ class LineSource:
     rules: CaptureRules
     slot: str
     publication: str
+    altered: list[Identity] = field(default_factory=list)
+    has_made_publication: bool = False
+    _full: frozenset[TableName] = frozenset()
+    _given: list[Identity] = field(default_factory=list)
     _version: PublicationVersion | None = None
     _filters: dict[TableName, str] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, settings: Project, connection: Connection, slot: str) -> LineSource:
+    def open(
+        cls, settings: Project, connection: Connection, slot: str, *, gives_full: bool = False
+    ) -> LineSource:
         """Look at the tables; raises as `changelog capture` does where one cannot be captured.
 
         Args:
             settings: the project.
             connection: to the source, in autocommit mode.
             slot: its name; a publication of ours is called the same.
+            gives_full: whether tables may get REPLICA IDENTITY FULL, where that is asked for.
 
         Raises:
             ChangelogError: what stands against it; see each family.
@@ -87,7 +101,8 @@ class LineSource:
         check_ready(connection)
         system = identify(settings.postgres)
         rules = CaptureRules(capture, str(connection.info.dbname))
-        catalogue = catalogue_of(connection, capture)
+        # A line has the row before the change, as far as the stream brings it.
+        catalogue = catalogue_of(connection, capture, gives_full=gives_full, tells_old=True)
         wanted = TableFilter(capture.tables, capture.exclude)
         selected = select_tables(catalogue.tables(), wanted)
         check_capturable(selected)
@@ -112,7 +127,44 @@ class LineSource:
             publication=slot
             if capture.create_publication and not uses_given_slot(capture)
             else capture.publication,
+            altered=to_alter(connection, selected),
+            _full=frozenset(each.name for each in selected if each.will_be_full),
         )
+
+    def make(self) -> None:
+        """Alter the tables that are to be altered, and have the publication send all.
+
+        Raises:
+            SourceError: that cannot be.
+        """
+        if self.altered:
+            make_full(self.connection, [each.table for each in self.altered])
+            self._given, self.altered = self.altered, []
+            for each in self._given:
+                log.info('table "%s" has REPLICA IDENTITY FULL now', each.table)
+        self.catalogue.gives_full = None  # it is as it was taken to be
+        self.publish()
+
+    def take_back(self) -> None:
+        """Undo `make`; what cannot be undone is told."""
+        if self.has_made_publication:
+            self.unpublish()
+        if self._given and not self.connection.closed:
+            try:
+                restore(self.connection, self._given)
+            except SourceError as error:
+                log.warning("%s", error)
+
+    def unpublish(self) -> None:
+        """Drop the publication; one that cannot be dropped is told."""
+        if self.connection.closed:
+            return
+        drop = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.publication))
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute(drop)
+        except psycopg2.Error as error:
+            log.warning('the publication "%s" stays: %s', self.publication, error)
 
     def publish(self) -> None:
         """Have the publication send the tables.
@@ -123,12 +175,14 @@ class LineSource:
         wanted = WantedPublication(
             tables={table: self.rules.where(table) for table in self.relations},
             operations=self.rules.operations,
+            full=self._full,
         )
         capture = self.settings.capture
         # Old WAL is decoded by the publication of its time: a given slot's is left as it is.
         ours = capture.create_publication and not uses_given_slot(capture)
         make = make_publication if ours else use_publication
-        self._filters = dict(make(self.connection, self.publication, wanted).filters)
+        change = make(self.connection, self.publication, wanted)
+        self._filters, self.has_made_publication = dict(change.filters), change.created
         self._version = publication_version(self.connection, self.publication)
 
     def check_publication(self) -> None:

@@ -14,6 +14,8 @@ from contextlib import closing
 from rich.console import Console
 
 from changelog.capture.loop.session import CaptureSession
+from changelog.capture.start.made import Made
+from changelog.capture.start.replica_identity import Agreed, nobody_agrees
 from changelog.capture.start.roster import NewTablesError
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.patience import (
@@ -31,6 +33,7 @@ from changelog.contract.base.errors import (
     ChangelogError,
     LookAgainError,
     RecordRefusedError,
+    RefusedAccessError,
     UnavailableError,
 )
 from changelog.contract.base.lsn import Lsn
@@ -56,6 +59,7 @@ class CaptureRun:
         console: Console,
         failpoint: Told = untold,
         patience: Patience | None = None,
+        agreed: Agreed = nobody_agrees,
     ) -> None:
         """Prepare a run.
 
@@ -66,6 +70,7 @@ class CaptureRun:
             console: where progress bars go.
             failpoint: told of each moment at which a crash is tested.
             patience: with servers that do not answer at the start; None for the settings'.
+            agreed: gives whether tables may get REPLICA IDENTITY FULL, where that is asked for.
         """
         self._settings = settings
         self._failpoint = failpoint
@@ -73,6 +78,8 @@ class CaptureRun:
         self._stop = stop
         self._console = console
         self._patience = patience or Patience(settings.capture.wait_s, stop)
+        self._agreed = agreed
+        self._made = Made(has_begun=lambda: bool(report.frontiers or report.rows))
 
     def run(self, until: Lsn | None = None) -> None:
         """Capture; returns after a clean stop or once a frontier has passed `until`.
@@ -81,13 +88,22 @@ class CaptureRun:
             ChangelogError: what capture cannot wait out; see each family.
         """
         warn_if_slow()
+        try:
+            self._attempts(until)
+        except ChangelogError:
+            self._made.take_back(self._settings)
+            raise
+
+    def _attempts(self, until: Lsn | None) -> None:
         wait_s = FIRST_WAIT_S
         begun = False
         refused: dict[str, ChangelogError] = {}
         newcomers = Newcomers()
         while not self._stop():
             context = Context(self._report, self._console, self._stop, self._failpoint)
-            session = CaptureSession(self._settings, context, refused, newcomers)
+            session = CaptureSession(
+                self._settings, context, refused, newcomers, made=self._made, agreed=self._agreed
+            )
             try:
                 session.run(until)
             except SlotBusyError as error:
@@ -101,7 +117,8 @@ class CaptureRun:
                 if self._stop():
                     log.warning("%s", redacted(str(error)))
                     return
-                if not (begun or session.connected):
+                is_refused = isinstance(error, RefusedAccessError) and self._made.is_first_start
+                if is_refused or not (begun or session.connected):
                     self._patience.wait(error)
                     continue
                 wait_s = FIRST_WAIT_S if session.connected else min(2 * wait_s, LONGEST_WAIT_S)

@@ -29,6 +29,7 @@ from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
 from changelog.capture.start.environment import Environment, survey
 from changelog.capture.start.lost_beginnings import Loss, losses, noted, restarted
+from changelog.capture.start.made import Made
 from changelog.capture.start.outlook import (
     SlotStanding,
     check_log_unmoved,
@@ -37,6 +38,7 @@ from changelog.capture.start.outlook import (
     skipped_tables,
     uncarried,
 )
+from changelog.capture.start.replica_identity import Agreed, check_agreed, nobody_agrees
 from changelog.capture.start.roster import Roster
 from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.newcomers import Newcomers
@@ -123,6 +125,9 @@ class CaptureSession:
         context: Context,
         refused: dict[str, ChangelogError],
         newcomers: Newcomers | None = None,
+        *,
+        made: Made | None = None,
+        agreed: Agreed = nobody_agrees,
     ) -> None:
         """Prepare an attempt.
 
@@ -131,8 +136,12 @@ class CaptureSession:
             context: report, console, stop, crash points.
             refused: topics that took no record of an earlier attempt; emptied when that is noted.
             newcomers: what earlier attempts know of tables that appeared.
+            made: what earlier attempts have made, and this one does.
+            agreed: gives whether tables may be altered.
         """
         self._newcomers = newcomers or Newcomers()
+        self._made = made or Made(has_begun=lambda: True)
+        self._agreed = agreed
         self._begun_at = time.monotonic()
         self.connected = False
         self._refused = refused
@@ -162,7 +171,10 @@ class CaptureSession:
             self.connected = True
             self._take_over(environment, producer)
             found = refuse_first(environment)
+            check_agreed(environment.connection, environment.altered, self._agreed)
+            self._made.look(environment, found)
             environment.make()
+            self._made.identities += environment.give_identity()
             beginning = self._begin(environment, found, stack)
             self._context.failpoint(Failpoint.LOG_READ)
             self._stream(

@@ -197,9 +197,19 @@ def groups_of(capture: CaptureSettings) -> TableGroups:
 
 
 def catalogue_of(
-    connection: Connection, capture: CaptureSettings, *, assume_full: bool = False
+    connection: Connection,
+    capture: CaptureSettings,
+    *,
+    gives_full: bool = False,
+    tells_old: bool = False,
 ) -> Catalogue:
     """Return the catalogue as the settings, and the publication, let one see it.
+
+    Args:
+        connection: to the source.
+        capture: the settings.
+        gives_full: whether tables may be given REPLICA IDENTITY FULL, where that is asked for.
+        tells_old: whether records have the old row besides, whatever their envelope is.
 
     Raises:
         SourceError: the publication cannot be read, or the server is too old for an option.
@@ -212,7 +222,7 @@ def catalogue_of(
     return Catalogue(
         connection,
         unkeyed_of(capture.allow_unkeyed, capture.operations),
-        assume_full=assume_full,
+        gives_full=_wants_full(capture, tells_old=tells_old) if gives_full else None,
         sends_stored=sends_stored(
             connection, capture.publication, is_ours=capture.create_publication
         ),
@@ -220,6 +230,19 @@ def catalogue_of(
         key_index=key_index_of(capture),
         sends_old=_sends_old(capture.operations),
     )
+
+
+def _wants_full(capture: CaptureSettings, *, tells_old: bool) -> Callable[[TableName], bool] | None:
+    """Return what tells which tables' old rows are asked for; None where no table is altered.
+
+    Others are altered only if they cannot be captured as they are: an old row costs the source WAL.
+    """
+    if not capture.replica_identity:
+        return None
+    filtered = [TablePattern.parse(text) for text in capture.where]
+    tells_old |= capture.envelope in {Envelope.NESTED, Envelope.FLAT}
+    comes = _sends_old(capture.operations)
+    return lambda table: comes and (tells_old or any(each.matches(table) for each in filtered))
 
 
 def _operations(given: Iterable[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from changelog.capture.rows.forms import check_forms
 from changelog.capture.rows.groups import TableGroups
 from changelog.capture.rows.rules import CaptureRules, catalogue_of, groups_of, narrowed
 from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.start.replica_identity import to_alter
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.write.ddl import KEPT_FOR_EVER
 from changelog.config import Project
@@ -59,6 +60,7 @@ from changelog.sink.topics import (
     plan_topics,
 )
 from changelog.source.connect.connect import Connection, connect
+from changelog.source.connect.replica_identity import Identity, make_full
 from changelog.source.connect.standby import HINT, Primary, await_replay, check_source
 from changelog.source.connect.system import (
     SystemIdentity,
@@ -105,6 +107,8 @@ class Environment:
         filters: the condition of each table's rows, as the server writes it; known once the
             publication is.
         refused: tables that are wanted and cannot be captured as they are, with the reason.
+        altered: what is going to get REPLICA IDENTITY FULL, as it is now.
+        full: the captured tables of which all is taken as it is with that.
         is_standby: whether the source was a standby when it was asked last.
         primary: where is written what a standby cannot write.
     """
@@ -123,6 +127,8 @@ class Environment:
     scopes: dict[TableName, Scope]
     filters: dict[TableName, str] = field(default_factory=dict)
     refused: dict[TableName, str] = field(default_factory=dict)
+    altered: list[Identity] = field(default_factory=list)
+    full: frozenset[TableName] = frozenset()
     is_standby: bool = False
     primary: Primary | None = None
     _plans: tuple[TopicPlan, ...] = ()
@@ -233,6 +239,33 @@ class Environment:
                 table,
             )
         return found
+
+    @property
+    def missing_topics(self) -> list[str]:
+        """Return the topics that `make` makes."""
+        return [topic.topic for plan in self._plans for topic in plan.missing]
+
+    def take_identities(self, tables: Collection[Table]) -> None:
+        """Note which of the captured tables are taken as they will be with another identity."""
+        self.altered = to_alter(self.connection, tables)
+        self.full = frozenset(each.name for each in tables if each.will_be_full)
+
+    def give_identity(self) -> list[Identity]:
+        """Give tables REPLICA IDENTITY FULL that are to have it; returns what they had.
+
+        Raises:
+            SourceError: one cannot be altered; none is then.
+        """
+        altered, self.altered = self.altered, []
+        if altered:
+            writer = self.writer
+            make_full(writer, [each.table for each in altered])
+            for each in altered:
+                log.info('table "%s" has REPLICA IDENTITY FULL now', each.table)
+            if writer is not self.connection:
+                await_replay(self.connection, writer)
+        self.catalogue.gives_full = None  # it is as it was taken to be
+        return altered
 
     def make(self) -> None:
         """Make the topics that are missing, alter those that differ, watch the schema if asked.
@@ -358,6 +391,7 @@ class Environment:
             operations=self.rules.operations,
             before=before if streamed else None,
             filtered_before=any(scope.rows for scope in scopes),
+            full=self.full,
         )
         if self.settings.capture.create_publication and not as_it_is and self.can_write:
             writer = self.writer
@@ -505,7 +539,8 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         check_source(connection)
         system = identify(settings.postgres)
         rules = CaptureRules(capture, str(connection.info.dbname))
-        catalogue = catalogue_of(connection, capture)
+        # Once this process streams, no table is altered any more: somebody would have to be asked.
+        catalogue = catalogue_of(connection, capture, gives_full=not newcomers.proven)
         cluster, last = log_says.result()
         schemas = held.enter_context(closing(schemas_of(settings, frontiers)))
         spoken = last.frontier.tables.values() if last is not None else ()
@@ -529,6 +564,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
             refused=refused,
             last=last.frontier if last is not None else None,
         )
+        environment.take_identities(selected)
         try:
             yield environment
         finally:

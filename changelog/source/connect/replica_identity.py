@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from psycopg2 import sql
 
@@ -12,33 +13,81 @@ from changelog.source.connect.tree import TREE
 
 # A root has no rows of its own, but its identity decides what the stream says of them.
 _NOT_FULL = f"""{TREE}
-SELECT DISTINCT n.nspname, c.relname
+SELECT DISTINCT n.nspname, c.relname, c.relreplident::text, coalesce(i.relname, '')
   FROM tree JOIN pg_class c ON c.oid = tree.oid
   JOIN pg_namespace n ON n.oid = c.relnamespace
+  LEFT JOIN pg_index x ON x.indrelid = c.oid AND x.indisreplident
+  LEFT JOIN pg_class i ON i.oid = x.indexrelid
  WHERE c.relkind IN ('r', 'p') AND c.relreplident <> 'f'
  ORDER BY 1, 2
 """
 LOCK_TIMEOUT = "10s"
 """How long a table is waited for: whoever waits for its lock makes all others wait behind."""
 
+_FULL = sql.SQL("FULL")
 
-def tables_not_full(connection: Connection, relations: Iterable[Relation]) -> list[TableName]:
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The replica identity of a table.
+
+    Attributes:
+        table: its name.
+        kind: the letter that the catalogue has for it.
+        index: the name of the index that it is by, or an empty text.
+    """
+
+    table: TableName
+    kind: str
+    index: str
+
+    @property
+    def clause(self) -> sql.Composable:
+        """Return what gives it back to the table."""
+        if self.index:
+            return sql.SQL("USING INDEX {}").format(sql.Identifier(self.index))
+        return sql.SQL("NOTHING" if self.kind == "n" else "DEFAULT")
+
+
+def tables_not_full(connection: Connection, relations: Iterable[Relation]) -> list[Identity]:
     """Return those of some tables and of their partitions that have another replica identity."""
     what = "cannot read the replica identities"
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(_NOT_FULL, {"oids": [relation.oid for relation in relations]})
-        return [TableName(*row) for row in cursor.fetchall()]
+        found = cursor.fetchall()
+    return [Identity(TableName(schema, table), *more) for schema, table, *more in found]
 
 
-def make_full(connection: Connection, table: TableName) -> None:
-    """Alter a table.
+def make_full(connection: Connection, tables: Iterable[TableName]) -> None:
+    """Alter tables: all of them, or none.
 
     Raises:
-        SourceError: it is not ours, or in use for longer than `LOCK_TIMEOUT`.
+        SourceError: one is not ours, or in use for longer than `LOCK_TIMEOUT`.
     """
-    alter = sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL").format(sql.Identifier(*table))
-    what = f'cannot give the table "{table}" REPLICA IDENTITY FULL'
+    _alter(connection, [(table, _FULL) for table in tables])
+
+
+def restore(connection: Connection, identities: Iterable[Identity]) -> None:
+    """Give tables back what they had: all of them, or none.
+
+    Raises:
+        SourceError: as of `make_full`.
+    """
+    _alter(connection, [(each.table, each.clause) for each in identities])
+
+
+def _alter(connection: Connection, clauses: Sequence[tuple[TableName, sql.Composable]]) -> None:
+    names = ", ".join(f'"{table}"' for table, _ in clauses)
+    what = f"cannot alter the REPLICA IDENTITY of {names}"
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_TIMEOUT,))
-        cursor.execute(alter)
-        cursor.execute("RESET lock_timeout")
+        cursor.execute("BEGIN")
+        try:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", (LOCK_TIMEOUT,))
+            for table, clause in clauses:
+                alter = sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY {}")
+                cursor.execute(alter.format(sql.Identifier(*table), clause))
+            cursor.execute("COMMIT")
+        except BaseException:
+            if not connection.closed:
+                cursor.execute("ROLLBACK")
+            raise

@@ -144,12 +144,15 @@ class Table:
         partitioned: whether it is the root of partitions.
         obstacle: why it cannot be captured, or an empty string.
         remedy: what to do about the obstacle.
+        will_be_full: whether all that is said here holds once it has REPLICA IDENTITY FULL, which
+            it, or one of its partitions, may lack.
     """
 
     relation: Relation
     partitioned: bool = False
     obstacle: str = ""
     remedy: str = ""
+    will_be_full: bool = False
 
     @property
     def name(self) -> TableName:
@@ -209,6 +212,10 @@ class _Leaf:
     identity_is_key: bool
 
 
+Choosing = Callable[[TableName], bool]
+"""Tells whether a table is one of some."""
+
+
 class Unkeyed(Enum):
     """What is to be done with tables without a primary key."""
 
@@ -227,7 +234,7 @@ class Catalogue:
         connection: Connection,
         unkeyed: Unkeyed = Unkeyed.REFUSED,
         *,
-        assume_full: bool = False,
+        gives_full: Choosing | None = None,
         sends_stored: bool = False,
         drops: Callable[[TableName, str], bool] = lambda _table, _column: False,
         key_index: Choice = lambda _table: "",
@@ -238,7 +245,8 @@ class Catalogue:
         Args:
             connection: in autocommit mode.
             unkeyed: what is to be done with tables without a primary key.
-            assume_full: take all tables as they will be with REPLICA IDENTITY FULL.
+            gives_full: tells which tables get REPLICA IDENTITY FULL in any case, where tables get
+                it that cannot be captured without; None where no table gets it.
             sends_stored: whether the publication sends generated columns that are stored.
             drops: tells whether a column is left out on purpose.
             key_index: says which index gives a table without a primary key its key.
@@ -246,7 +254,7 @@ class Catalogue:
         """
         self._key_index, self._sends_old = key_index, sends_old
         self._unkeyed = unkeyed
-        self._assume_full = assume_full
+        self.gives_full = gives_full
         self._sends_stored = sends_stored
         self._drops = drops
         self._connection = connection
@@ -419,18 +427,37 @@ class Catalogue:
         for owner, name, immediate, is_identity in self._fetch(_KEYS, (oids,)):
             before = keys.get(owner, _Key())
             keys[owner] = _Key((*before.columns, name), immediate, is_identity)
-        keys |= self._chosen_keys(rows, keys)
+        primary = dict(keys)
+        keys |= self._chosen_keys(rows, primary)
         leaves: dict[int, list[_Leaf]] = {}
         roots = [row.oid for row in rows if row.partitioned]
         for root, schema, table, kind, identity, is_key in self._fetch(_LEAVES, {"oids": roots}):
-            leaf = _Leaf(TableName(schema, table), kind, self._identity(identity), is_key)
+            leaf = _Leaf(TableName(schema, table), kind, ReplicaIdentity(identity), is_key)
             leaves.setdefault(root, []).append(leaf)
-        return tuple(
-            self._table(
-                row, columns.get(row.oid, []), keys.get(row.oid, _Key()), leaves.get(row.oid, [])
-            )
-            for row in rows
-        )
+
+        def judged(row: _Row, keys: Mapping[int, _Key], leaves: Sequence[_Leaf]) -> Table:
+            return self._table(row, columns.get(row.oid, []), keys.get(row.oid, _Key()), leaves)
+
+        found = [judged(row, keys, leaves.get(row.oid, [])) for row in rows]
+        if self.gives_full is None:
+            return tuple(found)
+        full = [replace(row, identity=ReplicaIdentity.FULL.value) for row in rows]
+        keys = primary | self._chosen_keys(full, primary)
+        for place, row in enumerate(full):
+            now = found[place]
+            own = [replace(each, identity=ReplicaIdentity.FULL) for each in leaves.get(row.oid, [])]
+            then = replace(judged(row, keys, own), will_be_full=True)
+            index = now.relation.key_index
+            if index is not None and not then.relation.key:
+                then = replace(
+                    then,
+                    obstacle=f'has its key by its replica identity, the index "{index.name}", '
+                    "which REPLICA IDENTITY FULL takes from it",
+                    remedy=_by_index(now.name, (index.name,)),
+                )
+            if self.gives_full(now.name) or (now.obstacle and not then.obstacle):
+                found[place] = then
+        return tuple(found)
 
     def _table(
         self,
@@ -446,7 +473,7 @@ class Catalogue:
         )
         generated = [each for each in columns if each.generated and not self._sends(each)]
         computed = tuple(each.name for each in sent if each.generated)
-        identity = self._identity(row.identity)
+        identity = ReplicaIdentity(row.identity)
         name = TableName(row.schema, row.table)
         if key.picked is not None:
             obstacle, remedy = self._index_obstacle(row, key.picked, sent, identity, leaves)
@@ -492,9 +519,6 @@ class Catalogue:
             ways.append("or ALTER PUBLICATION … SET (publish_generated_columns = stored)")
         what = f"has generated columns that the stream does not bring: {', '.join(lacking)}"
         return what, ", ".join(ways)
-
-    def _identity(self, letter: str) -> ReplicaIdentity:
-        return ReplicaIdentity.FULL if self._assume_full else ReplicaIdentity(letter)
 
     def _chosen_keys(self, rows: Sequence[_Row], keys: Mapping[int, _Key]) -> dict[int, _Key]:
         """Return the keys of the tables for which an index was chosen, or could be.

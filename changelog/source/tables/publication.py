@@ -88,12 +88,14 @@ class WantedPublication:
         before: operations that the log was made with; a publication that has these and no others
             is ours to alter.
         filtered_before: whether the log was made with row filters, so that they are ours too.
+        full: tables that have, or are going to have, REPLICA IDENTITY FULL.
     """
 
     tables: Mapping[TableName, str]
     operations: tuple[str, ...] = OPERATIONS
     before: tuple[str, ...] | None = None
     filtered_before: bool = False
+    full: frozenset[TableName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,6 +399,7 @@ def _check_filter_columns(connection: Connection, oid: int, wanted: WantedPublic
     with connection.cursor() as cursor:
         cursor.execute(_FILTER_COLUMNS, (oid,))
         found = [(TableName(schema, table), names) for schema, table, names in cursor.fetchall()]
+    found = [each for each in found if each[0] not in wanted.full]
     if found:
         said = "; ".join(
             f'table "{table}": its row filter reads {", ".join(names)}, which an old row does not '
@@ -404,7 +407,7 @@ def _check_filter_columns(connection: Connection, oid: int, wanted: WantedPublic
             for table, names in found
         )
         raise UncapturableTableError(
-            said, hint="ALTER TABLE … REPLICA IDENTITY FULL, or filter by the primary key alone"
+            said, hint="--replica-identity full, or filter by the primary key alone"
         )
 
 
