@@ -26,10 +26,21 @@ def shell(endpoints, dsn, prefix, tmp_path):
     return reader_of(tmp_path, endpoints, dsn, prefix)
 
 
+# As Kafka 4.0 ships it, what stands there behind a # as well.
+DISTRIBUTED = """
+bootstrap.servers group.id key.converter value.converter key.converter.schemas.enable
+value.converter.schemas.enable offset.storage.topic offset.storage.replication.factor
+offset.storage.partitions config.storage.topic config.storage.replication.factor
+status.storage.topic status.storage.replication.factor status.storage.partitions
+offset.flush.interval.ms listeners rest.advertised.host.name rest.advertised.port
+rest.advertised.listener plugin.path
+"""
+
+
 @contextmanager
-def served(shell, prefix):
+def served(shell, prefix, start="changelog serve --broker localhost:9092  "):
     """Run the worker of the page; gives its address."""
-    command, _, asked = block_of(PAGE, "sh", "changelog serve").text.partition("\n")
+    command, _, asked = block_of(PAGE, "sh", start).text.partition("\n")
     here = plain(command).replace("localhost:9092", "$CHANGELOG_KAFKA_BROKERS")
     # A group and a port of its own: servers and machine are shared.
     with shell.following(f"{here} --group {prefix} --port 0") as said:
@@ -38,6 +49,17 @@ def served(shell, prefix):
         )
         assert found is not None
         yield found[1], asked
+
+
+def test_a_worker_that_stands_for_one_of_kafka_connect(shell, prefix):
+    start = "changelog serve --broker localhost:9092 --group connect-cluster"
+    with served(shell, prefix, start) as (address, _):
+        told = json.loads(shell.run(f"curl -sSf {address}/"))
+        assert told["version"].startswith("4.")
+    (table,) = re.findall(r"(?s)\| key of `connect-distributed.*?\n\n", PAGE.read_text("utf-8"))
+    for key in DISTRIBUTED.split():
+        shortened = f"`{key.removesuffix('.replication.factor').removesuffix('.partitions')}.topic`"
+        assert f"`{key}`" in table or shortened in table, key
 
 
 def is_running(shell, address, name):

@@ -136,7 +136,6 @@ def test_a_row_whose_key_moves_keeps_what_the_record_leaves_out(
     ]
 
 
-@pytest.mark.parametrize("count", [3, 40])  # below and above the number that goes by COPY
 def _wrapped(schemas, value):
     """Return a value as the JSON converter writes it, with `schemas.enable` or without."""
     return {"schema": {"type": "struct"}, "payload": value} if schemas else value
@@ -232,6 +231,7 @@ def test_monitors_see_the_places_of_a_sink_and_nobody_goes_on_from_there(
     monitor.close()
 
 
+@pytest.mark.parametrize("count", [3, 40])  # below and above the number that goes by COPY
 def test_percent_signs_in_names_are_part_of_them(
     make_topic, send, execute, settings, running, count
 ):

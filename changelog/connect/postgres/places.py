@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from psycopg2 import extensions
+from psycopg2 import errors, extensions
 
 from changelog.connect.postgres.tables import CREATE_LOCK
 from changelog.contract.base.errors import UnavailableError
@@ -76,17 +76,12 @@ class Places:
         """Put places somewhere else, or forget them (None), while nobody writes."""
         for (topic, partition), place in places.items():
             where = (self._owner, topic, partition)
-            if place is None:
+            cursor.execute(
+                f"DELETE FROM {PLACES} WHERE (connector, topic, partition) = (%s, %s, %s)", where
+            )
+            if place is not None:
                 cursor.execute(
-                    f"DELETE FROM {PLACES} WHERE (connector, topic, partition) = (%s, %s, %s)",
-                    where,
-                )
-            else:
-                cursor.execute(
-                    f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s, %s)"
-                    " ON CONFLICT (connector, topic, partition)"
-                    " DO UPDATE SET next_offset = EXCLUDED.next_offset,"
-                    " topic_id = EXCLUDED.topic_id",
+                    f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s, %s)",
                     (*where, place, (topic_ids or {}).get(topic)),
                 )
 
@@ -102,11 +97,13 @@ class Places:
             OvertakenError: another writer was first.
         """
         for (topic, partition), place in places.items():
-            cursor.execute(
-                f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                (self._owner, topic, partition, place, (topic_ids or {}).get(topic)),
-            )
-            self._check_moved(cursor, topic, partition)
+            try:
+                cursor.execute(
+                    f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s, %s)",
+                    (self._owner, topic, partition, place, (topic_ids or {}).get(topic)),
+                )
+            except errors.UniqueViolation:
+                raise self._overtaken(topic, partition) from None
 
     def move(self, cursor: extensions.cursor, moves: Mapping[Partition, tuple[int, int]]) -> None:
         """Move places from where they were last seen.
@@ -124,7 +121,10 @@ class Places:
 
     def _check_moved(self, cursor: extensions.cursor, topic: str, partition: int) -> None:
         if cursor.rowcount != 1:
-            raise OvertakenError(
-                f'another {self._what} "{self._owner}" has moved its place in '
-                f'partition {partition} of topic "{topic}"'
-            )
+            raise self._overtaken(topic, partition)
+
+    def _overtaken(self, topic: str, partition: int) -> OvertakenError:
+        return OvertakenError(
+            f'another {self._what} "{self._owner}" has moved its place in '
+            f'partition {partition} of topic "{topic}"'
+        )

@@ -35,6 +35,9 @@ def execute(
         BadRecordError: one of them does not fit the table.
         psycopg2.Error: PostgreSQL refuses.
     """
+    if not table.merges and not all(isinstance(each, Insert) for each in operations):
+        # What stands for ON CONFLICT looks first and writes then, so nobody may write between.
+        cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table.name))
     if mode is not Mode.INSERT:
         _by_key(cursor, table, operations, mode)
         return
@@ -165,8 +168,14 @@ def _write(
     else:
         source = _staging(cursor, table)
         _copy(cursor, source, names, raw)
-    statement = _upsert if mode is Mode.UPSERT else _update
-    cursor.execute(statement(table, names, changed, source))
+    if mode is Mode.UPDATE:
+        cursor.execute(_update(table, changed, source))
+    elif table.merges:
+        cursor.execute(_upsert(table, names, changed, source))
+    else:
+        if changed:
+            cursor.execute(_update(table, changed, source))
+        cursor.execute(_add(table, names, source))
 
 
 def _upsert(
@@ -182,9 +191,19 @@ def _upsert(
     ) + (sql.SQL("UPDATE SET ") + update if changed else sql.SQL("NOTHING"))
 
 
-def _update(
-    table: Table, _names: Sequence[str], changed: Sequence[str], source: sql.Composable
-) -> sql.Composable:
+def _add(table: Table, names: Sequence[str], source: sql.Composable) -> sql.Composable:
+    return sql.SQL(
+        "INSERT INTO {table} ({columns}) SELECT {columns} FROM {source} AS new "
+        "WHERE NOT EXISTS (SELECT 1 FROM {table} AS old WHERE {same})"
+    ).format(
+        table=table.name,
+        columns=names_sql(names),
+        source=source,
+        same=_same_key(table.keys, "new"),
+    )
+
+
+def _update(table: Table, changed: Sequence[str], source: sql.Composable) -> sql.Composable:
     return sql.SQL("UPDATE {table} AS old SET {set} FROM {source} AS new WHERE {same}").format(
         table=table.name,
         source=source,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg2
@@ -19,12 +19,26 @@ SELECT a.attname, format_type(coalesce(nullif(t.typbasetype, 0), a.atttypid), NU
        a.attidentity <> 'a' AND c.relkind IN ('r', 'p') AND NOT c.relhasrules
        AND NOT c.relrowsecurity,
        has_database_privilege(current_database(), 'TEMP'),
-       (SELECT array_position(i.indkey::int2[], a.attnum) FROM pg_index i
-         WHERE i.indrelid = a.attrelid AND i.indisprimary)
+       (SELECT place FROM pg_index i, generate_series(0, i.indnkeyatts - 1) place
+         WHERE i.indrelid = a.attrelid AND i.indisprimary AND i.indkey[place] = a.attnum)
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
  WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
    AND a.attgenerated = ''
 """
+_BROUGHT = (
+    ("i.indnkeyatts", 110_000, "i.indnatts"),
+    ("a.attgenerated", 120_000, "''"),
+    ("a.attidentity", 100_000, "''"),
+    ("c.relrowsecurity", 90_500, "false"),
+)
+"""What `_LOOK` says, the version that brought it, and what stands for it before."""
+OLDEST = 90_400
+"""The first version that has to_regclass, which Greenplum 6 is built on."""
+MERGES = 90_500
+"""The first version that has ON CONFLICT."""
+
+
+_Row = tuple[str, str, bool, bool, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,7 @@ class Table:
         keys: columns by which rows are written; empty without a key.
         copies: whether COPY does the same in it as INSERT.
         stages: whether this user may make temporary tables.
+        merges: whether the server has ON CONFLICT.
     """
 
     name: sql.Composable
@@ -46,6 +61,21 @@ class Table:
     keys: tuple[str, ...]
     copies: bool
     stages: bool
+    merges: bool = True
+
+
+def check_version(connection: extensions.connection) -> None:
+    """Refuse a server that is too old for a sink.
+
+    Raises:
+        SinkError: it is.
+    """
+    if connection.server_version < OLDEST:
+        said = connection.get_parameter_status("server_version")
+        raise SinkError(
+            f"the server is PostgreSQL {said}, and a sink needs 9.4 or newer",
+            hint="connection.url names a newer one; Greenplum is one from 6 on",
+        )
 
 
 class Tables:
@@ -105,20 +135,22 @@ class Tables:
             if not wanted:
                 return None
             _create(cursor, name, wanted, self._settings.keys or keys)
-        cursor.execute(_LOOK, (quoted,))
-        rows = cursor.fetchall()
-        missing = wanted.keys() - {row[0] for row in rows}
-        if rows and missing and self._settings.evolve:
-            _add(cursor, name, {each: wanted[each] for each in wanted if each in missing})
-            cursor.execute(_LOOK, (quoted,))
-            rows = cursor.fetchall()
-        return self._table(name, quoted, rows)
+        rows = _rows(cursor, quoted)
+        if rows and self._settings.evolve and wanted.keys() - {row[0] for row in rows}:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
+            there = {row[0] for row in _rows(cursor, quoted)}  # another task may have added some
+            _add(cursor, name, {each: wanted[each] for each in wanted if each not in there})
+            rows = _rows(cursor, quoted)
+        merges = cursor.connection.server_version >= MERGES
+        return self._table(name, quoted, rows, merges=merges)
 
     def _table(
         self,
         name: sql.Composable,
         quoted: str,
-        rows: list[tuple[str, str, bool, bool, int | None]],
+        rows: Sequence[_Row],
+        *,
+        merges: bool,
     ) -> Table:
         if not rows:
             raise SinkError(f"there is no table {quoted}", hint="make it, or auto.create=true")
@@ -136,7 +168,17 @@ class Tables:
                 f"table {quoted} has no primary key, and pk.fields names none",
                 hint="pk.fields names the columns of a unique index",
             )
-        return Table(name, quoted, types, keys, all(row[2] for row in rows), rows[0][3])
+        copies = all(row[2] for row in rows)
+        return Table(name, quoted, types, keys, copies, rows[0][3], merges)
+
+
+def _rows(cursor: extensions.cursor, quoted: str) -> list[_Row]:
+    query, version = _LOOK, cursor.connection.server_version
+    for word, since, otherwise in _BROUGHT:
+        if version < since:
+            query = query.replace(word, otherwise)
+    cursor.execute(query, (quoted,))
+    return cursor.fetchall()
 
 
 def _name(text: str) -> sql.Identifier:
@@ -172,12 +214,9 @@ def _create(
 
 
 def _add(cursor: extensions.cursor, name: sql.Composable, missing: Mapping[str, str]) -> None:
-    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
     for each, kind in missing.items():
         cursor.execute(
-            sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} ").format(
-                name, sql.Identifier(each)
-            )
+            sql.SQL("ALTER TABLE {} ADD COLUMN {} ").format(name, sql.Identifier(each))
             + _type(cursor, kind)
         )
 

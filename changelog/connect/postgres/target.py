@@ -15,7 +15,7 @@ from psycopg2 import extensions
 from changelog.connect.postgres.places import Partition, Places
 from changelog.connect.postgres.rows import execute
 from changelog.connect.postgres.session import Session, is_of_a_row, of_sink
-from changelog.connect.postgres.tables import Tables
+from changelog.connect.postgres.tables import Tables, check_version
 from changelog.connect.rules.records.events import Delete, Operation
 from changelog.connect.rules.records.reading import BadRecordError
 from changelog.connect.rules.settings import SinkSettings
@@ -64,6 +64,7 @@ class Target:
         self._places = Places(settings.name, "task of connector")
         self._session = Session(of_sink(settings))
         try:
+            check_version(self._session.connection)
             with self._session.transaction() as cursor:
                 Places.make(cursor)
         except BaseException:

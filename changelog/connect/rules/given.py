@@ -12,6 +12,7 @@ from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 
 _MOST_NAME = 200
+_LOOKED_UP = re.compile(r"\$\{[\w.-]+:[^}]*\}")
 
 
 class Given:
@@ -49,6 +50,12 @@ class Given:
             self.fail(name, f"the value of {name} is no text")
         elif "\0" in value:
             self.fail(name, f"the value of {name} has a character of code 0")
+        elif _LOOKED_UP.search(value):
+            self.fail(
+                name,
+                f"the value of {name} has a place of a provider, ${{…:…}}, and none is looked up: "
+                "give the value itself",
+            )
         elif key is None:
             said = next(
                 (self._instead[each] for each in self._instead if name.startswith(each)), ""

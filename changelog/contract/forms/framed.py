@@ -216,8 +216,13 @@ def _base64(value: bytes, *_: Any) -> str:  # noqa: ANN401
     return b64encode(value).decode("ascii")
 
 
-def _decimal(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-    unscaled, scale = int.from_bytes(value, "big", signed=True), int(schema["scale"])
+def decimal_text(value: bytes, scale: int) -> str:
+    """Return the text of a decimal whose digits are a whole number, the highest byte first.
+
+    Raises:
+        CorruptRecordError: PostgreSQL has no such scale.
+    """
+    unscaled = int.from_bytes(value, "big", signed=True)
     if not _LEAST_SCALE <= scale <= _MOST_SCALE:
         raise CorruptRecordError(f"a decimal has the scale {scale}, which PostgreSQL has not")
     sign = "-" if unscaled < 0 else ""
@@ -225,6 +230,10 @@ def _decimal(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN
         return f"{unscaled}{'0' * -scale}" if unscaled else "0"
     digits = str(abs(unscaled)).zfill(scale + 1)
     return f"{sign}{digits[:-scale]}.{digits[-scale:]}"
+
+
+def _decimal(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
+    return decimal_text(value, int(schema["scale"]))
 
 
 def _date(value: int, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
@@ -247,11 +256,19 @@ def _time(digits: int) -> Callable[..., str]:
 
 
 def _digits(value: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-    return _decimal(b64decode(value["value"]), {"scale": value["scale"]})
+    return decimal_text(b64decode(value["value"]), int(value["scale"]))
 
 
 def _bits(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-    length = int(schema.get("length", 1))
+    return bits_text(value, int(schema.get("length", 1)))
+
+
+def bits_text(value: bytes, length: int) -> str:
+    """Return so many bits as text; the lowest byte comes first.
+
+    Raises:
+        CorruptRecordError: there are far less bytes.
+    """
     if length > max(_MOST_ZEROS, 8 * len(value)):
         raise CorruptRecordError(f"{len(value)} bytes stand for {length} bits")
     return f"{int.from_bytes(value, 'little'):b}".zfill(length)

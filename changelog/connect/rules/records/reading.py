@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import orjson
 
 from changelog.connect.rules.records.avro import Schema, columns_of, prepared
+from changelog.connect.rules.records.described import described
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.framed import FramedReader
 from changelog.contract.rows.codec import FRAME_BYTES, unframe
@@ -65,7 +66,7 @@ class Reading:
                 return self._framed(raw)
             except CorruptRecordError as error:
                 raise BadRecordError(f"the {what} does not decode: {error}") from None
-        return payload(parse_json(raw, what))
+        return _payload(parse_json(raw, what), what)
 
     def shape(
         self, key: bytes | None, value: bytes | None
@@ -132,10 +133,14 @@ _DECODER = json.JSONDecoder(
 """Made once: `json.loads` makes one for each text."""
 
 
-def payload(said: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return what is inside the JSON converter's pair of schema and payload."""
-    is_pair = isinstance(said, dict) and said.keys() == {"schema", "payload"}
-    return said["payload"] if is_pair else said
+def _payload(said: Any, what: str) -> Any:  # noqa: ANN401 - any JSON
+    """Return what is inside the JSON converter's pair of schema and payload, as that says."""
+    if not isinstance(said, dict) or said.keys() != {"schema", "payload"}:
+        return said
+    try:
+        return described(said["schema"], said["payload"])
+    except (CorruptRecordError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise BadRecordError(f"the {what} does not fit the schema beside it") from None
 
 
 def json_of(value: object) -> bytes:

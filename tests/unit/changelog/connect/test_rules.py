@@ -1,5 +1,9 @@
 """`changelog.connect.rules`: configurations, records, and what all workers know."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
 from changelog.connect.rules.keys import MASK
@@ -7,6 +11,7 @@ from changelog.connect.rules.kinds import class_of, masked, problems, unmasked, 
 from changelog.connect.rules.records.events import Delete, Events, Insert, Move, Upsert
 from changelog.connect.rules.records.reading import BadRecordError, Number, json_of, parse_json
 from changelog.connect.rules.settings import Mode, PkMode, parse_settings
+from changelog.connect.rules.sink_keys import SINK_KEYS
 from changelog.connect.rules.state import (
     Cluster,
     Connector,
@@ -72,6 +77,7 @@ def test_names_of_other_sinks_mean_the_same(synonym, name, value):
         ({"errorLimit": "3"}, "errorLimit"),
         ({"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "a"}, "topics"),
         ({"connection.url": "mysql://db/app"}, "connection.url"),
+        ({"connection.password": "${file:/run/secrets:password}"}, "connection.password"),
         ({"topics": "server1.db.t"}, "target.tablename"),
         ({"consumer.override.group.id": "payments"}, "consumer.override.group.id"),
         ({"topics": "a.t, b.t", "target.tablename": "${table}"}, "target.tablename"),
@@ -161,6 +167,17 @@ def test_the_sink_of_analyticdb_takes_the_last_part_of_a_topic_and_each_change(p
         assert "connection.url" in problems({**config, "connector.url": wrong})
 
 
+def test_the_page_names_each_key_of_a_sink_and_no_other():
+    page = (Path(__file__).parents[4] / "docs" / "connect.md").read_text("utf-8")
+    part = page.split("## Keys of a sink\n")[1].split("\n## ")[0]
+    known = {name for key in SINK_KEYS for name in (key.name, *key.also)}
+    own = {name for name in known if ".converter." not in name} - {"name"}
+    assert [each for each in own if not re.search(f"`{re.escape(each)}[`=]", part)] == []
+    cells = [row.split("|")[1:3] for row in part.splitlines() if row.startswith("| `")]
+    said = {each.partition("=")[0] for each in re.findall(r"`([^`]+)`", str(cells))}
+    assert {each for each in said if not each.endswith("…")} <= known
+
+
 def test_validation_counts_errors_and_shows_no_secret():
     said = validation("PostgresSink", {**LEAST, "connection.password": "hunter2", "x": "y"})
     assert said["error_count"] == 1
@@ -212,6 +229,49 @@ def asked(value, key=None, **more):
 )  # fmt: skip
 def test_each_form_of_an_event(value, expected):
     assert asked(value) == expected
+
+
+MICRO, DECIMAL = "io.debezium.time.MicroTimestamp", "org.apache.kafka.connect.data.Decimal"
+
+
+def _described(kind, name, value, **parameters):
+    """Return an envelope as the JSON converter writes it with its schema."""
+    field = {"type": kind, "optional": True, "name": name, "field": "a", "parameters": parameters}
+    row = {"type": "struct", "fields": [{"type": "int32", "field": "id"}, field]}
+    parts = [{**row, "field": "before"}, {**row, "field": "after"}]
+    schema = {"type": "struct", "fields": [*parts, {"type": "string", "field": "op"}]}
+    event = {"before": None, "after": {"id": 1, "a": value}, "op": "c"}
+    return json.dumps({"schema": schema, "payload": event}).encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "parameters", "expected"),
+    [
+        ("int32", "io.debezium.time.Date", 19782, {}, "2024-02-29"),
+        ("int64", "io.debezium.time.MicroTime", 36_000_000_001, {}, "10:00:00.000001"),
+        ("int64", "io.debezium.time.Timestamp", -1, {}, "1969-12-31T23:59:59.999"),
+        ("int64", MICRO, 1_709_208_000_000_001, {}, "2024-02-29T12:00:00.000001"),
+        ("int64", "io.debezium.time.NanoTimestamp", 10**18, {}, "2001-09-09T01:46:40"),
+        ("int64", "org.apache.kafka.connect.data.Timestamp", 0, {}, "1970-01-01T00:00:00+00:00"),
+        ("bytes", DECIMAL, "ANc=", {"scale": "2"}, "2.15"),
+        ("bytes", DECIMAL, "1234", {"scale": "0"}, "-2658824"),  # a base64 that looks as a number
+        ("bytes", DECIMAL, 2.15, {"scale": "2"}, Number("2.15")),  # decimal.format NUMERIC
+        ("bytes", "io.debezium.data.Bits", "BQ==", {"length": "4"}, "0101"),
+        ("int64", MICRO, None, {}, None),
+    ],
+)
+def test_a_value_means_what_the_schema_beside_it_says(kind, name, value, parameters, expected):
+    (found,) = asked(_described(kind, name, value, **parameters))
+    assert found == Upsert({"id": 1, "a": expected})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [("int64", MICRO, "x"), ("bytes", DECIMAL, "ANc="), ("bytes", "io.debezium.data.Bits", "?")],
+)
+def test_a_value_that_does_not_fit_the_schema_beside_it_is_bad(kind, name, value):
+    with pytest.raises(BadRecordError, match="does not fit the schema"):
+        asked(_described(kind, name, value))
 
 
 def test_a_tombstone_deletes_by_the_records_key():
