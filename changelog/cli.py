@@ -20,6 +20,7 @@ from changelog.runtime.edge import run_app
 from changelog.runtime.examples import epilog_of
 from changelog.runtime.installed.joined import Joined, described, joined
 from changelog.runtime.options import VersionOption
+from changelog.runtime.translated import class_of
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
@@ -126,7 +127,7 @@ def _loaded(entry: Joined) -> Command:
     if isinstance(found, typer.Typer):
         return get_group(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    alone.command(name=entry.name, epilog=epilog_of(found))(found)
+    alone.command(name=entry.name, cls=class_of(found), epilog=epilog_of(found))(found)
     return get_command(alone)
 
 

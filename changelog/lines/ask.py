@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from changelog.contract.base.connection import KafkaConnection
@@ -14,6 +14,9 @@ from changelog.kafka.errors import log_error
 from changelog.lines.place import Bounds
 from changelog.sink.client import REQUEST_S, admin_client, answered_offset, meet
 from changelog.sink.topics import TopicDescription, describe
+
+READER = "changelog-read"
+"""As whom is read without a group: the client demands one. Nothing is stored for it."""
 
 
 def find_topic(kafka: KafkaConnection, topic: str) -> TopicDescription:
@@ -44,6 +47,33 @@ def _unknown(kafka: KafkaConnection, topic: str) -> ConfigurationError:
         f'there is no topic "{topic}"',
         hint=f"near it: {', '.join(near)}" if near else f"the cluster has {len(known)} topics",
     )
+
+
+class Leaders:
+    """Tells which broker leads the partition of a record; asked once for each leader's term."""
+
+    def __init__(self, kafka: KafkaConnection) -> None:
+        """Prepare; nothing is asked yet."""
+        self._kafka = kafka
+        self._found: dict[tuple[int, int | None], int] = {}
+
+    def of(self, record: Message) -> int:
+        """Return the broker's number.
+
+        Raises:
+            UnavailableLogError: the brokers do not answer.
+            LogError: they refuse.
+        """
+        partition = record.partition() or 0
+        term = partition, record.leader_epoch()
+        if term not in self._found:
+            topic = record.topic() or ""
+            try:
+                told = admin_client(self._kafka).list_topics(topic, timeout=REQUEST_S)
+            except KafkaException as error:
+                raise log_error(error, f'cannot tell who leads topic "{topic}"') from error
+            self._found[term] = told.topics[topic].partitions[partition].leader
+        return self._found[term]
 
 
 def chosen(topic: str, count: int, wanted: Collection[int]) -> list[int]:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar
 
 import typer
 
 from changelog.config import BROKERS, Project, load_project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.properties import parse_properties
+from changelog.lines.as_kcat import (
+    READ_OTHERS,
+    WRITE_OTHERS,
+    ReadLetters,
+    SettingsOption,
+    WriteLetters,
+    beginnings,
+    parse_places,
+    settings_of,
+)
+from changelog.lines.client import check_reader, check_writer, parse_header
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, stop_on_signals
 from changelog.runtime.examples import with_examples
 from changelog.runtime.options import DebugOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
+from changelog.runtime.translated import translating
 from changelog.sections import SERVERS, Kafka, Registry
 
 if TYPE_CHECKING:
@@ -31,7 +44,6 @@ if TYPE_CHECKING:
 _FORMS = "auto, text, json, avro, hex or base64"
 _INTERRUPTED = 130
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Any topic of the cluster.")]
 ClientOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,12 +64,13 @@ class _Read:
         "template": "What a line looks like",
     }
     start: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "-o",
             "--from",
             help="beginning (the default), end, an offset, -N (before the end), @TIME (ISO 8601 or "
-            "milliseconds), or stored (the default with --group).",
+            "milliseconds), or stored (the default with --group). As in kcat s@MS, and e@MS to end "
+            "there.",
         ),
     ] = None
     until: Annotated[
@@ -73,13 +86,11 @@ class _Read:
     ] = None
     partition: Annotated[
         list[int] | None,
-        typer.Option("-p", "--partition", min=0, help="Only this one; repeatable."),
+        typer.Option("-p", "--partition", min=-1, help="Only this one; repeatable. -1 for all."),
     ] = None
     group: Annotated[
         str,
-        typer.Option(
-            "-G", "--group", help="Consumer group: its place is stored behind what was shown."
-        ),
+        typer.Option("--group", help="Consumer group: its place is stored behind what was shown."),
     ] = ""
     uncommitted: Annotated[
         bool,
@@ -88,7 +99,6 @@ class _Read:
     template: Annotated[
         str | None,
         typer.Option(
-            "-f",
             "--format",
             help=r"Template of a line: {key}, {value}, {headers}, {header.NAME}, {topic}, "
             r"{partition}, {offset}, {timestamp}, {time}, {position}, {lsn}, {op}, {ts}, "
@@ -96,48 +106,71 @@ class _Read:
         ),
     ] = None
     as_json: Annotated[
-        bool, typer.Option("-J", "--json", help="An object of JSON a line; a tombstone is null.")
+        bool, typer.Option("--json", help="An object of JSON a line; a tombstone is null.")
     ] = False
     form: Annotated[
-        str,
-        typer.Option("--as", help=f"Keys and values: {_FORMS}. auto: Avro where it is, else text."),
-    ] = "auto"
+        str | None,
+        typer.Option(
+            "--as",
+            help=f"Keys and values: {_FORMS}. auto, the default: Avro where it is, else text.",
+        ),
+    ] = None
     key_form: Annotated[str | None, typer.Option("--key-as", help="Keys alone.")] = None
     value_form: Annotated[str | None, typer.Option("--value-as", help="Values alone.")] = None
-    null: Annotated[str, typer.Option("--null", help="What stands for null in a template.")] = (
-        "NULL"
-    )
+    null: Annotated[
+        str | None, typer.Option("--null", help="What stands for null in a template: NULL.")
+    ] = None
     delimiter: Annotated[
         str, typer.Option("-D", "--delimiter", help=r"What stands behind each record.")
     ] = r"\n"
-    client: ClientOption = None
+    client: SettingsOption = None
     debug: DebugOption = False
 
 
+@translating(READ_OTHERS)
 @with_examples(
     "`changelog read orders --until end` all that is there now",
     "`changelog read orders --from -5 --exit --json` the last five of each partition",
     r"`changelog read orders --from @2026-01-31T12:00:00Z --format '{op} {lsn} {key}\t{value}'` "
     "from a time on",
+    r"`changelog read -t orders -o -5 -e -f '%o %k %s\n'` as kcat writes it",
 )
 @takes(Chosen(Kafka), Chosen(Registry))
 def read(
-    topic: TopicArgument, project: ProjectOption = Path(), *, given: Given, asked: _Read
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="Any topic of the cluster.")
+    ] = None,
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    asked: _Read,
+    letters: ReadLetters,
 ) -> None:
     """Show the records of a topic as lines, and follow it until stopped.
 
     Avro is decoded by the registry's schemas; headers of our log are shown as LSN, letter and
     time. A record that cannot be shown ends with 1 behind the lines before it; a closed pipe, as of
-    `| head`, ends with 0.
+    `| head`, ends with 0. Letters are kcat's, and mean what they mean there.
     """
+    from changelog.lines.ask import Leaders
     from changelog.lines.reading import Reading
     from changelog.runtime.terminal import ClosedError, Output
 
     collect_rarely()
-    settings = project_of(project, given, asked.client)
-    wanted = _wanted(topic, asked)
+    _hush(letters)
+    options = settings_of(asked.client, letters)
+    if letters.lists or letters.asks:
+        check_reader(options)
+        _tell(_project(project, given, options), names, letters)
+        return
+    (topic,) = _named(names, letters.named, most=1)
+    wanted = _wanted(topic, asked, letters, options)
+    check_reader(options)
+    settings = _project(project, given, options)
     with closing(_Schemas(settings)) as schemas:
-        reading = Reading(settings.kafka, wanted, _lines(topic, asked, schemas.framed), Output())
+        leaders = Leaders(settings.kafka)
+        lines = _lines(topic, asked, letters, schemas.framed, leaders.of)
+        reading = Reading(settings.kafka, wanted, lines, Output())
         try:
             reached = reading.run(stop_on_signals())
         except ClosedError:
@@ -155,14 +188,15 @@ class _Write:
         "header": "Where it goes",
     }
     separator: Annotated[
-        str, typer.Option("-K", "--separator", help=r"What stands between key and value.")
-    ] = r"\t"
+        str | None,
+        typer.Option("-K", "--separator", help=r"What stands between key and value: \t."),
+    ] = None
     no_key: Annotated[
         bool, typer.Option("--no-key", help="A line is a value; records have no keys.")
     ] = False
     as_json: Annotated[
         bool,
-        typer.Option("-J", "--json", help="Lines are objects with key, value, headers."),
+        typer.Option("--json", help="Lines are objects with key, value, headers."),
     ] = False
     form: Annotated[
         str, typer.Option("--as", help="Keys and values are text, json, hex or base64.")
@@ -176,53 +210,126 @@ class _Write:
     delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="What ends a line.")] = r"\n"
     header: Annotated[
         list[str] | None,
-        typer.Option("-H", "--header", help="Header of each record, name=value; repeatable."),
+        typer.Option(
+            "-H",
+            "--header",
+            help="Header of each record, name=value, or name for a null; repeatable.",
+        ),
     ] = None
     partition: Annotated[
         int | None,
-        typer.Option("-p", "--partition", min=0, help="This one, and not where keys belong."),
+        typer.Option("-p", "--partition", min=-1, help="This one, and not where keys belong."),
     ] = None
     whole: Annotated[
         bool, typer.Option("--transaction", help="All of the input, or nothing of it.")
     ] = False
-    client: ClientOption = None
+    client: SettingsOption = None
     debug: DebugOption = False
 
 
+@translating(WRITE_OTHERS)
 @with_examples(
     "`changelog write prices --separator = < prices.txt` lines such as `apple=3`",
     "`changelog read orders --until end --json | changelog write copy --json --transaction` all "
     "of it, or nothing",
     "`changelog write prices --separator = --null ''` where `apple=` deletes a key",
+    "`changelog write -t prices -K= -Z < prices.txt` as kcat reads it",
 )
 @takes(Chosen(Kafka))
 def write(
-    topic: TopicArgument, project: ProjectOption = Path(), *, given: Given, asked: _Write
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC FILE…", help="The topic, and files in place of the input."),
+    ] = None,
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    asked: _Write,
+    letters: WriteLetters,
 ) -> None:
     """Write the lines of standard input to a topic: key, tab, value.
 
     Ends with 0 once all replicas have acknowledged each record. A line that is no record ends with
-    1; those before it are written, with --transaction nothing is.
+    1; those before it are written, with --transaction nothing is. Letters are kcat's.
     """
     from changelog.lines.forms.template import unescaped
-    from changelog.lines.writing import StoppedError, Target, Writing, split
+    from changelog.lines.writing import StoppedError, Target, Writing, split, whole_files
 
     collect_rarely()
-    settings = project_of(project, given, asked.client)
-    target = Target(topic=topic, partition=asked.partition, whole=asked.whole)
-    parse, stop = _parser(asked), stop_on_signals()
+    _hush(letters)
+    topic, *files = _named(names, [letters.named] if letters.named else None)
+    options = settings_of(asked.client, letters, compression_type=letters.compression)
+    own = options.pop("transactional.id", "")
+    check_writer(options)
+    if letters.line_file and len(files) != 1:
+        raise ConfigurationError("-l takes the lines of one FILE", hint="name it behind the topic")
+    settings = _project(project, given, options)
+    target = Target(
+        topic=topic,
+        partition=None if asked.partition == -1 else asked.partition,
+        whole=asked.whole or bool(own),
+        transactional_id=own,
+        most=letters.count,
+        skips_empty=letters.is_kcat,
+    )
+    by_file = bool(files) and not letters.line_file
+    parse, stop = _parser(asked, letters, by_file=by_file), stop_on_signals()
     delimiter = unescaped(asked.delimiter, "--delimiter")
-    with _progress(topic) as told:
+    with ExitStack() as opened:
+        source = opened.enter_context(_opened(files[0])).fileno() if letters.line_file else 0
+        lines = whole_files(files) if by_file else split(delimiter, stop, source)
+        told = opened.enter_context(_progress(topic, source, hidden=letters.quiet or by_file))
         try:
-            Writing(settings.kafka, target, parse, told).run(split(delimiter, stop), stop)
+            Writing(settings.kafka, target, parse, told).run(lines, stop)
         except StoppedError:
             raise typer.Exit(_INTERRUPTED) from None
 
 
+def _opened(file: str) -> BinaryIO:
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _named(names: list[str] | None, named: list[str] | None, most: int | None = None) -> list[str]:
+    """Return the topic, by `-t` or as the first word, and the words behind it."""
+    found = [*(named or ()), *(names or ())]
+    if not found:
+        raise ConfigurationError("which topic?", hint="TOPIC, or -t TOPIC")
+    if (named and len(named) > 1) or (most is not None and len(found) > most):
+        raise ConfigurationError(
+            f"one topic, and not {len(found)}", hint="a command for each of them"
+        )
+    return found
+
+
+def _hush(letters: ReadLetters | WriteLetters) -> None:
+    if letters.quiet:
+        logging.getLogger("changelog").setLevel(logging.ERROR)
+
+
+def _tell(settings: Project, names: list[str] | None, letters: ReadLetters) -> None:
+    """Print what a cluster has: `-L`, or `-Q`."""
+    from changelog.lines.listing import metadata_text, offsets_text, parse_moment
+
+    if letters.lists and letters.asks:
+        raise ConfigurationError("-L and -Q are two questions", hint="one at a time")
+    named = [*(letters.named or ()), *(names or ())]
+    if letters.asks:
+        if not named:
+            raise ConfigurationError("-Q takes -t TOPIC:PARTITION:MS, once for each")
+        asked = [parse_moment(each) for each in named]
+        print(offsets_text(settings.kafka, asked, as_json=letters.envelope))
+        return
+    (topic,) = _named(names, letters.named, most=1) if named else [None]
+    print(metadata_text(settings.kafka, topic, as_json=letters.envelope))
+
+
 @contextmanager
-def _progress(topic: str) -> Iterator[Callable[[int], None]]:
+def _progress(topic: str, source: int, *, hidden: bool) -> Iterator[Callable[[int], None]]:
     """Give what shows how many lines are taken; nobody types beside a bar that moves."""
-    if os.isatty(0):
+    if hidden or os.isatty(source):
         yield lambda _: None
         return
     from changelog.lines.writing import part_read
@@ -236,81 +343,156 @@ def _progress(topic: str) -> Iterator[Callable[[int], None]]:
             if bar is None:
                 bar = shown.enter_context(RowBar(bar_console(), topic, says_sum=False))
             taken += lines
-            if taken and (part := part_read()):
+            if taken and (part := part_read(source)):
                 bar.expect(round(taken / part))
             bar.add(lines)
 
         yield told
 
 
-def _parser(asked: _Write) -> Parse:
+def _parser(asked: _Write, letters: WriteLetters, *, by_file: bool) -> Parse:
     from changelog.lines.forms.parse import Given as Lines
     from changelog.lines.forms.parse import bytes_of, json_parser, line_parser
     from changelog.lines.forms.shown import parse_form
     from changelog.lines.forms.template import unescaped
 
-    headers = parse_properties(asked.header, "--header") or {}
-    separator = unescaped(asked.separator, "--separator")
+    separator = unescaped(r"\t" if asked.separator is None else asked.separator, "--separator")
     if not separator or not asked.delimiter:
         raise ConfigurationError("separator and delimiter have a character at least")
+    if letters.empties and asked.null:
+        raise ConfigurationError("-Z and --null contradict each other", hint="give one")
+    null = "" if letters.empties else asked.null
+    alone = asked.separator is None and (letters.is_kcat or letters.fixed is not None)
     how = Lines(
         separator=separator,
-        keyed=not asked.no_key,
-        null=None if asked.null is None else unescaped(asked.null, "--null"),
+        keyed=not (asked.no_key or by_file or alone),
+        null=None if null is None else unescaped(null, "--null"),
         key=bytes_of(parse_form(asked.key_form or asked.form)),
         value=bytes_of(parse_form(asked.value_form or asked.form)),
-        headers=tuple((name, text.encode()) for name, text in headers.items()),
+        headers=tuple(parse_header(each) for each in asked.header or ()),
+        fixed=None if letters.fixed is None else letters.fixed.encode(),
+        lenient=letters.is_kcat or letters.fixed is not None,
     )
     return json_parser(how) if asked.as_json else line_parser(how)
 
 
-def project_of(project: Path, given: Given, client: list[str] | None) -> Project:
+def _project(project: Path, given: Given, options: Mapping[str, str]) -> Project:
     """Return the settings of a command that needs the brokers alone."""
-    options = parse_properties(client, "-X")
-    overrides = {**given, "kafka.options": options}
+    overrides = {**given, "kafka.options": dict(options) or None}
     return load_project(project, overrides=overrides, needs=[BROKERS], one_source=False)
 
 
-def _wanted(topic: str, asked: _Read) -> Wanted:
-    from changelog.lines.place import parse_start, parse_until
+def project_of(project: Path, given: Given, client: list[str] | None) -> Project:
+    """Return the settings of a command with `-X` that needs the brokers alone."""
+    return _project(project, given, parse_properties(client, "-X") or {})
+
+
+def _wanted(topic: str, asked: _Read, letters: ReadLetters, options: dict[str, str]) -> Wanted:
+    from changelog.lines.place import parse_until
     from changelog.lines.reading import Wanted
 
     if asked.at_end and asked.until not in {None, "end"}:
         raise ConfigurationError("--exit and --until contradict each other", hint="give one")
-    default = "stored" if asked.group else "beginning"
-    start = parse_start(asked.start or default)
-    until = "end" if asked.at_end else asked.until
+    start, until = parse_places(asked.start or (), at_end=asked.at_end)
+    if asked.until is not None and asked.until != "end" and until is not None:
+        raise ConfigurationError("-o e@ and --until contradict each other", hint="give one")
+    begin = beginnings(start, asked.group, letters, options)
+    committed = options.pop("isolation.level", "read_committed") != "read_uncommitted"
     return Wanted(
         topic=topic,
-        partitions=tuple(asked.partition or ()),
-        start=start,
-        until=None if until is None else parse_until(until),
-        group=asked.group,
-        committed=not asked.uncommitted,
+        partitions=tuple(each for each in asked.partition or () if each != -1),
+        start=begin.start,
+        until=until if asked.until is None else parse_until(asked.until),
+        group=begin.group,
+        alone=begin.alone,
+        anew=begin.anew,
+        committed=committed and not asked.uncommitted,
         count=asked.count,
     )
 
 
-def _lines(topic: str, asked: _Read, framed: Framed) -> Lines:
+def _lines(
+    topic: str,
+    asked: _Read,
+    letters: ReadLetters,
+    framed: Framed,
+    broker: Callable[[Any], int],
+) -> Lines:
+    from changelog.lines.forms.kcat import check_ours
     from changelog.lines.forms.render import json_lines, template_lines
     from changelog.lines.forms.shown import parse_form, plain, token
     from changelog.lines.forms.template import DEFAULT, parse_template, unescaped
 
-    key = parse_form(asked.key_form or asked.form)
-    value = parse_form(asked.value_form or asked.form)
+    looks = [asked.as_json, asked.template is not None, letters.envelope]
+    if sum((*looks, letters.tokens is not None)) > 1:
+        raise ConfigurationError(
+            "--json, --format, -J and -f contradict each other", hint="give one"
+        )
     delimiter = unescaped(asked.delimiter, "--delimiter")
+    if letters.is_kcat and not (asked.as_json or asked.template is not None):
+        return _kcat_lines(topic, asked, letters, framed, broker)
+    key = parse_form(asked.key_form or asked.form or "auto")
+    value = parse_form(asked.value_form or asked.form or "auto")
     if asked.as_json:
-        if asked.template is not None:
-            raise ConfigurationError("--json and --format contradict each other", hint="give one")
         return json_lines(
             topic, key=token(key, framed), value=token(value, framed), delimiter=delimiter
         )
+    if asked.template is not None:
+        check_ours(asked.template)
     return template_lines(
         parse_template(DEFAULT if asked.template is None else asked.template),
         key=plain(key, framed),
         value=plain(value, framed),
-        null=unescaped(asked.null, "--null"),
+        null=unescaped("NULL" if asked.null is None else asked.null, "--null"),
         delimiter=delimiter,
+    )
+
+
+def _kcat_lines(
+    topic: str,
+    asked: _Read,
+    letters: ReadLetters,
+    framed: Framed,
+    broker: Callable[[Any], int],
+) -> Lines:
+    """Return what renders a topic as kcat does: text, but for what `-s` or `--as` say."""
+    from changelog.lines.forms.kcat import envelope_lines, parse_tokens, unpacked, with_schema
+    from changelog.lines.forms.render import template_lines
+    from changelog.lines.forms.shown import As, Show, parse_form, plain, token
+    from changelog.lines.forms.template import unescaped
+
+    forms = {"key": asked.key_form or asked.form, "value": asked.value_form or asked.form}
+    shows: dict[str, Show | None] = {}
+    for which, form in forms.items():
+        packed = letters.packed_as(which)
+        if packed is not None and form is not None:
+            raise ConfigurationError("-s and --as contradict each other", hint="give one")
+        how = parse_form("avro" if packed == "avro" else form or "text")
+        if letters.envelope:
+            if packed not in {None, "avro"}:
+                raise ConfigurationError(
+                    "kcat's -J takes no numbers of -s", hint="-f '%k %s\\n' shows them"
+                )
+            said = token(how, framed)
+            shows[which] = with_schema(said, f"{which}_schema_id") if how is As.AVRO else said
+        else:
+            shows[which] = plain(how, framed) if packed in {None, "avro"} else unpacked(packed)
+    delimiter = unescaped(asked.delimiter, "--delimiter")
+    if letters.envelope:
+        return envelope_lines(
+            topic,
+            key=shows["key"],  # type: ignore[arg-type]
+            value=shows["value"],  # type: ignore[arg-type]
+            broker=broker,
+            delimiter=delimiter,
+        )
+    null = asked.null if asked.null is not None else "NULL" if letters.says_null else ""
+    return template_lines(
+        parse_tokens(letters.format()),
+        key=shows["key"],
+        value=shows["value"],
+        null=unescaped(null, "--null"),
+        delimiter=b"" if letters.tokens is not None else delimiter,
     )
 
 

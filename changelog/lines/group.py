@@ -30,9 +30,16 @@ class GroupPlaces:
         refusal: why the group's places cannot be stored, now or later; None while they may be.
     """
 
-    def __init__(self, group: str, topic: str, progress: Progress) -> None:
-        """Take whose places they are, of which topic, and what moves them."""
-        self._group, self._topic, self._progress = group, topic, progress
+    def __init__(self, group: str, topic: str, progress: Progress, *, anew: bool = False) -> None:
+        """Take whose places they are, of which topic, and what moves them.
+
+        Args:
+            group: its name; empty for none.
+            topic: which.
+            progress: of the read.
+            anew: whether a place that the group has counts for nothing at the start.
+        """
+        self._group, self._topic, self._progress, self._anew = group, topic, progress, anew
         self._stored: dict[int, int] = {}
         self._shown: dict[int, int] = {}
         self.is_away = False
@@ -47,11 +54,12 @@ class GroupPlaces:
         """
         if not self._group:
             return {}
-        found = stored_offsets(consumer, self._topic, partitions)
+        asked = [*partitions]
+        found = {} if self._anew else stored_offsets(consumer, self._topic, asked)
         there = {n: each for n, each in found.items() if each is not None}
         self._stored |= there
         # What is lost and comes back, as after an outage, is not shown by us once more.
-        shown = {n: self._shown[n] for n in found.keys() & self._shown.keys()}
+        shown = {n: self._shown[n] for n in {*asked} & self._shown.keys()}
         return there | {n: max(each, there.get(n, 0)) for n, each in shown.items()}
 
     def gone(self, places: Mapping[int, int], bounds: Mapping[int, Bounds]) -> LogError | None:

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogError, UnavailableLogError
 from changelog.kafka.errors import is_passing, log_error
-from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since
+from changelog.lines.ask import READER, bounds_of, chosen, find_topic, offsets_since
 from changelog.lines.forms.render import Lines
 from changelog.lines.group import GroupPlaces
 from changelog.lines.place import (
@@ -42,7 +42,6 @@ _BATCH = 5_000
 _POLL_S = 0.2
 _STORE_S = 1.0
 _SAY_S = 3.0
-_UNGROUPED = "changelog-read"  # the client demands a group; nothing is stored for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +54,8 @@ class Wanted:
         start: where it begins; in a group, where partitions begin of which it has no place.
         until: where it ends; None to follow.
         group: the consumer group; empty for none.
+        alone: whether this member of the group reads each partition, and shares none.
+        anew: whether the read begins at `start` although the group has a place.
         committed: whether only what stands is read, or also records of open and aborted
             transactions.
         count: the most records; None for any number.
@@ -66,6 +67,8 @@ class Wanted:
     start: Start = field(default_factory=Beginning)
     until: Until | None = None
     group: str = ""
+    alone: bool = False
+    anew: bool = False
     committed: bool = True
     count: int | None = None
     look_s: float = 30.0
@@ -80,7 +83,7 @@ class Wanted:
     @property
     def shares(self) -> bool:
         """Tell whether the members of the group share the partitions."""
-        return bool(self.group) and not self.partitions
+        return bool(self.group) and not (self.alone or self.partitions)
 
 
 class Reading:
@@ -96,7 +99,7 @@ class Reading:
         self.shown = 0
         self._progress = Progress()
         self._frozen: dict[int, Bounds] = {}
-        self._group = GroupPlaces(wanted.group, wanted.topic, self._progress)
+        self._group = GroupPlaces(wanted.group, wanted.topic, self._progress, anew=wanted.anew)
         self._was_assigned = not wanted.shares
         self._failure: Exception | None = None
         self._stored_at = self._looked_at = self._heard_at = time.monotonic()
@@ -131,8 +134,9 @@ class Reading:
         return {
             "session.timeout.ms": 10_000,  # for so long nobody reads for a member that was killed
             "fetch.queue.backoff.ms": 10,  # a full queue is empty long before the default, a second
+            "group.id": READER,
             **self._kafka.client_config(),
-            "group.id": self._wanted.group or _UNGROUPED,
+            **({"group.id": self._wanted.group} if self._wanted.group else {}),
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",

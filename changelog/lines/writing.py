@@ -10,11 +10,16 @@ import os
 import select
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import RecordRefusedError, UnavailableLogError
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    RecordRefusedError,
+    UnavailableLogError,
+)
 from changelog.contract.log.properties import RECORD_BYTES
 from changelog.lines.ask import chosen, find_topic
 from changelog.lines.forms.parse import InputError, Parse
@@ -69,6 +74,28 @@ def split(
         yield [rest]
 
 
+def whole_files(files: Sequence[str], most: int = RECORD_BYTES) -> Iterator[list[bytes]]:
+    """Return each file as one line.
+
+    What is too large fails when its turn comes.
+
+    Raises:
+        ConfigurationError: one cannot be read; none is taken then.
+    """
+    for file in files:
+        if not os.access(file, os.R_OK) or Path(file).is_dir():
+            raise ConfigurationError(f"{file} cannot be read", hint="nothing was written")
+    return _each_whole(files, most)
+
+
+def _each_whole(files: Sequence[str], most: int) -> Iterator[list[bytes]]:
+    for file in files:
+        raw = Path(file).read_bytes()
+        if len(raw) > most:
+            raise InputError(f"{file} has more than {most} bytes")
+        yield [raw]
+
+
 def part_read(descriptor: int = 0) -> float | None:
     """Return which part of an input was read; None where its end cannot be known."""
     try:
@@ -86,11 +113,17 @@ class Target:
         topic: which.
         partition: which of it; None for where keys belong.
         whole: whether all of the input stands or nothing.
+        transactional_id: of the one transaction; empty for one that no other run has.
+        most: the most records; None for all that the input has.
+        skips_empty: whether an empty line is nothing.
     """
 
     topic: str
     partition: int | None = None
     whole: bool = False
+    transactional_id: str = ""
+    most: int | None = None
+    skips_empty: bool = False
 
 
 class Writing:
@@ -139,10 +172,8 @@ class Writing:
             find_topic(self._kafka, topic).partitions,
             () if wanted is None else (wanted,),
         )
-        producer = LogProducer.open(
-            self._kafka,
-            transactional_id=f"changelog-write-{uuid.uuid4()}" if self._target.whole else "",
-        )
+        own = self._target.transactional_id or f"changelog-write-{uuid.uuid4()}"
+        producer = LogProducer.open(self._kafka, transactional_id=own if self._target.whole else "")
         producer.on_wait = lambda: self._watch(producer, stop)
         try:
             producer.take_over()
@@ -156,16 +187,14 @@ class Writing:
             producer.close()
 
     def _write(self, producer: LogProducer, lines: Iterator[list[bytes]]) -> None:
-        topic, partition, parse = self._target.topic, self._target.partition, self._parse
         self._told(0)
         try:
             for some in lines:
-                for line in some:
-                    key, value, headers = parse(line)
-                    producer.produce(topic, key, value, headers, partition)
-                    self.taken += 1
+                is_enough = self._queue(producer, some)
                 producer.poll()
                 self._told(len(some))
+                if is_enough:
+                    break
         except (InputError, StoppedError) as error:
             if not self._target.whole:
                 producer.commit()
@@ -176,6 +205,18 @@ class Writing:
                 hint="; ".join(filter(None, [error.hint, self._what_stands()])),
             ) from error
         producer.commit()
+
+    def _queue(self, producer: LogProducer, some: list[bytes]) -> bool:
+        """Queue the records of some lines; tell whether these are all that is wanted."""
+        topic, partition, parse = self._target.topic, self._target.partition, self._parse
+        for line in some:
+            if line or not self._target.skips_empty:
+                key, value, headers = parse(line)
+                producer.produce(topic, key, value, headers, partition)
+            self.taken += 1
+            if producer.records == self._target.most:
+                return True
+        return False
 
     def _what_stands(self, who: str = "") -> str:
         if self._target.whole:

@@ -30,6 +30,7 @@ VersionOption = Annotated[
     bool,
     typer.Option(
         "--version",
+        "-V",
         callback=_tell_version,
         is_eager=True,
         help="Print the version, and those of Python and of the libraries, and end.",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from typer._click.exceptions import NoSuchOption
 from typer.core import TyperCommand
@@ -12,6 +12,10 @@ from changelog.contract.base.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from typer._click import Context
+
+
+Command = TypeVar("Command", bound=Callable[..., None])
+_OTHERS = "others"
 
 
 class TranslatingCommand(TyperCommand):
@@ -35,3 +39,21 @@ class TranslatingCommand(TyperCommand):
             raise ConfigurationError(
                 f"{error.option_name} is no option of `{ctx.command_path}`", hint=instead
             ) from None
+
+
+def translating(others: Mapping[str, str]) -> Callable[[Command], Command]:
+    """Equip a command that joins by an entry point with what stands for options of others."""
+
+    def equip(command: Command) -> Command:
+        setattr(command, _OTHERS, others)
+        return command
+
+    return equip
+
+
+def class_of(command: Callable[..., None]) -> type[TyperCommand]:
+    """Return the class of a command, by what `translating` has attached to it."""
+    others = getattr(command, _OTHERS, None)
+    if others is None:
+        return TyperCommand
+    return type("Translating", (TranslatingCommand,), {_OTHERS: others})

@@ -92,7 +92,8 @@ def said(shell, command):
     if " --delete " in command:
         assert {"a\t1", "b\tNULL", "x\t9"} <= {*shell.run("changelog read scores -e").splitlines()}
         return shell.run(command, answer="y\n")
-    is_bounded = any(each in command for each in ("--exit", "--until", "| changelog", " write "))
+    ends = ("--exit", " -e", " -L", "--until", "| changelog", " write ")
+    is_bounded = any(each in command for each in ends)
     return shell.run(command) if is_bounded else shell.follow(command, str.strip)
 
 

@@ -149,7 +149,7 @@ def test_a_captured_topic_is_shown_as_objects(kafka, registry, prefix, read):
     assert row["headers"]["op"] == "c"
     assert row["headers"]["position"].startswith("1:0/")
     assert row["headers"]["ts"] == "1970-01-01T00:00:00+00:00"
-    ran = read(log.topic, "-e", "-f", r"{key}\t{value}\t{lsn}\t{op}")
+    ran = read(log.topic, "-e", "--format", r"{key}\t{value}\t{lsn}\t{op}")
     assert ran.stdout.splitlines()[0].startswith(b'{"id":1}\t{"id":1,"name":"one"}\t0/')
     assert ran.stdout.splitlines()[1].startswith(b'{"id":1}\tNULL\t0/')
 
@@ -281,7 +281,7 @@ def test_a_place_that_moves_before_the_output_has_its_lines_loses_them(topic, mo
 
 def test_a_reader_that_is_killed_leaves_out_nothing(topic, command, read):
     topic.put(*map(str, range(50_000)))
-    words = ("--group", topic.name, "-f", "{value}", "-p", "0")  # without sharing: no session
+    words = ("--group", topic.name, "--format", "{value}", "-p", "0")  # without sharing: no session
     with process(command, topic.name, *words) as killed:
         shown = [killed.stdout.readline() for _ in range(3_000)]
         killed.kill()
@@ -302,7 +302,7 @@ def test_brokers_that_are_away_for_a_while_are_waited_for(tmp_path):
             lambda *more: [
                 sys.executable, "-m", "changelog", "read", "t", "--broker", kafka.brokers, *more
             ],
-            "-f", "{value}", "--group", "g",
+            "--format", "{value}", "--group", "g",
         ) as followed:  # fmt: skip
             assert followed.stdout.readline() == b"a\n"
             broker.stop()
@@ -366,7 +366,7 @@ def test_members_of_a_group_share_a_topic_and_show_each_record_once(make_topic):
 
 def test_a_follower_ends_with_its_reader_and_with_a_signal(topic, command):
     topic.put("a")
-    with process(command, topic.name, "-f", "{value}") as followed:
+    with process(command, topic.name, "--format", "{value}") as followed:
         assert followed.stdout.readline() == b"a\n"
         topic.put("b")
         assert followed.stdout.readline() == b"b\n"
@@ -390,9 +390,9 @@ def test_what_cannot_be_read_is_told_with_its_exit_code(topic, read, command, tm
     assert f'there is no topic "{topic.name}x" | hint: near it: {topic.name}' in (
         unknown.stderr.decode()
     )
-    undecodable = read(topic.name, "-e", "-f", "{offset}")
+    undecodable = read(topic.name, "-e", "--format", "{offset}")
     assert undecodable.stdout == b"0\n1\n2\n", "what is not shown need not be decoded"
-    undecodable = read(topic.name, "-e", "-f", "{value}")
+    undecodable = read(topic.name, "-e", "--format", "{value}")
     assert (undecodable.returncode, undecodable.stdout) == (1, b"a\n")
     assert b"partition 0, offset 1: the value cannot be shown" in undecodable.stderr
     assert b"does not know schema 2147483647" in undecodable.stderr

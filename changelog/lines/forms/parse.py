@@ -56,6 +56,8 @@ class Given:
         key: what the text of a key stands for.
         value: what the text of a value stands for.
         headers: of each record, before its own.
+        fixed: the key of lines that have none; None for no key.
+        lenient: whether a line without a separator is a value.
     """
 
     separator: bytes = b"\t"
@@ -64,6 +66,8 @@ class Given:
     key: Raw = bytes
     value: Raw = bytes
     headers: tuple[tuple[str, str | bytes | None], ...] = ()
+    fixed: bytes | None = None
+    lenient: bool = False
 
 
 def bytes_of(form: As) -> Raw:
@@ -92,18 +96,24 @@ def line_parser(given: Given) -> Parse:
     """Return what reads `key<separator>value`, or without keys a value."""
     separator, headers = given.separator, list(given.headers)
 
+    def alone(line: bytes) -> Sent:
+        return Sent(given.fixed, _raw(given.value, line, given.null, "value"), headers)
+
     def parse(line: bytes) -> Sent:
         if not given.keyed:
-            return Sent(None, _raw(given.value, line, given.null, "value"), headers)
+            return alone(line)
         key, found, value = line.partition(separator)
+        if not found and given.lenient:
+            return alone(line)
         if not found:
             raise InputError(
                 f"there is no separator {separator.decode(errors='replace')!r} between key and "
                 "value",
                 hint="--separator names another, --no-key takes the line for a value",
             )
+        own = _raw(given.key, key, given.null, "key")
         return Sent(
-            _raw(given.key, key, given.null, "key"),
+            given.fixed if own is None else own,
             _raw(given.value, value, given.null, "value"),
             headers,
         )

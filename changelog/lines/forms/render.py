@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, Protocol
 from changelog.contract.base.errors import ChangelogError, CorruptRecordError
 from changelog.contract.base.headers import RecordHeaders
 from changelog.contract.forms.moments import moment_text
-from changelog.lines.forms.headers import as_json, header_text, ours
+from changelog.lines.forms.headers import Raw, as_json, header_text, ours
 from changelog.lines.forms.shown import Show
 from changelog.lines.forms.template import HEADER, Field
 
-_NULL = b"null"
+NULL = b"null"
+"""Null as a token of JSON."""
 
 
 class Record(Protocol):
@@ -148,23 +149,39 @@ def json_lines(topic: str, *, key: Show, value: Show, delimiter: bytes) -> Lines
         ("partition", lambda batch: [each.partition() for each in batch]),
         ("offset", lambda batch: [each.offset() for each in batch]),
         ("timestamp", lambda batch: [each.timestamp()[1] for each in batch]),
-        ("key", _keys(key, _NULL)),
-        ("value", _values(value, _NULL)),
+        ("key", keys(key, NULL)),
+        ("value", values(value, NULL)),
         ("headers", _headers),
     ]
     return Lines(pattern + delimiter.replace(b"%", b"%%"), columns)
 
 
-def _keys(show: Show | None, null: bytes) -> Column:
+def keys(show: Show | None, null: bytes) -> Column:
+    """Return the column of keys, where a null is what `null` says."""
     if show is None:
         return lambda batch: [null if (k := each.key()) is None else k for each in batch]
     return lambda batch: [null if (k := each.key()) is None else show(k) for each in batch]
 
 
-def _values(show: Show | None, null: bytes) -> Column:
+def values(show: Show | None, null: bytes) -> Column:
+    """Return the column of values, likewise."""
     if show is None:
         return lambda batch: [null if (v := each.value()) is None else v for each in batch]
     return lambda batch: [null if (v := each.value()) is None else show(v) for each in batch]
+
+
+def _length(raw: bytes | None) -> int:
+    """Return the size of a key or value as kcat says it: -1 of a null."""
+    return -1 if raw is None else len(raw)
+
+
+def _listed(headers: Raw | None) -> bytes:
+    """Return headers as kcat lists them."""
+    return b",".join(
+        b"%b=%b"
+        % (name.encode(), b"NULL" if v is None else v.encode() if isinstance(v, str) else v)
+        for name, v in headers or ()
+    )
 
 
 def _headers(batch: Sequence[Record]) -> list[bytes]:
@@ -173,9 +190,9 @@ def _headers(batch: Sequence[Record]) -> list[bytes]:
 
 def _field(name: str, key: Show | None, value: Show | None, null: bytes) -> Column:
     if name == "key":
-        return _keys(key, null)
+        return keys(key, null)
     if name == "value":
-        return _values(value, null)
+        return values(value, null)
     if name == "headers":
         return _headers
     if name.startswith(HEADER):
@@ -213,4 +230,11 @@ _SIMPLE: dict[str, Column] = {
     "time": lambda batch: [moment_text(each.timestamp()[1], digits=3).encode() for each in batch],
     "key_bytes": lambda batch: [b"%d" % len(each.key() or b"") for each in batch],
     "value_bytes": lambda batch: [b"%d" % len(each.value() or b"") for each in batch],
+    # kcat's tokens of which we have no field: `kcat.TOKENS`.
+    "key_length": lambda batch: [b"%d" % _length(each.key()) for each in batch],
+    "value_length": lambda batch: [b"%d" % _length(each.value()) for each in batch],
+    "value_length_packed": lambda batch: [
+        _length(each.value()).to_bytes(4, "big", signed=True) for each in batch
+    ],
+    "headers_listed": lambda batch: [_listed(each.headers()) for each in batch],
 }

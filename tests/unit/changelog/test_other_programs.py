@@ -1,7 +1,9 @@
 """Commands as the documents of other programs print them: done, or refused with a translation."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer import Context
@@ -15,6 +17,8 @@ from changelog.cli import app
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.log.form import Envelope
+from changelog.lines.client import given_settings
+from changelog.runtime.edge import one_line
 from changelog.runtime.translated import TranslatingCommand
 from changelog.source.connect.connect import connect
 
@@ -188,10 +192,109 @@ def test_a_group_s_names_are_measured_in_bytes(tmp_path, name):
     assert "64 bytes" in str(error), said
 
 
-def test_no_translated_option_is_one_of_ours():
+KCAT = ":PCG:LQM:t:p:b:z:o:eED:K:k:H:Od:qvF:X:c:Tuf:ZlVhs:r:Jm:U"
+"""What kcat 1.7.1 says to getopt; -U runs its own unit tests."""
+
+
+def command(name):
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    command = group.get_command(Context(group), "capture")
-    assert isinstance(command, TranslatingCommand)
-    ours = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
-    assert not ours & command.others.keys()
+    found = group.get_command(Context(group), name)
+    assert found is not None
+    return found
+
+
+def spellings(name):
+    return {each for option in command(name).params for each in option.opts}
+
+
+@pytest.mark.parametrize("name", ["capture", "read", "write"])
+def test_no_translated_option_is_one_of_ours(name):
+    translating = command(name)
+    assert isinstance(translating, TranslatingCommand)
+    assert translating.others
+    assert translating.others.keys() & spellings(name) == set()
+
+
+def test_each_letter_of_kcat_is_taken_or_refused_and_the_page_says_which():
+    """Its table has a row for each letter, which says `refused` where the command refuses it."""
+    page = (Path(__file__).parents[3] / "docs" / "topics.md").read_text()
+    rows = [row.split(" | ") for row in page.partition("## From kcat")[2].splitlines()]
+    said: dict[str, list[list[str]]] = {}
+    for theirs, *ours in (row for row in rows if len(row) == 3):
+        for letter in re.findall(r"`(-\w)\b", theirs):
+            said.setdefault(letter, []).append(ours)
+    letters = {f"-{each}" for each in re.sub("[:U]", "", KCAT)}
+    assert said.keys() == letters
+    for place, name in enumerate(("read", "write")):
+        others = command(name).others
+        assert letters - spellings(name) - {"-h"} == others.keys()
+        for letter in letters:
+            of_ours = [row[place].startswith("refused") for row in said[letter]]
+            # One of several meanings of a letter may be refused: -X dump.
+            assert any(of_ours) if letter in others else not all(of_ours), (name, letter)
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["write", "t", "-T"], "| tee FILE |"),
+        (["write", "t", "-qT"], "| tee FILE |"),
+        (["write", "t", "-J"], "--json"),
+        (["write", "-C", "-t", "t"], "changelog read"),
+        (["write", "t", "-f", "%k"], "changelog read"),
+        (["write", "t", "-X", "acks=1"], "every replica"),
+        (["write", "t", "-X", "topic.partitioner=random"], "keys have to lie"),
+        (["write", "t", "-l"], "behind the topic"),
+        (["write", "t", "-Z", "--null", "x"], "give one"),
+        (["write", "-t", "t", "-H", "=value"], "-H takes name=value"),
+        (["write", "t", "no such file"], "nothing was written"),
+        (["read", "-P", "-t", "t"], "changelog write"),
+        (["read", "-t", "t", "-E"], "brokers"),
+        (["read", "t", "-O"], "-f '%o"),
+        (["read", "t", "-v"], "--debug"),
+        (["read", "t", "-m", "5"], "15 seconds"),
+        (["read", "t", "-f", "{key}"], "--format takes it"),
+        (["read", "t", "--format", "%k"], "-f takes it"),
+        (["read", "t", "-f", "%y"], "%s, %S"),
+        (["read", "t", "-J", "--json"], "give one"),
+        (["read", "-t", "t", "-J", "-s", "i"], "-f '%k %s"),
+        (["read", "t", "-s", "utf8"], "'hB s'"),
+        (["read", "-G", "g", "t", "u"], "a command for each"),
+        (["read", "-G", "g", "t", "--group", "h"], "one of them"),
+        (["read", "t", "-o", "1", "-o", "2"], "one of each"),
+        (["read", "t", "-o", "e@1", "--until", "5"], "give one"),
+        (["read", "t", "-X", "auto.offset.reset=latest"], "--from"),
+        (["read", "t", "-X", "enable.auto.commit=true"], "--group"),
+        (["read", "t", "-X", "bootstrap.servers=h:1"], "-b HOST:PORT"),
+        (["read", "t", "-X", "schema.registry.url=http://h"], "-r URL"),
+        (["read", "t", "-X", "dump"], "-X list"),
+        (["read", "t", "-F", "no such file"], "cannot be read"),
+        (["read", "-Q", "-t", "t:0"], "orders:0:"),
+        (["read", "-L", "-Q"], "one at a time"),
+        (["read"], "-t TOPIC"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_as_in_kcat_is_refused_with_what_to_write(
+    tmp_path, monkeypatch, words, instead
+):
+    monkeypatch.chdir(tmp_path)
+    ran = CliRunner().invoke(app, [*words, "-b", "127.0.0.1:1"])
+    assert isinstance(ran.exception, ConfigurationError), (ran.output, ran.exception)
+    assert instead in one_line(ran.exception)
+
+
+def test_a_file_of_kcat_s_settings_is_read_as_kcat_reads_it(tmp_path):
+    file = tmp_path / "kcat.conf"
+    file.write_text("# a comment\n\n  ssl.ca.location = /x\\:y \nacks=all\ntopic.acks=1\n")
+    found = given_settings(["acks=all", "topic.metadata.refresh.sparse=true"], str(file))
+    assert found == {
+        "ssl.ca.location": "/x:y",
+        "acks": "all",
+        "topic.metadata.refresh.sparse": "true",
+    }
+    file.write_text("sasl.jaas.config=secret")
+    with pytest.raises(ConfigurationError, match="line 1 is a setting of Java's clients") as error:
+        given_settings(None, str(file))
+    assert "secret" not in one_line(error.value)

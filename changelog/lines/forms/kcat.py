@@ -1,0 +1,211 @@
+"""Lines as kcat writes them: its tokens, its packed numbers, its object of JSON. Pure.
+
+Each is what kcat 1.7.1 prints, byte by byte, but where that would tell something wrong: an empty
+value is not NULL, `<` is little-endian, and bytes that are no text are no string of JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Any
+
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
+from changelog.contract.forms.document import quoted
+from changelog.lines.forms.headers import Raw
+from changelog.lines.forms.render import NULL, Lines, keys, values
+from changelog.lines.forms.shown import Show, text
+from changelog.lines.forms.template import FIELDS, Field
+
+TOKENS = {
+    "s": "value",
+    "S": "value_length",
+    "R": "value_length_packed",
+    "k": "key",
+    "K": "key_length",
+    "T": "timestamp",
+    "h": "headers_listed",
+    "t": "topic",
+    "p": "partition",
+    "o": "offset",
+}
+"""What each letter behind `%` stands for."""
+
+_PART = re.compile(r"%(?P<mark>.?)|\\(?P<escape>x[0-9a-fA-F]{1,2}|[0-9]+|.)", re.DOTALL)
+_ESCAPES = {"t": b"\t", "n": b"\n", "r": b"\r"}
+_OURS = re.compile(rf"\{{(?:{'|'.join(FIELDS)}|header\.[^{{}}]+)\}}")
+_THEIRS = re.compile(rf"%[{''.join(TOKENS)}]")
+_NUMBERS = {f"{order}{kind}": Struct(order + kind) for order in "<>" for kind in "bBhHiIqQ"}
+_PACKED = " <>bBhHiIqQcs$"
+
+
+def parse_tokens(template: str) -> list[bytes | Field]:
+    r"""Return the parts of a template of kcat's.
+
+    >>> parse_tokens(r"%k\t%s\n")
+    [Field(name='key'), b'\t', Field(name='value'), b'\n']
+
+    Raises:
+        ConfigurationError: a token is unknown, or the template is one of ours.
+    """
+    if _OURS.search(template) and not _THEIRS.search(template):
+        raise ConfigurationError(
+            f"-f is kcat's format, and {_OURS.search(template)[0]} is none of its tokens",  # type: ignore[index]
+            hint=f"--format takes it; -f takes {', '.join(f'%{each}' for each in TOKENS)}",
+        )
+    parts: list[bytes | Field] = []
+    place = 0
+    for found in _PART.finditer(template):
+        parts.append(template[place : found.start()].encode())
+        place = found.end()
+        if found["escape"] is not None:
+            parts.append(_byte(found["escape"]))
+        elif found["mark"] == "%":
+            parts.append(b"%")
+        elif found["mark"] in TOKENS:
+            parts.append(Field(TOKENS[found["mark"]]))
+        else:
+            raise ConfigurationError(
+                f"-f: there is no token %{found['mark']}",
+                hint=f"there are {', '.join(f'%{each}' for each in TOKENS)} and %%",
+            )
+    return [each for each in [*parts, template[place:].encode()] if each]
+
+
+def check_ours(template: str) -> None:
+    """See that a template is not one of kcat's.
+
+    Raises:
+        ConfigurationError: it has its tokens, and no field of ours.
+    """
+    theirs = _THEIRS.search(template)
+    if theirs and not _OURS.search(template):
+        raise ConfigurationError(
+            f"--format: {theirs[0]} is a token of kcat's",
+            hint="-f takes it; --format takes {key}, {value}, …",
+        )
+
+
+def _byte(escape: str) -> bytes:
+    if escape[0] == "x" and len(escape) > 1:
+        return bytes([int(escape[1:], 16)])
+    if escape.isdecimal():  # as C reads it: octal behind a zero
+        return bytes([int(escape, 8 if escape[0] == "0" else 10) & 0xFF])
+    return _ESCAPES.get(escape, escape.encode())
+
+
+def unpacked(pack: str) -> Show:
+    r"""Return how bytes are shown that a pack string describes, as kcat's `-s` takes it.
+
+    >>> unpacked(">hB s")(b"\xff\xfe\x07rest")
+    b'-27 rest'
+
+    Raises:
+        ConfigurationError: there is no such token.
+    """
+    unknown = sorted({*pack} - {*_PACKED})
+    if unknown or not pack:
+        raise ConfigurationError(
+            f'-s "{pack}" is no way to read keys or values',
+            hint=f"avro, or of {' '.join(_PACKED[1:])} and blanks, such as 'i$' or 'hB s'",
+        )
+
+    def show(raw: bytes) -> bytes:
+        if not raw:  # kcat reads nothing of it, and shows nothing
+            return b""
+        shown, place, order = [], 0, ">"
+        for token in pack:
+            match token:
+                case " ":
+                    shown.append(b" ")
+                case "<" | ">":
+                    order = token
+                case "s":
+                    shown.append(raw[place:])
+                    place = len(raw)
+                case "$":
+                    if place < len(raw):
+                        raise CorruptRecordError(f"{len(raw) - place} bytes are left at $")
+                case "c":
+                    shown.append(_taken(raw, place, 1, token))
+                    place += 1
+                case _:
+                    number = _NUMBERS[order + token]
+                    taken = _taken(raw, place, number.size, token)
+                    shown.append(str(number.unpack(taken)[0]).encode())
+                    place += number.size
+        return b"".join(shown)
+
+    return show
+
+
+def _taken(raw: bytes, place: int, size: int, token: str) -> bytes:
+    if len(raw) - place < size:
+        raise CorruptRecordError(f"{token} takes {size} bytes, and {len(raw) - place} are left")
+    return raw[place : place + size]
+
+
+def envelope_lines(
+    topic: str,
+    *,
+    key: Show,
+    value: Show,
+    broker: Callable[[Any], int],
+    delimiter: bytes,
+) -> Lines:
+    """Return what renders a topic's records as kcat's objects of JSON; a null is a null.
+
+    Args:
+        topic: which.
+        key: how keys are shown as a token of JSON.
+        value: how values are.
+        broker: returns the broker that has a record.
+        delimiter: what stands behind each object.
+    """
+    pattern = b'{"topic":"%b"' % topic.encode() + (  # its characters need no escapes
+        b',"partition":%d,"offset":%d%b,"broker":%d%b,"key":%b,"payload":%b}'
+    )
+    return Lines(
+        pattern + delimiter.replace(b"%", b"%%"),
+        [
+            ("partition", lambda batch: [each.partition() for each in batch]),
+            ("offset", lambda batch: [each.offset() for each in batch]),
+            ("timestamp", lambda batch: [_stamp(*each.timestamp()) for each in batch]),
+            ("broker", lambda batch: [broker(each) for each in batch]),
+            ("headers", lambda batch: [_headers(each.headers()) for each in batch]),
+            ("key", keys(key, NULL)),
+            ("value", values(value, NULL)),
+        ],
+    )
+
+
+_STAMPED = {1: b"create", 2: b"logappend"}
+
+
+def _stamp(kind: int, ms: int) -> bytes:
+    return b',"tstype":"%b","ts":%d' % (_STAMPED[kind], ms) if kind in _STAMPED else b""
+
+
+def _headers(headers: Raw | None) -> bytes:
+    if not headers:
+        return b""
+    return b',"headers":[%b]' % b",".join(_each(headers))
+
+
+def _each(headers: Raw) -> Sequence[bytes]:
+    found = []
+    for name, value in headers:
+        found.append(quoted(name).encode())
+        raw = value.encode() if isinstance(value, str) else value
+        found.append(NULL if raw is None else text(raw))
+    return found
+
+
+def with_schema(show: Show, name: str) -> Show:
+    """Return what shows a framed key or value, and behind it the id of its schema."""
+
+    def both(raw: bytes) -> bytes:
+        return b'%b,"%b":%d' % (show(raw), name.encode(), int.from_bytes(raw[1:5], "big"))
+
+    return both
