@@ -104,6 +104,27 @@ def test_what_gives_no_key_is_refused_by_name_with_what_mends_it(capture):
     assert '"wide" (place, id) gives its key' in said
 
 
+@pytest.mark.parametrize("words", first(1, ["-u --key-index auto", "", "-u", "--key-index auto"]))
+def test_every_way_out_that_a_refusal_names_is_one(capture, words):
+    capture.sql(
+        "CREATE TABLE bare (n integer)",
+        "CREATE TABLE several (a integer NOT NULL UNIQUE, b integer NOT NULL UNIQUE)",
+    )
+    for table in ("notes", "several") if words else ("bare",):
+        only = ("--tables", f"public.{table}")
+        given = words.split()
+        code, _, said = capture.run("--until", "now", *only, *given)
+        assert code == 2, said
+        ways = said.strip().split(" | hint: ")[1].split(", or ")
+        options = [each.split(", which")[0] for each in ways if each.startswith("--")]
+        assert options, said
+        for option in options:
+            if option.startswith("--exclude"):
+                continue
+            code, out, said = capture.run("--check", *only, *given, *option.split())
+            assert code == 0, (table, given, option, out)
+
+
 @pytest.mark.parametrize("words", first(1, [(), ("-u",)]))
 def test_a_replica_identity_keys_a_table_without_an_option(capture, words):
     capture.sql(USING)
@@ -121,7 +142,7 @@ def test_a_replica_identity_beside_a_primary_key_is_the_key_where_it_is_named(ca
     capture.sql("CREATE UNIQUE INDEX wide ON notes (id, place)")
     capture.sql("ALTER TABLE notes REPLICA IDENTITY USING INDEX wide")
     said = refused(capture)
-    assert "--key-index public.notes=INDEX" in said
+    assert "--key-index public.notes=wide" in said
     named = ("--key-index", "public.notes=wide")
     capture.catch_up(*named)
     capture.sql(*CHANGES[:3])

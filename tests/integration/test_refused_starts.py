@@ -28,7 +28,6 @@ FULL = ("--replica-identity", "full", "--yes")
 @pytest.fixture
 def capture(dsn, kafka, registry, prefix, tmp_path):
     made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.registry_url = registry.url
     made.make_notes(20)
     yield made
     made.kill()

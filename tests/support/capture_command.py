@@ -40,7 +40,7 @@ class CaptureCommand:
 
     def __init__(self, *, dsn, kafka, registry, prefix, folder: Path, brokers=None, url=None):
         self.dsn, self.kafka, self.prefix, self.folder = dsn, kafka, prefix, folder
-        self.reader = LogReader(kafka, registry)
+        self.reader, self.registry_url = LogReader(kafka, registry), registry.url
         self.running: subprocess.Popen[bytes] | None = None
         text = SETTINGS.format(
             dsn=dsn,

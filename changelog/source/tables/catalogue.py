@@ -26,11 +26,13 @@ from changelog.source.tables.key_index import (
     AUTO,
     HAS_KEY,
     INDEXES,
+    INSERTS,
     Choice,
     Index,
     Picked,
     identity_obstacle,
     pick,
+    quoted_name,
 )
 from changelog.source.tables.pgtypes import TypeResolver
 from changelog.source.tables.uncaptured import uncaptured
@@ -479,7 +481,8 @@ class Catalogue:
             obstacle, remedy = self._index_obstacle(row, key.picked, sent, identity, leaves)
         elif key.columns or self._unkeyed is Unkeyed.REFUSED:
             names = [column.name for column in sent]
-            obstacle, remedy = _obstacle(name, key, names, identity, leaves)
+            ways = self._ways(name, key.fit, identity, partitioned=row.partitioned)
+            obstacle, remedy = _obstacle(name, key, names, identity, leaves, ways=ways)
         else:
             obstacle, remedy = self._unkeyed_obstacle(row, identity, leaves, key.fit)
         if row.partitioned and self._connection.server_version < PUBLISHES_PARTITIONED:
@@ -510,7 +513,7 @@ class Catalogue:
         virtual = [each.name for each in generated if each.generated != _STORED]
         if virtual and identity is ReplicaIdentity.FULL:
             what = f"has REPLICA IDENTITY FULL and the virtual generated columns {virtual}"
-            return f"{what}: published, its updates and deletes would fail", _RESTORE
+            return f"{what}: published, its updates and deletes would fail", _restore(table)
         lacking = [each.name for each in generated if not self._drops(table, each.name)]
         if not lacking:
             return "", ""
@@ -528,15 +531,35 @@ class Catalogue:
         """
         wanted = {row.oid: self._wanted_index(row, has_key=row.oid in keys) for row in rows}
         asked = [oid for oid, name in wanted.items() if oid not in keys or name not in {"", AUTO}]
+        beside = [
+            row.oid
+            for row in rows
+            if row.oid in keys
+            and row.oid not in asked
+            and row.identity == ReplicaIdentity.INDEX.value
+        ]
         found: dict[int, list[Index]] = {oid: [] for oid in asked}
-        for owner, *index in self._fetch(INDEXES, (asked,)) if asked else ():
-            found[owner].append(Index(*index))
-        chosen = {}
+        looked = [*asked, *beside]
+        for owner, *index in self._fetch(INDEXES, (looked,)) if looked else ():
+            found.setdefault(owner, []).append(Index(*index))
+        chosen = {
+            oid: replace(
+                keys[oid],
+                fit=tuple(
+                    each.name for each in found.get(oid, ()) if each.is_identity and not each.fault
+                ),
+            )
+            for oid in beside
+        }
         for oid in asked:
             if not wanted[oid]:
                 chosen[oid] = _Key(fit=tuple(each.name for each in found[oid] if not each.fault))
                 continue
             picked = pick(wanted[oid], found[oid])
+            is_auto = wanted[oid] == AUTO and not (picked.index or picked.fit)
+            if is_auto and self._unkeyed is not Unkeyed.REFUSED:
+                chosen[oid] = _Key()  # captured without a key, as is allowed
+                continue
             is_beside = oid in keys and not (picked.index and picked.index.is_identity)
             chosen[oid] = replace(keys[oid], picked=HAS_KEY) if is_beside else _key_of(picked)
         return chosen
@@ -555,8 +578,10 @@ class Catalogue:
         leaves: Sequence[_Leaf],
     ) -> tuple[str, str]:
         """Say why a table cannot be captured by the key of an index, or two empty strings."""
+        name = TableName(row.schema, row.table)
         if picked.index is None:
-            return picked.obstacle, picked.remedy
+            ways = self._ways(name, picked.fit, identity, partitioned=row.partitioned)
+            return picked.obstacle, picked.remedy or ways
         if not {*picked.index.columns} <= {each.name for each in sent}:
             return "has a generated column in its key", _EXCLUDE
         foreign = [leaf.name for leaf in leaves if leaf.kind != "r"]
@@ -564,7 +589,6 @@ class Catalogue:
             return f'has the partition "{foreign[0]}", which is a foreign table', _EXCLUDE
         if not self._sends_old:
             return "", ""
-        name = TableName(row.schema, row.table)
         return identity_obstacle(name, picked.index, identity, partitioned=row.partitioned)
 
     def _unkeyed_obstacle(
@@ -575,18 +599,38 @@ class Catalogue:
             return f'has the partition "{foreign[0]}", which is a foreign table', _EXCLUDE
         if self._unkeyed is Unkeyed.ADDED:
             return "", ""
+        name = TableName(row.schema, row.table)
         if row.partitioned:
             # Each partition has an identity of its own, also one that is attached tomorrow.
             return (
                 "has no primary key and is partitioned: which old rows come is not sure",
-                "add a primary key, or capture no update and delete of it (--operations)",
+                f"add a primary key, or {INSERTS}",
             )
         if identity is not ReplicaIdentity.FULL:
-            by_index = _by_index(TableName(row.schema, row.table), fit)
             what = "has no primary key and not REPLICA IDENTITY FULL: its updates would fail"
-            ways = f"ALTER TABLE … REPLICA IDENTITY FULL, or {by_index}"
-            return what, f"{ways}, or capture no update and delete of it (--operations insert)"
+            ways = ["--replica-identity full"]
+            ways += [f"{_by_index(name, fit)} --replica-identity full"] if fit else []
+            return what, ", or ".join([*ways, INSERTS])
         return "", ""
+
+    def _ways(
+        self,
+        table: TableName,
+        fit: Sequence[str],
+        identity: ReplicaIdentity,
+        *,
+        partitioned: bool,
+    ) -> str:
+        """Return what can be written to capture a table without a key, or to leave it out."""
+        has_old = identity is ReplicaIdentity.FULL or not self._sends_old
+        more = "" if has_old else " --replica-identity full"
+        ways = ["add a primary key"]
+        # Which old rows come of a partitioned table is not sure.
+        if not (partitioned and self._sends_old):
+            ways += [_by_index(table, fit) + more] if fit else []
+            is_refused = self._unkeyed is Unkeyed.REFUSED
+            ways += [f"--allow-unkeyed{more}"] if is_refused else []
+        return ", or ".join([*ways, f"--exclude {quoted(table)}"])
 
     def _fetch(self, query: str, arguments: object) -> list[tuple]:  # type: ignore[type-arg]
         with self._connection.cursor() as cursor:
@@ -627,7 +671,6 @@ def _older_value(found: Sequence[tuple[str | None, bool, str]]) -> Field | Unkno
     return None
 
 
-_RESTORE = "ALTER TABLE … REPLICA IDENTITY DEFAULT"
 _EXCLUDE = "exclude the table"
 
 
@@ -637,15 +680,25 @@ def _obstacle(
     columns: Sequence[str],
     identity: ReplicaIdentity,
     leaves: Sequence[_Leaf],
+    *,
+    ways: str,
 ) -> tuple[str, str]:
-    """Say why a table cannot be captured and what to do, or two empty strings."""
+    """Say why a table cannot be captured and what to do, or two empty strings.
+
+    Args:
+        name: of the table.
+        key: its primary key, or none.
+        columns: that the stream brings.
+        identity: its replica identity.
+        leaves: its partitions.
+        ways: what to do where it has no key.
+    """
     other_index = identity is ReplicaIdentity.INDEX and not key.is_identity
-    by_index = _by_index(name, key.fit)
     problems = [
         (
             not key.columns,
             "has no primary key",
-            f"add a primary key, or {by_index}, or exclude the table, or --allow-unkeyed",
+            ways,
         ),
         (
             not set(key.columns) <= set(columns),
@@ -661,12 +714,12 @@ def _obstacle(
         (
             identity is ReplicaIdentity.NOTHING,
             "has REPLICA IDENTITY NOTHING: its updates and deletes would fail",
-            _RESTORE,
+            _restore(name),
         ),
         (
             other_index,
             "has an index other than its primary key as REPLICA IDENTITY",
-            f"{_RESTORE}, or {_by_index(name, ())}, that index, to key it by that",
+            ", or ".join([_restore(name), *(_by_index(name, [each]) for each in key.fit)]),
         ),
     ]
     found = next(((text, remedy) for bad, text, remedy in problems if bad), None)
@@ -675,9 +728,11 @@ def _obstacle(
 
 def _by_index(table: TableName, fit: Sequence[str]) -> str:
     """Return the option that gives a table its key by a unique index."""
-    index = fit[0] if fit else "INDEX"
-    said = f"--key-index {quoted(table)}={index}"
-    return said if fit else f"{said} with a unique index on NOT NULL columns"
+    return f"--key-index {quoted(table)}={fit[0]}"
+
+
+def _restore(table: TableName) -> str:
+    return f"ALTER TABLE {quoted_name(table)} REPLICA IDENTITY DEFAULT"
 
 
 def _leaf_obstacle(leaf: _Leaf) -> tuple[str, str] | None:
@@ -685,7 +740,7 @@ def _leaf_obstacle(leaf: _Leaf) -> tuple[str, str] | None:
         return f'has the partition "{leaf.name}", which is a foreign table', _EXCLUDE
     other_index = leaf.identity is ReplicaIdentity.INDEX and not leaf.identity_is_key
     if leaf.identity is ReplicaIdentity.NOTHING or other_index:
-        return f'has the partition "{leaf.name}" with another REPLICA IDENTITY', _RESTORE
+        return f'has the partition "{leaf.name}" with another REPLICA IDENTITY', _restore(leaf.name)
     return None
 
 

@@ -70,13 +70,18 @@ class Picked:
     Attributes:
         index: the index, or None.
         obstacle: why the table cannot be captured, or an empty text.
-        remedy: what to do about it.
+        remedy: what to do about it; empty for what can be done about any table without a key.
+        fit: indexes that could give it its key.
     """
 
     index: Index | None = None
     obstacle: str = ""
     remedy: str = ""
+    fit: tuple[str, ...] = ()
 
+
+INSERTS = "--operations insert,truncate, which captures no update and delete of any table"
+"""Where what an update or a delete brings of the old row is not enough."""
 
 HAS_KEY = Picked(
     obstacle="has a primary key, and an index is named that is to give its key (--key-index)",
@@ -100,34 +105,24 @@ def pick(wanted: str, indexes: Sequence[Index]) -> Picked:
             return Picked(each)
     if len(fit) == 1:
         return Picked(fit[0])
-    names = ", ".join(f'"{each.name}"' for each in fit)
+    names = tuple(each.name for each in fit)
     if fit:
-        return Picked(
-            obstacle=f"has several unique indexes that can give its key: {names}",
-            remedy="name one: --key-index schema.table=INDEX",
-        )
-    return Picked(
-        obstacle="has no primary key, and no unique index that can give its key",
-        remedy="CREATE UNIQUE INDEX … on columns that are NOT NULL, not partial and not on "
-        "expressions; or --allow-unkeyed",
-    )
+        listed = ", ".join(f'"{name}"' for name in names)
+        what = f"has several unique indexes that can give its key: {listed}"
+        return Picked(obstacle=what, fit=names)
+    return Picked(obstacle="has no primary key, and no unique index that can give its key")
 
 
 def _named(wanted: str, indexes: Sequence[Index]) -> Picked:
     found = next((each for each in indexes if each.name == wanted), None)
+    fit = tuple(each.name for each in indexes if not each.fault)
     if found is None:
-        names = ", ".join(f'"{each.name}"' for each in indexes if not each.fault)
-        return Picked(
-            obstacle=f'has no index "{wanted}", which is to give its key (--key-index)',
-            remedy=f"those that can: {names}" if names else "none of its indexes can give a key",
-        )
+        what = f'has no index "{wanted}", which is to give its key (--key-index)'
+        return Picked(obstacle=what, fit=fit)
     if found.fault:
-        return Picked(
-            obstacle=f'has the index "{wanted}", which is to give its key and {found.fault}',
-            remedy="a key needs a unique index on NOT NULL columns that is neither partial, nor "
-            "on expressions, nor deferrable",
-        )
-    return Picked(found)
+        what = f'has the index "{wanted}", which is to give its key and {found.fault}'
+        return Picked(obstacle=what, fit=fit)
+    return Picked(found, fit=fit)
 
 
 def identity_obstacle(
@@ -138,18 +133,19 @@ def identity_obstacle(
         # Each partition has an identity of its own, also one that is attached tomorrow.
         return (
             "is partitioned, and its key is an index: which old keys come is not sure",
-            "add a primary key, or capture no update and delete of it (--operations)",
+            f"add a primary key, or {INSERTS}",
         )
     if identity is ReplicaIdentity.FULL or (
         identity is ReplicaIdentity.INDEX and index.is_identity
     ):
         return "", ""
     what = f'gets its key from the index "{index.name}", which is not its REPLICA IDENTITY'
-    mend = f"ALTER TABLE {_quoted(table)} REPLICA IDENTITY USING INDEX {_quote(index.name)}"
-    return f"{what}: old keys would not come", mend
+    alter = f"ALTER TABLE {quoted_name(table)} REPLICA IDENTITY USING INDEX {_quote(index.name)}"
+    return f"{what}: old keys would not come", f"{alter}, or --replica-identity full"
 
 
-def _quoted(table: TableName) -> str:
+def quoted_name(table: TableName) -> str:
+    """Return a table's name as SQL has it."""
     return f"{_quote(table.schema)}.{_quote(table.table)}"
 
 
