@@ -50,7 +50,11 @@ class Offsets:
         if not isinstance(said, list) or not said:
             raise RequestError(400, "the body has a list of offsets")
         places = dict(place_of(each) for each in said)
-        with closing(Target(parse_settings(connector.config))) as target:
+        settings = parse_settings(connector.config)
+        for (topic, _), place in places.items():
+            if place is not None and topic not in settings.topics:
+                raise RequestError(400, f'topic "{topic}" is none of this connector\'s')
+        with closing(Target(settings)) as target:
             target.set_places(places)
         return Answer(
             200, {"message": "The offsets for this connector have been altered successfully"}

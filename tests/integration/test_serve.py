@@ -133,6 +133,12 @@ def test_the_life_of_a_connector_by_curl(worker, config, prefix, send, query):
         "the tasks have ended",
     )
     assert len(curl("GET", f"{one}/offsets")[1]["offsets"]) == 3
+    strange = {"partition": {"kafka_topic": "strange", "kafka_partition": 0}}
+    said = curl(
+        "PATCH", f"{one}/offsets", {"offsets": [{**strange, "offset": {"kafka_offset": 5}}]}
+    )
+    assert said[0] == 400
+    assert '"strange" is none of this' in said[1]["message"]
     query_delete = curl("DELETE", f"{one}/offsets")
     assert query_delete[0] == 200
     assert (

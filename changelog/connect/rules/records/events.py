@@ -6,20 +6,33 @@ of the columns. A value that Debezium's source did not send is left out of its r
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 from changelog.connect.rules.records.reading import JSON, BadRecordError, Reading
 from changelog.connect.rules.settings import Mode, PkMode, SinkSettings
 from changelog.contract.forms.declared import PLACEHOLDER
+from changelog.contract.forms.moments import date_text
 
 _OPS = {"c", "r", "u", "d"}
 _NEEDS = "needs pk.fields or pk.mode record_key"
 _DELETED, _MARK = "__deleted", "__"
-_PLACEHOLDER_BYTES = b64encode(PLACEHOLDER.encode()).decode()
+_RAW = PLACEHOLDER.encode()
+_TEXTS = (PLACEHOLDER, b64encode(_RAW).decode(), json.dumps({PLACEHOLDER: PLACEHOLDER}))
+_UUID = UUID(bytes=md5(_RAW, usedforsecurity=False).digest(), version=3)
+_NESTED: tuple[Any, ...] = (
+    *([each] for each in (*_TEXTS, str(_UUID))),
+    [*_RAW],
+    [*map(date_text, _RAW)],
+    {PLACEHOLDER: PLACEHOLDER},
+)
+"""What Debezium writes for a value that it did not get, by the column's type (decision 0037)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +135,7 @@ class Events:
         keyed = is_update or self._settings.keyed
         names = _names(tuple(said), self._columns)
         row = said if names is None else {name: said[name] for name in names}
-        if PLACEHOLDER in row.values() or _PLACEHOLDER_BYTES in row.values():
+        if any(map(_is_unsent, row.values())):
             row = self._without_unsent(row, keyed=keyed)
         if self._in_value:  # whose columns are in the row
             for name in self._keys:
@@ -137,8 +150,7 @@ class Events:
     def _without_unsent(self, row: dict[str, Any], *, keyed: bool) -> dict[str, Any]:
         if not keyed:
             raise BadRecordError("it lacks a value that its source did not send")
-        unsent = (PLACEHOLDER, _PLACEHOLDER_BYTES)
-        return {name: value for name, value in row.items() if value not in unsent}
+        return {name: value for name, value in row.items() if not _is_unsent(value)}
 
     def _key(self, key: bytes | None, said: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
         if self._in_key:
@@ -174,6 +186,11 @@ class Events:
             if said.get(name) is None:
                 raise _keyless(what, name)
         return {name: said[name] for name in names}
+
+
+def _is_unsent(value: Any) -> bool:  # noqa: ANN401 - any JSON
+    kind = type(value)
+    return (kind is str and value in _TEXTS) or (kind in {list, dict} and value in _NESTED)
 
 
 def _keyless(what: str, name: str) -> BadRecordError:
