@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Annotated, BinaryIO, ClassVar
 
 import typer
 
@@ -21,11 +21,10 @@ from changelog.lines.as_kcat import (
     ReadLetters,
     SettingsOption,
     WriteLetters,
-    beginnings,
-    parse_places,
     settings_of,
 )
 from changelog.lines.client import check_reader, check_writer, parse_header
+from changelog.lines.words import ReadWords
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, stop_on_signals
 from changelog.runtime.examples import with_examples
@@ -37,11 +36,7 @@ from changelog.sections import SERVERS, Kafka, Registry
 
 if TYPE_CHECKING:
     from changelog.lines.forms.parse import Parse
-    from changelog.lines.forms.render import Lines
-    from changelog.lines.forms.shown import Framed
-    from changelog.lines.reading import Wanted
 
-_FORMS = "auto, text, json, avro, hex or base64"
 _INTERRUPTED = 130
 
 ClientOption = Annotated[
@@ -53,78 +48,6 @@ ClientOption = Annotated[
         rich_help_panel=SERVERS,
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
-    """What is read, and how it is shown."""
-
-    subjects: ClassVar[Mapping[str, str]] = {
-        "start": "What is read",
-        "template": "What a line looks like",
-    }
-    start: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-o",
-            "--from",
-            help="beginning (the default), end, an offset, -N (before the end), @TIME (ISO 8601 or "
-            "milliseconds), or stored (the default with --group). As in kcat s@MS, and e@MS to end "
-            "there.",
-        ),
-    ] = None
-    until: Annotated[
-        str | None,
-        typer.Option("--until", help="end, an offset or @TIME: end there; what is at it is left."),
-    ] = None
-    at_end: Annotated[
-        bool,
-        typer.Option("-e", "--exit", help="End at what is the end now: --until end."),
-    ] = False
-    count: Annotated[
-        int | None, typer.Option("-c", "--count", min=1, help="End after so many records.")
-    ] = None
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("-p", "--partition", min=-1, help="Only this one; repeatable. -1 for all."),
-    ] = None
-    group: Annotated[
-        str,
-        typer.Option("--group", help="Consumer group: its place is stored behind what was shown."),
-    ] = ""
-    uncommitted: Annotated[
-        bool,
-        typer.Option("--uncommitted", help="Records of open and aborted transactions too."),
-    ] = False
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help=r"Template of a line: {key}, {value}, {headers}, {header.NAME}, {topic}, "
-            r"{partition}, {offset}, {timestamp}, {time}, {position}, {lsn}, {op}, {ts}, "
-            r"{key_bytes}, {value_bytes}; \t and the like. {key}\t{value} by default.",
-        ),
-    ] = None
-    as_json: Annotated[
-        bool, typer.Option("--json", help="An object of JSON a line; a tombstone is null.")
-    ] = False
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            help=f"Keys and values: {_FORMS}. auto, the default: Avro where it is, else text.",
-        ),
-    ] = None
-    key_form: Annotated[str | None, typer.Option("--key-as", help="Keys alone.")] = None
-    value_form: Annotated[str | None, typer.Option("--value-as", help="Values alone.")] = None
-    null: Annotated[
-        str | None, typer.Option("--null", help="What stands for null in a template: NULL.")
-    ] = None
-    delimiter: Annotated[
-        str, typer.Option("-D", "--delimiter", help=r"What stands behind each record.")
-    ] = r"\n"
-    client: SettingsOption = None
-    debug: DebugOption = False
 
 
 @translating(READ_OTHERS)
@@ -143,7 +66,7 @@ def read(
     project: ProjectOption = Path(),
     *,
     given: Given,
-    asked: _Read,
+    asked: ReadWords,
     letters: ReadLetters,
 ) -> None:
     """Show the records of a topic as lines, and follow it until stopped.
@@ -153,6 +76,7 @@ def read(
     `| head`, ends with 0. Letters are kcat's, and mean what they mean there.
     """
     from changelog.lines.ask import Leaders
+    from changelog.lines.asked import Schemas, lines_of, wanted_of
     from changelog.lines.reading import Reading
     from changelog.runtime.terminal import ClosedError, Output
 
@@ -164,12 +88,12 @@ def read(
         _tell(_project(project, given, options), names, letters)
         return
     (topic,) = _named(names, letters.named, most=1)
-    wanted = _wanted(topic, asked, letters, options)
+    wanted = wanted_of(topic, asked, letters, options)
     check_reader(options)
     settings = _project(project, given, options)
-    with closing(_Schemas(settings)) as schemas:
+    with closing(Schemas(settings)) as schemas:
         leaders = Leaders(settings.kafka)
-        lines = _lines(topic, asked, letters, schemas.framed, leaders.of)
+        lines = lines_of(topic, asked, letters, schemas.framed, leaders.of)
         reading = Reading(settings.kafka, wanted, lines, Output())
         try:
             reached = reading.run(stop_on_signals())
@@ -385,146 +309,3 @@ def _project(project: Path, given: Given, options: Mapping[str, str]) -> Project
 def project_of(project: Path, given: Given, client: list[str] | None) -> Project:
     """Return the settings of a command with `-X` that needs the brokers alone."""
     return _project(project, given, parse_properties(client, "-X") or {})
-
-
-def _wanted(topic: str, asked: _Read, letters: ReadLetters, options: dict[str, str]) -> Wanted:
-    from changelog.lines.place import parse_until
-    from changelog.lines.reading import Wanted
-
-    if asked.at_end and asked.until not in {None, "end"}:
-        raise ConfigurationError("--exit and --until contradict each other", hint="give one")
-    start, until = parse_places(asked.start or (), at_end=asked.at_end)
-    if asked.until is not None and asked.until != "end" and until is not None:
-        raise ConfigurationError("-o e@ and --until contradict each other", hint="give one")
-    begin = beginnings(start, asked.group, letters, options)
-    committed = options.pop("isolation.level", "read_committed") != "read_uncommitted"
-    return Wanted(
-        topic=topic,
-        partitions=tuple(each for each in asked.partition or () if each != -1),
-        start=begin.start,
-        until=until if asked.until is None else parse_until(asked.until),
-        group=begin.group,
-        alone=begin.alone,
-        anew=begin.anew,
-        committed=committed and not asked.uncommitted,
-        count=asked.count,
-    )
-
-
-def _lines(
-    topic: str,
-    asked: _Read,
-    letters: ReadLetters,
-    framed: Framed,
-    broker: Callable[[Any], int],
-) -> Lines:
-    from changelog.lines.forms.kcat import check_ours
-    from changelog.lines.forms.render import json_lines, template_lines
-    from changelog.lines.forms.shown import parse_form, plain, token
-    from changelog.lines.forms.template import DEFAULT, parse_template, unescaped
-
-    looks = [asked.as_json, asked.template is not None, letters.envelope]
-    if sum((*looks, letters.tokens is not None)) > 1:
-        raise ConfigurationError(
-            "--json, --format, -J and -f contradict each other", hint="give one"
-        )
-    delimiter = unescaped(asked.delimiter, "--delimiter")
-    if letters.is_kcat and not (asked.as_json or asked.template is not None):
-        return _kcat_lines(topic, asked, letters, framed, broker)
-    key = parse_form(asked.key_form or asked.form or "auto")
-    value = parse_form(asked.value_form or asked.form or "auto")
-    if asked.as_json:
-        return json_lines(
-            topic, key=token(key, framed), value=token(value, framed), delimiter=delimiter
-        )
-    if asked.template is not None:
-        check_ours(asked.template)
-    return template_lines(
-        parse_template(DEFAULT if asked.template is None else asked.template),
-        key=plain(key, framed),
-        value=plain(value, framed),
-        null=unescaped("NULL" if asked.null is None else asked.null, "--null"),
-        delimiter=delimiter,
-    )
-
-
-def _kcat_lines(
-    topic: str,
-    asked: _Read,
-    letters: ReadLetters,
-    framed: Framed,
-    broker: Callable[[Any], int],
-) -> Lines:
-    """Return what renders a topic as kcat does: text, but for what `-s` or `--as` say."""
-    from changelog.lines.forms.kcat import envelope_lines, parse_tokens, unpacked, with_schema
-    from changelog.lines.forms.render import template_lines
-    from changelog.lines.forms.shown import As, Show, parse_form, plain, token
-    from changelog.lines.forms.template import unescaped
-
-    forms = {"key": asked.key_form or asked.form, "value": asked.value_form or asked.form}
-    shows: dict[str, Show | None] = {}
-    for which, form in forms.items():
-        packed = letters.packed_as(which)
-        if packed is not None and form is not None:
-            raise ConfigurationError("-s and --as contradict each other", hint="give one")
-        how = parse_form("avro" if packed == "avro" else form or "text")
-        if letters.envelope:
-            if packed not in {None, "avro"}:
-                raise ConfigurationError(
-                    "kcat's -J takes no numbers of -s", hint="-f '%k %s\\n' shows them"
-                )
-            said = token(how, framed)
-            shows[which] = with_schema(said, f"{which}_schema_id") if how is As.AVRO else said
-        else:
-            shows[which] = plain(how, framed) if packed in {None, "avro"} else unpacked(packed)
-    delimiter = unescaped(asked.delimiter, "--delimiter")
-    if letters.envelope:
-        return envelope_lines(
-            topic,
-            key=shows["key"],  # type: ignore[arg-type]
-            value=shows["value"],  # type: ignore[arg-type]
-            broker=broker,
-            delimiter=delimiter,
-        )
-    null = asked.null if asked.null is not None else "NULL" if letters.says_null else ""
-    return template_lines(
-        parse_tokens(letters.format()),
-        key=shows["key"],
-        value=shows["value"],
-        null=unescaped(null, "--null"),
-        delimiter=b"" if letters.tokens is not None else delimiter,
-    )
-
-
-class _Schemas:
-    """The registry's schemas, which are asked for at the first framed record."""
-
-    def __init__(self, settings: Project) -> None:
-        from changelog.sink.registry import Registry as Client
-
-        self._connection = settings.registry
-        self._client: Client | None = None
-        self._framed: Framed | None = None
-
-    def framed(self, raw: bytes) -> object:
-        """Return what a framed record says."""
-        if self._framed is None:
-            self._framed = self._opened()
-        return self._framed(raw)
-
-    def _opened(self) -> Framed:
-        from changelog.contract.forms.framed import FramedReader
-        from changelog.sink.registry import Registry as Client
-
-        if not self._connection.url:
-            raise ConfigurationError(
-                "records are framed as a schema registry's are, and no registry is set",
-                hint="--schema-registry URL; or `--as hex` shows their bytes",
-            )
-        self._client = Client(self._connection)
-        return FramedReader(self._client.schema)
-
-    def close(self) -> None:
-        """Close its connections."""
-        if self._client is not None:
-            self._client.close()

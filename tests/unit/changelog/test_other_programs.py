@@ -265,6 +265,7 @@ def test_each_letter_of_kcat_is_taken_or_refused_and_the_page_says_which():
         (["read", "t", "-o", "1", "-o", "2"], "one of each"),
         (["read", "t", "-o", "e@1", "--until", "5"], "give one"),
         (["read", "t", "-X", "auto.offset.reset=latest"], "--from"),
+        (["read", "t", "-X", "isolation.level=none"], "read_uncommitted"),
         (["read", "t", "-X", "enable.auto.commit=true"], "--group"),
         (["read", "t", "-X", "bootstrap.servers=h:1"], "-b HOST:PORT"),
         (["read", "t", "-X", "schema.registry.url=http://h"], "-r URL"),

@@ -1,0 +1,168 @@
+"""What `changelog read` is asked for: its options to places, to the look of lines, to schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from changelog.config import Project
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.forms.framed import FramedReader
+from changelog.lines.as_kcat import ReadLetters, beginnings, parse_places
+from changelog.lines.forms.kcat import (
+    check_ours,
+    envelope_lines,
+    parse_tokens,
+    unpacked,
+    with_schema,
+)
+from changelog.lines.forms.render import Lines, json_lines, template_lines
+from changelog.lines.forms.shown import As, Framed, Show, parse_form, plain, token
+from changelog.lines.forms.template import DEFAULT, parse_template, unescaped
+from changelog.lines.place import parse_until
+from changelog.lines.reading import Wanted
+from changelog.lines.words import ReadWords
+from changelog.sink.registry import Registry as Client
+
+_LEVELS = "read_committed", "read_uncommitted"
+
+
+def wanted_of(
+    topic: str, asked: ReadWords, letters: ReadLetters, options: dict[str, str]
+) -> Wanted:
+    """Return what is to be read, and by whom.
+
+    Raises:
+        ConfigurationError: options contradict each other, or are none.
+    """
+    if asked.at_end and asked.until not in {None, "end"}:
+        raise ConfigurationError("--exit and --until contradict each other", hint="give one")
+    start, until = parse_places(asked.start or (), at_end=asked.at_end)
+    if asked.until is not None and asked.until != "end" and until is not None:
+        raise ConfigurationError("-o e@ and --until contradict each other", hint="give one")
+    begin = beginnings(start, asked.group, letters, options)
+    level = options.pop("isolation.level", _LEVELS[0])
+    if level not in _LEVELS:
+        raise ConfigurationError(
+            "-X isolation.level is none that there is", hint=f"{' or '.join(_LEVELS)}"
+        )
+    return Wanted(
+        topic=topic,
+        partitions=tuple(each for each in asked.partition or () if each != -1),
+        start=begin.start,
+        until=until if asked.until is None else parse_until(asked.until),
+        group=begin.group,
+        alone=begin.alone,
+        anew=begin.anew,
+        committed=level == _LEVELS[0] and not asked.uncommitted,
+        count=asked.count,
+    )
+
+
+def lines_of(
+    topic: str,
+    asked: ReadWords,
+    letters: ReadLetters,
+    framed: Framed,
+    broker: Callable[[Any], int],
+) -> Lines:
+    """Return what renders the records: by our words, or by kcat's letters.
+
+    Raises:
+        ConfigurationError: options contradict each other, or are none.
+    """
+    looks = [asked.as_json, asked.template is not None, letters.envelope]
+    if sum((*looks, letters.tokens is not None)) > 1:
+        raise ConfigurationError(
+            "--json, --format, -J and -f contradict each other", hint="give one"
+        )
+    delimiter = unescaped(asked.delimiter, "--delimiter")
+    if letters.is_kcat and not (asked.as_json or asked.template is not None):
+        return _kcat_lines(topic, asked, letters, framed, broker)
+    key = parse_form(asked.key_form or asked.form or "auto")
+    value = parse_form(asked.value_form or asked.form or "auto")
+    if asked.as_json:
+        return json_lines(
+            topic, key=token(key, framed), value=token(value, framed), delimiter=delimiter
+        )
+    if asked.template is not None:
+        check_ours(asked.template)
+    return template_lines(
+        parse_template(DEFAULT if asked.template is None else asked.template),
+        key=plain(key, framed),
+        value=plain(value, framed),
+        null=unescaped("NULL" if asked.null is None else asked.null, "--null"),
+        delimiter=delimiter,
+    )
+
+
+def _kcat_lines(
+    topic: str,
+    asked: ReadWords,
+    letters: ReadLetters,
+    framed: Framed,
+    broker: Callable[[Any], int],
+) -> Lines:
+    """Return what renders a topic as kcat does: text, but for what `-s` or `--as` say."""
+    forms = {"key": asked.key_form or asked.form, "value": asked.value_form or asked.form}
+    shows: dict[str, Show | None] = {}
+    for which, form in forms.items():
+        packed = letters.packed_as(which)
+        if packed is not None and form is not None:
+            raise ConfigurationError("-s and --as contradict each other", hint="give one")
+        how = parse_form("avro" if packed == "avro" else form or "text")
+        if letters.envelope:
+            if packed not in {None, "avro"}:
+                raise ConfigurationError(
+                    "kcat's -J takes no numbers of -s", hint="-f '%k %s\\n' shows them"
+                )
+            said = token(how, framed)
+            shows[which] = with_schema(said, f"{which}_schema_id") if how is As.AVRO else said
+        else:
+            shows[which] = plain(how, framed) if packed in {None, "avro"} else unpacked(packed)
+    delimiter = unescaped(asked.delimiter, "--delimiter")
+    if letters.envelope:
+        return envelope_lines(
+            topic,
+            key=shows["key"],  # type: ignore[arg-type]
+            value=shows["value"],  # type: ignore[arg-type]
+            broker=broker,
+            delimiter=delimiter,
+        )
+    null = asked.null if asked.null is not None else "NULL" if letters.says_null else ""
+    return template_lines(
+        parse_tokens(letters.format()),
+        key=shows["key"],
+        value=shows["value"],
+        null=unescaped(null, "--null"),
+        delimiter=b"" if letters.tokens is not None else delimiter,
+    )
+
+
+class Schemas:
+    """The registry's schemas, which are asked for at the first framed record."""
+
+    def __init__(self, settings: Project) -> None:
+        self._connection = settings.registry
+        self._client: Client | None = None
+        self._framed: Framed | None = None
+
+    def framed(self, raw: bytes) -> object:
+        """Return what a framed record says."""
+        if self._framed is None:
+            self._framed = self._opened()
+        return self._framed(raw)
+
+    def _opened(self) -> Framed:
+        if not self._connection.url:
+            raise ConfigurationError(
+                "records are framed as a schema registry's are, and no registry is set",
+                hint="--schema-registry URL; or `--as hex` shows their bytes",
+            )
+        self._client = Client(self._connection)
+        return FramedReader(self._client.schema)
+
+    def close(self) -> None:
+        """Close its connections."""
+        if self._client is not None:
+            self._client.close()
