@@ -235,10 +235,11 @@ def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
     envelope = given.get("capture.envelope") or Envelope.ROW
     overrides = {**given, "capture.envelope": envelope}
     settings = load_project(project, overrides=overrides, needs=[SOURCE])
-    from changelog.capture.lines.command import check_options, line_run, opened
+    from changelog.capture.lines.command import check_given, check_options, line_run, opened
     from changelog.capture.lines.source import uses_given_slot
     from changelog.capture.loop.run import until_lsn
 
+    check_given(given)
     temporary = given.get("capture.temporary_slot")
     is_temporary = asked.into is None if temporary is None else bool(temporary)
     is_temporary &= not uses_given_slot(settings.capture)

@@ -21,6 +21,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.names import SLOT_NAME, check_length, check_slot_name
 from changelog.contract.log.form import Envelope, Form, Output
 from changelog.contract.log.properties import (
+    PRODUCER_BY_TOPIC,
     check_producer_properties,
     check_topic_properties,
     largest_record,
@@ -386,6 +387,19 @@ class CaptureSettings(Section):
             "--error-limit",
         ),
     ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hand_to_the_producer(cls, given: object) -> object:
+        """Take what librdkafka has for each topic, such as `-T request.timeout.ms`, as its own."""
+        if not isinstance(given, dict) or not isinstance(given.get("topic"), dict):
+            return given
+        topic, producer = given["topic"], given.get("producer") or {}
+        moved = {name: topic[name] for name in topic if name in PRODUCER_BY_TOPIC}
+        if not moved or not isinstance(producer, dict):
+            return given
+        rest = {name: value for name, value in topic.items() if name not in moved}
+        return {**given, "topic": rest, "producer": {**moved, **producer}}
 
     @field_validator("slot")
     @classmethod

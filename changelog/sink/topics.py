@@ -6,6 +6,7 @@ keys, CreateTime voids the compaction lag. So it is refused by name, or altered 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ from changelog.contract.base.secret import redacted
 from changelog.contract.log.topic import LARGEST, TopicSettings
 from changelog.kafka.errors import log_error
 from changelog.sink.client import REQUEST_S, admin_client, answered, meet
+
+log = logging.getLogger("changelog.capture")
 
 FRONTIER_SETTINGS = {"segment.ms": "3600000", "segment.bytes": str(16 * 1024 * 1024)}
 """For a frontier topic: the active segment is never cleaned, and one record a second is little.
@@ -200,6 +203,23 @@ def plan_topics(
     plan = TopicPlan(there, missing, differing, must)
     _carry_out(admin, plan, only_ask=True)
     return plan
+
+
+def say_unlike(there: Mapping[str, TopicDescription], wanted: Mapping[str, str]) -> None:
+    """Tell which settings of new topics those that exist do not have."""
+    for topic, found in sorted(there.items()):
+        unlike = [
+            name
+            for name, value in wanted.items()
+            if name != LARGEST and found.settings.get(name) != value
+        ]
+        if unlike:
+            log.warning(
+                'topic "%s" exists, and capture.topic (-T) is for new topics: it has other values '
+                "of %s",
+                topic,
+                ", ".join(sorted(unlike)),
+            )
 
 
 def make_topics(kafka: KafkaConnection, plan: TopicPlan) -> dict[str, TopicDescription]:

@@ -300,7 +300,7 @@ def test_now_is_written_down_as_the_moment_that_it_is(folder: Path) -> None:
     [
         ('Large = ["public.*"]', '"Large" cannot end the name of a slot'),
         ("large = []", "large has no pattern"),
-        (f'{"a" * 60} = ["public.*"]', "a name of 70 characters"),
+        (f'{"a" * 60} = ["public.*"]', "has 70 bytes"),
     ],
 )
 def test_groups_of_tables_can_name_slots(folder: Path, text: str, said: str) -> None:

@@ -12,11 +12,61 @@ from changelog.capture.lines.file import LineFile, Stdout
 from changelog.capture.lines.run import LineRun, own_name
 from changelog.capture.lines.source import uses_given_slot
 from changelog.capture.start.replica_identity import Agreed, nobody_agrees
-from changelog.config import Project
+from changelog.config import Project, every_setting
 from changelog.contract.base.errors import ConfigurationError
-from changelog.contract.log.form import Envelope
+from changelog.contract.log.form import Envelope, Output
+from changelog.runtime.setting import Given
 
 log = logging.getLogger("changelog.capture")
+
+
+_OF_TOPICS = frozenset(
+    {
+        "capture.topic_prefix",
+        "capture.messages",
+        "capture.ddl",
+        "capture.sequences",
+        "capture.partitions",
+        "capture.fix_topics",
+        "capture.topic",
+        "capture.producer",
+        "capture.exactly_once",
+        "capture.snapshot_workers",
+        "capture.failover_slot",
+        "capture.heartbeat_table_s",
+        "capture.limit_rows",
+        "capture.limit_bytes",
+        "capture.on_incompatible",
+        "capture.on_error",
+        "capture.error_limit",
+        "postgres.primary",
+    }
+)
+"""Settings of which lines know nothing."""
+
+
+def check_given(given: Given) -> None:
+    """Check that every option of this run means something to lines.
+
+    What the project's file says is said of its topics, and stays unheard.
+
+    Raises:
+        ConfigurationError: one is for topics alone; names all of them.
+    """
+    used = {name for name, value in given.items() if value not in (None, False)}
+    named = [
+        each.setting.flags[-1].partition("/")[0]
+        for each in every_setting()
+        if each.name in used & _OF_TOPICS
+    ]
+    if given.get("capture.output_format") is Output.AVRO:
+        named.append("--output-format avro")
+    if named:
+        raise ConfigurationError(
+            f"--print and --into write lines, and not to topics: {', '.join(named)} would have no "
+            "effect",
+            hint="leave it out",
+        )
 
 
 def check_options(

@@ -58,6 +58,7 @@ from changelog.sink.topics import (
     describe,
     make_topics,
     plan_topics,
+    say_unlike,
 )
 from changelog.source.connect.connect import Connection, connect
 from changelog.source.connect.replica_identity import Identity, make_full
@@ -652,6 +653,7 @@ def topic_plans(
         },
         unkeyed={names[name] for name, each in relations.items() if not each.key},
     )
+    say_unlike({name: tables.there[name] for name in topics if name in tables.there}, capture.topic)
     # One partition: what comes later in the WAL comes later on the topic.
     return tables, plan_topics(
         settings.kafka,

@@ -37,6 +37,11 @@ PRODUCER_KEPT: Mapping[str, str] = {
 }
 """Settings of librdkafka's producer that cannot be given, with the reason."""
 
+PRODUCER_BY_TOPIC = frozenset(
+    {"request.timeout.ms", "queuing.strategy", "compression.codec", "compression.level"}
+)
+"""Settings that librdkafka's producer has for each topic, and that Kafka's topics have not."""
+
 _EXACT = "the log could no longer give the exact rows"
 
 TOPIC_KEPT: Mapping[str, str] = {
@@ -65,7 +70,7 @@ def check_topic_properties(given: Mapping[str, str]) -> None:
     Raises:
         ConfigurationError: some do not; names each with the reason.
     """
-    _check(given, TOPIC_KEPT, "capture.topic (-T)")
+    _check(given, {**PRODUCER_KEPT, **TOPIC_KEPT}, "capture.topic (-T)")
 
 
 def largest_record(given: Mapping[str, str]) -> int:

@@ -208,6 +208,42 @@ def spellings(name):
     return {each for option in command(name).params for each in option.opts}
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["-T", "segment.ms=1"], "--topic-config"),
+        (["-C", "linger.ms=1"], "--kafka-config"),
+        (["--limit-rows", "5"], "--limit-rows"),
+        (["-e", "log", "--error-limit", "1"], "--on-error, --error-limit"),
+        (["--exactly-once"], "--exactly-once"),
+        (["--ddl"], "--ddl"),
+        (["-f", "avro"], "--output-format avro"),
+        (["--primary", URL], "--primary"),
+    ],
+    ids=str,
+)
+def test_an_option_of_topics_is_refused_of_lines(tmp_path, words, named):
+    _, error, said = capture(tmp_path, "-d", URL, "--print", *words)
+    assert isinstance(error, ConfigurationError), said
+    assert f"{named} would have no effect" in str(error)
+
+
+def test_what_a_client_has_for_each_topic_reaches_the_producer_or_is_refused(tmp_path):
+    given = {"request.timeout.ms": "5", "queuing.strategy": "fifo", "segment.ms": "7000"}
+    overrides = {"capture.topic": given, "capture.producer": {"linger.ms": "1"}}
+    found = load_project(tmp_path, overrides=overrides, needs=[]).capture
+    assert found.topic == {"segment.ms": "7000"}
+    assert found.producer == {
+        "request.timeout.ms": "5",
+        "queuing.strategy": "fifo",
+        "linger.ms": "1",
+    }
+    for name in ("request.required.acks", "acks", "message.timeout.ms", "partitioner"):
+        _, error, said = capture(tmp_path, "-d", URL, *PLACES, "-T", f"{name}=1")
+        assert isinstance(error, ConfigurationError), said
+        assert f"capture.topic (-T) cannot set {name} (" in str(error)
+
+
 @pytest.mark.parametrize("name", ["capture", "read", "write"])
 def test_no_translated_option_is_one_of_ours(name):
     translating = command(name)
