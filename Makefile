@@ -93,6 +93,7 @@ docs: $(READY) ## Check the documents: paths, commands and help texts exist
 	@$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_site.py tests/unit/test_repository.py
 
 pages: $(READY) ## Write the pages that are made of the code anew: settings, SQL, commands, exit codes, metrics, records
+	@$(BIN)/python -m tests.support.compared_signatures
 	@$(BIN)/python -m views.verify.sql.functions > docs/sql.md.new && mv docs/sql.md.new docs/sql.md
 	@$(BIN)/python -m changelog.reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	@$(BIN)/python -m scripts.pages

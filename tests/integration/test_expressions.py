@@ -73,6 +73,8 @@ def alike(one: Any, two: Any) -> bool:
     if isinstance(one, list) and isinstance(two, list):
         pairs = zip(sorted(one, key=str), sorted(two, key=str), strict=False)
         return len(one) == len(two) and all(alike(a, b) for a, b in pairs)
+    if isinstance(one, dict) and isinstance(two, dict):
+        return [*one] == [*two] and all(alike(one[name], two[name]) for name in one)
     if isinstance(one, memoryview | bytes):
         return bytes(one) == bytes(two)
     numbers = int | float | Decimal

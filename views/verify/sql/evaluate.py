@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from views.verify.sql.translate import MACROS, Translation, UnverifiableError, t
 from views.verify.values.types import Type, duckdb_type, literal, quoted
 
 _INEXACT = ("DOUBLE", "FLOAT")
+_DECIMAL = r"DECIMAL\(\d+,\d+\)"
 _CONSTANTS = {*INTEGERS, "string", "date", "boolean"}
 """Types whose keys are written as constants into a query."""
 _MOST_CONSTANTS = 20_000
@@ -193,8 +195,11 @@ def _compute(
 
 def _check_exact(name: str, kind: Type, found: str) -> None:
     """Refuse a result that a cast to the view's type would round."""
+    if kind.name == "array" and found.endswith("[]"):
+        _check_exact(name, kind.fields[0][1], found.removesuffix("[]"))
+        return
     inexact = found in _INEXACT
-    scale = int(found.rpartition(",")[2].rstrip(")")) if found.startswith("DECIMAL(") else 0
+    scale = int(found.rpartition(",")[2][:-1]) if re.fullmatch(_DECIMAL, found) else 0
     rounds = (
         kind.name == "decimal" and (inexact or ("DECIMAL(" in found and scale > kind.scale))
     ) or (kind.name in INTEGERS and (inexact or scale > 0))

@@ -1,12 +1,15 @@
 """The functions of Spark's SQL that are known to mean the same in DuckDB, each with an example.
 
-The translation allows these and no others; `docs/sql.md` lists them, and a test computes each
-example in both engines over rows with nulls, negatives, empty texts and the ends of ranges.
+The translation allows these and no others, with the types that `views.verify.sql.compared` has;
+`docs/sql.md` lists both. A test computes each example in both engines over rows with nulls,
+negatives, empty texts and the ends of ranges.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from views.verify.sql.compared import COMPARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,27 @@ def page() -> str:
                 f"| {each.names.replace('|', chr(92) + '|')} | `{example}` | {each.only} |"
             )
         lines.append("")
+    lines += [_TYPES, "```text", *_by_operation(), "```"]
     return "\n".join(lines)
+
+
+def _by_operation() -> list[str]:
+    """Return what is compared, one line an operation."""
+    found: dict[str, list[str]] = {}
+    for each in sorted(COMPARED):
+        name, bracket, types = each.partition("(")
+        found.setdefault(name, []).append(f"({types}" if bracket else "")
+    return [f"{name}{' '.join(filter(None, types))}" for name, types in found.items()]
+
+
+_TYPES = """## Types
+
+What is proved is what tests compare over hostile values, in Spark, DuckDB and, where it means the
+same there, PostgreSQL: each operation with the types that it is given, by the names of the parser.
+`equal`, `order` and `branches` are the types that stand on the two sides of a comparison or that
+CASE, `if` and coalesce choose from; `integer` is each width of it. A query with anything else is
+refused, and the refusal names what no test has compared.
+"""
 
 
 _HEAD = """# The SQL of views

@@ -35,6 +35,7 @@ from views.base.spark_sql import SparkSql
 from views.verify.sql.bags import LISTS, Bag, Bags
 from views.verify.sql.constants import path_of, unchecked
 from views.verify.sql.functions import ALLOWED, ANONYMOUS
+from views.verify.sql.signatures import is_compared, signatures
 from views.verify.sql.sqltypes import FLOATS, INTEGERS, TableTypes, Types, as_decimal, decimals_of
 from views.verify.values.names import folded, parsed, reading_name, schema_of
 from views.verify.values.types import Type, literal
@@ -163,7 +164,7 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
         for table, columns in tables.items()
     }
     try:
-        query = _qualified(sql, tables, types)
+        query = qualified(sql, tables, types)
         inferred = Types(query, types)
         selects = query.selects if isinstance(query, exp.Query) else []
         bare = frozenset(
@@ -185,7 +186,12 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
     return Translation(text, names, bare, groups, by_row, bags)
 
 
-def _qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> exp.Expr:
+def qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> exp.Expr:
+    """Return a query with qualified columns and annotated types.
+
+    Raises:
+        UnverifiableError: it is not a query.
+    """
     query = parsed(sql, tables).transform(_without_zone)
     if not isinstance(query, exp.Query):
         raise UnverifiableError("cannot verify this SQL: it is not a query")
@@ -225,6 +231,13 @@ def _refuse(node: exp.Expr, why: str) -> UnverifiableError:
 
 def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
     """Refuse each part that is not known to mean the same in both engines."""
+    _check_meaning(query, types, bags)
+    for node, signature in signatures(query, types):
+        if not is_compared(signature):
+            raise _refuse(node, f"no test has compared {signature}")
+
+
+def _check_meaning(query: exp.Expr, types: Types, bags: Bags) -> None:
     for node in query.walk():
         if (why := bags.misread(node)) is not None:
             raise _refuse(node, why)

@@ -1,0 +1,58 @@
+"""The signatures of the expressions that tests compare, and the module that has them.
+
+`python -m tests.support.compared_signatures` writes it anew.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from changelog.contract.rows.relation import TableName
+from tests.support.hostile_rows import COLUMNS, expressions, query_of
+from views.verify.sql.signatures import UNKNOWN, signatures
+from views.verify.sql.sqltypes import Types
+from views.verify.sql.translate import qualified
+from views.verify.values.names import folded, reading_name
+from views.verify.values.types import parse_type
+
+TABLE = TableName("public", "t")
+TYPES = {TABLE: {name: parse_type(kind) for name, (kind, _) in COLUMNS.items()}}
+MODULE = Path(__file__).parents[2] / "views/verify/sql/compared.py"
+
+
+def signatures_of(line: str) -> set[str]:
+    """Return what a line of `tests/fixtures/expressions.txt` compares."""
+    kinds = {folded(name): kind for name, kind in TYPES[TABLE].items()}
+    types = {reading_name(TABLE): kinds}
+    query = qualified(query_of(line), TYPES, types)
+    return {each for _, each in signatures(query, Types(query, types))}
+
+
+@cache
+def compared() -> frozenset[str]:
+    """Return what all lines compare whose answers are alike in Spark and in the verifier."""
+    lines = [*expressions("everywhere"), *expressions("spark")]
+    found = (each for line in lines for each in signatures_of(line))
+    return frozenset(each for each in found if UNKNOWN not in each)
+
+
+def module() -> str:
+    """Return the text of the module."""
+    listed = "\n".join(sorted(compared()))
+    return f'''"""What tests compare in Spark and DuckDB over hostile values.
+
+`make pages` writes this of the lines of `tests/fixtures/expressions.txt`; a query with anything
+else is refused.
+"""
+
+COMPARED = frozenset(
+    """
+{listed}
+""".strip().split("\\n")
+)
+'''
+
+
+if __name__ == "__main__":
+    MODULE.write_text(module(), encoding="utf-8")

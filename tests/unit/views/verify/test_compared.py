@@ -1,0 +1,72 @@
+"""Nothing is proved that no test has compared: an operation, its types, a form of literal."""
+
+from __future__ import annotations
+
+import pytest
+
+from changelog.contract.rows.relation import TableName
+from tests.support.compared_signatures import MODULE, TYPES, compared, module
+from tests.support.hostile_rows import query_of
+from views.verify.sql import signatures
+from views.verify.sql.compared import COMPARED
+from views.verify.sql.functions import EXAMPLE_COLUMNS, GROUPS
+from views.verify.sql.translate import UnverifiableError, translate
+from views.verify.values.types import parse_type
+
+TABLE = TableName("public", "t")
+EXAMPLES = {
+    TABLE: {name: parse_type(kind) for name, kind in {"n": "int", **EXAMPLE_COLUMNS}.items()}
+}
+ALL = [each for group in GROUPS.values() for each in group]
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Forget that something was compared."""
+
+    def forget(signature: str) -> None:
+        assert signature in COMPARED
+        monkeypatch.setattr(signatures, "COMPARED", COMPARED - {signature})
+        signatures.is_compared.cache_clear()
+
+    yield forget
+    monkeypatch.undo()
+    signatures.is_compared.cache_clear()
+
+
+def test_what_is_compared_is_what_the_lines_of_the_tests_compare():
+    assert compared() == COMPARED
+    assert MODULE.read_text("utf-8") == module(), "write it anew: make pages"
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each.names)
+def test_each_function_that_is_listed_is_compared(each):
+    """Its example by `test_provable`, and each of its operations on hostile values."""
+    translate(f"SELECT {each.example} AS x FROM t", EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("line", "signature"),
+    [
+        ("md5(s)", "MD5(string)"),
+        ("n = d", "equal(decimal, double)"),
+        ("d < 1", "order(double, integer)"),
+        ("CASE WHEN f THEN n ELSE d END", "branches(decimal, double)"),
+        ("cast(s AS date)", "cast(string) date"),
+        ("b = X'6162'", "literal hexstring"),
+        ("SELECT min(k) AS k, s AS x0 FROM t GROUP BY s", "group(string)"),
+        ("rank() OVER (ORDER BY n)", "sort(decimal)"),
+        ("ts - interval 1 month", "interval month"),
+    ],
+)
+def test_what_no_line_compares_is_refused(line, signature, without):
+    translate(query_of(line), TYPES)
+    without(signature)
+    with pytest.raises(UnverifiableError, match="no test has compared"):
+        translate(query_of(line), TYPES)
+
+
+@pytest.mark.parametrize("line", ["isnan(s)", "year(a)", "abs(f)", "f + f", "s || d"])
+def test_types_that_an_operation_is_never_given_are_refused(line):
+    with pytest.raises(UnverifiableError, match="no test has compared"):
+        translate(query_of(line), TYPES)
