@@ -30,6 +30,8 @@ def dead_keys(
     since: Position,
     ends: Sequence[int],
     *,
+    prefix: bytes = b"",
+    alive_from: Sequence[int] = (),
     max_keys: int = MAX_KEYS,
     on_wait: Callable[[], None] = nothing,
 ) -> Iterator[tuple[int, bytes]]:
@@ -40,11 +42,23 @@ def dead_keys(
 
     A record that capture did not write counts as older than all of its own.
 
+    Args:
+        kafka: the brokers.
+        topic: the topic to read.
+        since: what is older is dead.
+        ends: per partition where to stop.
+        prefix: the bytes that each key begins with. Other keys are left alone: no reader takes a
+            tombstone of theirs, and without one nobody reads them.
+        alive_from: per partition the offset before which all is dead, whatever position it bears.
+        max_keys: how many keys are held at once.
+        on_wait: called while a topic is read.
+
     Raises:
         UnavailableLogError: the broker does not answer.
     """
     mark = since.to_bytes()
     for partition, end in enumerate(ends):
+        first_alive = alive_from[partition] if partition < len(alive_from) else 0
         waiting = [(0, 1)]
         while waiting:
             share, shares = waiting.pop()
@@ -54,9 +68,12 @@ def dead_keys(
                 if not count % _WAIT_EVERY:
                     on_wait()
                 key = record.key() or b""
+                if not key.startswith(prefix):
+                    continue
                 if shares > 1 and zlib.crc32(key) % shares != share:
                     continue
-                place = _position_of(record)
+                is_dead = (record.offset() or 0) < first_alive
+                place = bytes(POSITION_BYTES) if is_dead else _position_of(record)
                 if place < last.get(key, b"")[:POSITION_BYTES]:
                     continue  # sent again after a crash: older than what precedes it
                 last[key] = place + (_DEAD if record.value() is None else _ALIVE)

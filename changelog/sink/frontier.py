@@ -5,9 +5,11 @@ Beside each slot's frontier stands, under a key of its own, how far its backfill
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import lt
 from typing import Any, Self, TypeVar
@@ -18,14 +20,15 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
-from changelog.contract.log.backfill import BackfillRecord, backfill_key
-from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.log.backfill import BackfillRecord, backfill_key, is_frontier_key
+from changelog.contract.log.frontier import Frontier, FrontierRecord, frontier_of, is_strange
 from changelog.contract.log.standing import Standings, standing_key
 from changelog.kafka.errors import is_missing
 from changelog.sink.client import REQUEST_S, admin_client, answered, answered_offset, meet, nothing
 from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.scan import OffsetRange, scan
 
+log = logging.getLogger("changelog.sink")
 T = TypeVar("T")
 
 _WINDOW = 2000
@@ -99,12 +102,16 @@ class FrontierLog:
         """Return the newest frontier of a slot; None when there is none, or it was removed.
 
         Raises:
-            CorruptRecordError: the newest record of the slot is not a frontier; names its place.
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
-        newest = self._newest(slot.encode("utf-8"))
-        return None if newest is None else self._decoded(newest, slot)
+        key = slot.encode("utf-8")
+        found = self._read(key, lambda value: frontier_of(key, value))
+        if found is None:
+            return None
+        frontier, record = found
+        _, appended_ms = record.timestamp()
+        return FrontierRecord(frontier, record.offset() or 0, appended_ms)
 
     def slots(self) -> list[str]:
         """Return the slots of which the topic holds anything, in order; none without a topic.
@@ -119,29 +126,52 @@ class FrontierLog:
         here = enumerate(zip(found.starts, found.ends, strict=True))
         ranges = [OffsetRange(self._topic, number, *bounds) for number, bounds in here]
         newest = {each.key(): each.value() for each in scan(self._kafka, ranges)}
-        keys = (key for key, value in newest.items() if key and value is not None)
-        return sorted({key.decode("utf-8").partition("#")[0] for key in keys})
+        slots = set()
+        for key, value in newest.items():
+            if key is None or value is None or (is_frontier_key(key) and is_strange(key, value)):
+                continue
+            with suppress(UnicodeDecodeError):  # of another program
+                slots.add(key.decode("utf-8").partition("#")[0])
+        return sorted(slots)
 
     def backfill(self, slot: str) -> BackfillRecord | None:
         """Return how far the backfills of a slot are; None when there are none.
 
         Raises:
-            CorruptRecordError: the newest record is not that; names its place.
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
-        return self._read(backfill_key(slot), BackfillRecord.from_json)
+        found = self._read(backfill_key(slot), BackfillRecord.from_json)
+        return None if found is None else found[0]
 
-    def _read(self, key: bytes, parse: Callable[[bytes], T]) -> T | None:
-        """Return what the newest record of a key holds; None without one, or with a tombstone."""
-        newest = self._newest(key)
-        value = None if newest is None else newest.value()
-        if newest is None or value is None:
-            return None
-        try:
-            return parse(value)
-        except CorruptRecordError as error:
-            raise CorruptRecordError(f"{self._place(newest)}: {error}") from error
+    def _read(self, key: bytes, parse: Callable[[bytes], T]) -> tuple[T, Message] | None:
+        """Return what the newest record of a key holds; None without one, or with a tombstone.
+
+        Records that another program has written are passed over: capture's own lie before, until
+        they are compacted away.
+        """
+        record = self._newest(key)
+        while record is not None:
+            value = record.value()
+            if value is None:
+                return None
+            try:
+                return parse(value), record
+            except CorruptRecordError as error:
+                log.warning("%s is passed over: %s", self._place(record), error.args[0])
+            record = self._before(record)
+        return None
+
+    def _before(self, record: Message) -> Message | None:
+        """Return the record of the same key before one, and know it as the newest from now on."""
+        assert self._known is not None  # noqa: S101 - the record was read through it
+        first = self.starts([self._topic])[self._topic][0]
+        older = None
+        for each in self._scan(first, record.offset() or 0):
+            older = each if each.key() == record.key() else older
+        if older is not None:
+            self._known.newest[record.key()] = older
+        return older
 
     def _newest(self, key: bytes) -> Message | None:
         """Read backwards in growing windows: the newest one mostly stands near the end.
@@ -180,20 +210,6 @@ class FrontierLog:
     def _place(self, record: Message) -> str:
         return f'topic "{self._topic}", partition 0, offset {record.offset()}'
 
-    def _decoded(self, record: Message, slot: str) -> FrontierRecord | None:
-        value = record.value()
-        if value is None:
-            return None
-        offset, where = record.offset() or 0, self._place(record)
-        try:
-            frontier = Frontier.from_json(value)
-        except CorruptRecordError as error:
-            raise CorruptRecordError(f"{where}: {error}") from error
-        if frontier.slot != slot:
-            raise CorruptRecordError(f'{where}: key "{slot}" holds slot "{frontier.slot}"')
-        _, appended_ms = record.timestamp()
-        return FrontierRecord(frontier, offset, appended_ms)
-
     def write(self, frontier: Frontier) -> None:
         """Append a frontier and wait for the broker's acknowledgement.
 
@@ -221,11 +237,11 @@ class FrontierLog:
         """Return how the tables of a slot stood when they were looked at last; None without.
 
         Raises:
-            CorruptRecordError: the newest record is not that; names its place.
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
-        return self._read(standing_key(slot), Standings.from_json)
+        found = self._read(standing_key(slot), Standings.from_json)
+        return None if found is None else found[0]
 
     def write_standings(self, slot: str, standings: Standings) -> None:
         """Append how the tables stand and wait for the broker's acknowledgement.
@@ -288,7 +304,6 @@ class FrontierLog:
         of each there is one from the first frontier on.
 
         Raises:
-            CorruptRecordError: as `last` does.
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """

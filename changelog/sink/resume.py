@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Message
@@ -21,6 +21,7 @@ from changelog.sink.scan import OffsetRange, headers_of, left_of, scan
 
 log = logging.getLogger("changelog.sink")
 MAX_SEQUENCE = (1 << 64) - 1
+_SAID = 10
 _CHANGES = (Op.CREATE, Op.UPDATE, Op.DELETE)
 
 
@@ -29,23 +30,24 @@ class WrittenRecords:
     """What the topics hold behind the last frontier.
 
     Attributes:
-        positions: per topic and partition the greatest position; partitions without a record
-            are left out.
+        positions: per topic and partition the greatest position that need not be written again;
+            partitions without a record are left out.
         last_epoch: the greatest epoch seen, the frontier's included; 0 when there is none.
         ends: where the topics end.
         foreign: per topic how many records there are that capture did not write, or that are older
             than the frontier: those somebody wrote whom capture had thought dead.
+        reached: per epoch the greatest commit LSN of a record.
     """
 
     positions: dict[str, dict[int, Position]]
     last_epoch: int
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     foreign: Mapping[str, int] = field(default_factory=dict)
+    reached: Mapping[int, Lsn] = field(default_factory=dict)
 
     def passed_at(self, epoch: int) -> Lsn:
         """Return the first LSN past every record of an epoch; 0 when there is none."""
-        found = (each for by_partition in self.positions.values() for each in by_partition.values())
-        return Lsn(max((each.commit_lsn + 1 for each in found if each.epoch == epoch), default=0))
+        return Lsn(self.reached[epoch] + 1 if epoch in self.reached else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def last_positions(
     topics: Sequence[str],
     *,
     backfill: BackfillRecord | None = None,
+    wal_end: Callable[[], Lsn] | None = None,
 ) -> WrittenRecords:
     """Read the headers of every record behind the frontier's ends, or of all without one.
 
@@ -100,9 +103,20 @@ def last_positions(
     the frontier does is left to who looks for lost records (`changelog.capture.start`): a fresh
     copy of its table mends it.
 
+    A record that capture cannot have written ends nothing: a running capture notices it by its
+    number and copies the table again (`changelog.capture.frontier.sole_writer`), and so does a
+    start.
+
+    Args:
+        kafka: the brokers.
+        frontiers: tells where topics end.
+        frontier: the last one, or None.
+        topics: the topics to read.
+        backfill: the copies that go on, or None.
+        wal_end: asks the server how far its WAL goes, where the log can hold no more than that;
+            None where it may, since the server has lost what the log has.
+
     Raises:
-        CorruptRecordError: a record has not the headers of the log, and no copy of a table mends
-            that; names its place.
         LogError: another topic ends before what is known of it: the broker lost records.
         UnavailableLogError: the broker does not answer.
     """
@@ -113,31 +127,104 @@ def last_positions(
         mendable = {topic for topic in frontier.tables if frontier.scope_of(topic).keyed}
     ranges, positions = _behind(frontiers, known, found, mendable)
     ranges = left_of(kafka, ranges)
-    foreign: Counter[str] = Counter()
+    ids = {topic: frontiers.topic_id(topic) for topic in found}
+    findings = _Findings(frontier, backfill, _dead_before(backfill, ids), positions, wal_end)
     for record in scan(kafka, ranges):
+        findings.take(record)
+    foreign = {topic: count for topic, count in findings.foreign.items() if count}
+    return WrittenRecords(positions, findings.last_epoch(), found, foreign, findings.reached)
+
+
+class _Findings:
+    """What is found behind the last frontier, record by record."""
+
+    def __init__(
+        self,
+        frontier: Frontier | None,
+        backfill: BackfillRecord | None,
+        dead_before: Mapping[str, tuple[int, ...]],
+        positions: dict[str, dict[int, Position]],
+        wal_end: Callable[[], Lsn] | None,
+    ) -> None:
+        self._frontier, self._backfill = frontier, backfill
+        self._dead_before = dead_before
+        self._wal_end = wal_end
+        self._positions = positions
+        self._limit: Position | None = None
+        known = [each.epoch for each in (frontier, backfill) if each is not None]
+        self._newest = max(known, default=None)
+        self.foreign: Counter[str] = Counter()
+        self.reached: dict[int, Lsn] = {}
+        for each in positions.values():
+            for position in each.values():
+                self._reach(position)
+
+    def last_epoch(self) -> int:
+        """Return the greatest epoch that is known; 0 when there is none."""
+        return max([*self.reached, self._newest or 0])
+
+    def take(self, record: Message) -> None:
+        """Look at the headers of one record."""
+        topic, partition = record.topic() or "", record.partition() or 0
+        alive = self._dead_before.get(topic, ())
+        is_dead = partition < len(alive) and (record.offset() or 0) < alive[partition]
         try:
             headers = headers_of(record)
+            why = self._why_foreign(record, headers)
         except CorruptRecordError as error:
-            # A running capture notices strangers by their number, and copies the table again
-            # (`changelog.capture.frontier.sole_writer`); so does a start, and the others go on.
-            if record.topic() not in mendable:
-                raise
-            log.warning("%s; its table is copied again", error.args[0])
-            foreign[record.topic() or ""] += 1
-            continue
-        position = headers.position
-        if frontier is not None and _is_foreign(record, headers, frontier, backfill):
-            foreign[record.topic() or ""] += 1
-        by_partition = positions.setdefault(record.topic() or "", {})
-        partition = record.partition() or 0
-        if partition not in by_partition or position > by_partition[partition]:
-            by_partition[partition] = position
-    epochs = [each.epoch for found in positions.values() for each in found.values()]
-    epochs += [each.epoch for each in (frontier, backfill) if each is not None]
-    return WrittenRecords(positions, max(epochs, default=0), found, foreign)
+            headers, why = None, str(error.args[0])
+        if why and not is_dead:
+            if not self.foreign[topic]:
+                log.warning("%s", why)
+            self.foreign[topic] += 1
+        if headers is None or self._is_ahead(headers.position):
+            return
+        self._reach(headers.position)
+        if is_dead:
+            return
+        by_partition = self._positions.setdefault(topic, {})
+        if partition not in by_partition or headers.position > by_partition[partition]:
+            by_partition[partition] = headers.position
+
+    def _why_foreign(self, record: Message, headers: RecordHeaders) -> str:
+        place = (
+            f'topic "{record.topic()}", partition {record.partition()}, offset {record.offset()}'
+        )
+        if self._is_ahead(headers.position):
+            return f"{place}: capture has not reached its position {headers.position} yet"
+        if self._frontier is None or not _is_late(record, headers, self._frontier, self._backfill):
+            return ""
+        return f"{place}: its position {headers.position} is older than the last frontier"
+
+    def _is_ahead(self, position: Position) -> bool:
+        """Tell whether capture has not been where a record claims to come from."""
+        if self._newest is None:
+            return False
+        if position.epoch != self._newest or self._wal_end is None:
+            # No epoch is written before the topic of frontiers says that it begins.
+            return position.epoch > self._newest
+        if self._limit is None or position > self._limit:
+            self._limit = Position(position.epoch, self._wal_end(), MAX_SEQUENCE)
+        return position > self._limit
+
+    def _reach(self, position: Position) -> None:
+        known = self.reached.get(position.epoch, position.commit_lsn)
+        self.reached[position.epoch] = max(known, position.commit_lsn)
 
 
-def _is_foreign(
+def _dead_before(
+    backfill: BackfillRecord | None, ids: Mapping[str, str]
+) -> dict[str, tuple[int, ...]]:
+    """Return per topic that is being copied the offsets before which all is dead."""
+    copies = backfill.tables if backfill is not None else {}
+    return {
+        topic: copy.alive_from
+        for topic, copy in copies.items()
+        if copy.since is not None and ids.get(topic) == copy.topic_id
+    }
+
+
+def _is_late(
     record: Message, headers: RecordHeaders, frontier: Frontier, backfill: BackfillRecord | None
 ) -> bool:
     """Tell whether a change behind a frontier is one of those that must lie before it.

@@ -11,10 +11,9 @@ subject is its newest version.
 
 from __future__ import annotations
 
-import hashlib
-
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import KeyConflictError
+from changelog.contract.log.topic import schema_key, schema_noted
 from changelog.contract.rows.evolution import Version
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import WRITE_S, LogProducer
@@ -104,18 +103,17 @@ class SchemaTopic:
         ((end,),) = self._frontiers.ends([self._topic]).values()
         known: dict[str, list[str]] = {}
         for record in scan(self._kafka, [OffsetRange(self._topic, 0, 0, end)]):
-            subject, _, _ = (record.key() or b"").decode("utf-8").rpartition("#")
-            known.setdefault(subject, []).append((record.value() or b"").decode("utf-8"))
+            noted = schema_noted(record.key(), record.value())
+            if noted is not None:
+                known.setdefault(noted[0], []).append(noted[1])
         return known
 
     def _write(self, topic: str, what: str, schema: str) -> None:
         """Write a schema, acknowledged before any record that it describes is made."""
         versions, subject = self._versions(topic, what), f"{topic}-{what}"
-        raw = schema.encode("utf-8")
-        key = f"{subject}#{hashlib.sha256(raw).hexdigest()[:16]}".encode()
         producer = LogProducer.open(self._kafka, {"linger.ms": 0}, on_wait=self._frontiers.on_wait)
         try:
-            producer.produce(self._topic, key, raw, [])
+            producer.produce(self._topic, schema_key(subject, schema), schema.encode("utf-8"), [])
             producer.flush(WRITE_S)
         finally:
             producer.close()

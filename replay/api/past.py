@@ -184,7 +184,7 @@ def changes_between(first: Opened, last: Opened) -> Changes:
 def _between(first: Opened, last: Opened) -> list[PartitionRange]:
     """Return the ranges between two cuts; partitions may have been added."""
     begun, ended = first.frontier.ends[first.topic], last.frontier.ends[last.topic]
-    starts = [*begun, *last.cut.states[last.topic].log_starts[len(begun) :]]
+    starts = [*begun, *last.cut.begins(last.topic)[len(begun) :]]
     return [
         PartitionRange(number, start, end)
         for number, (start, end) in enumerate(zip(starts, ended, strict=True))

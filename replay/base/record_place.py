@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from changelog.contract.base.headers import POSITION
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
-from changelog.contract.rows.codec import frame
 
 RECORD = ("key", "value", "partition", "offset", "position")
 """The columns of a record, in the order in which they stand in a frame."""
@@ -45,11 +44,6 @@ class TopicRange:
     ends: tuple[int, ...]
     key_schema_id: int | None
     keeps_faults: bool = False
-
-
-def key_prefix(schema_id: int | None) -> bytes:
-    """Return the bytes that every key begins with: a schema id's frame, or a document's brace."""
-    return b"{" if schema_id is None else frame(schema_id)
 
 
 def no_key(schema_id: int | None) -> str:

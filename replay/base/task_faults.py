@@ -84,7 +84,10 @@ def error_of(fault: Fault, text: str) -> LogError:
     match fault:
         case Fault.CORRUPT:
             return CorruptRecordError(
-                text, hint="capture did not write this record: find out who did"
+                text,
+                hint="capture did not write this record: find out who did. Readers pass over it "
+                "once its table is copied again: the next start of capture does, or "
+                "`changelog resnapshot TABLE`",
             )
         case Fault.ESCAPE:
             return _with_hint(FormlessValueError, text)

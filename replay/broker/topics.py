@@ -9,6 +9,7 @@ a read it is asked whether one is (`require_stable`): a read would wait for its 
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,11 +42,13 @@ from changelog.contract.base.errors import (
     VerdictError,
 )
 from changelog.contract.log.backfill import is_frontier_key
-from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.log.frontier import Frontier, FrontierRecord, is_strange
+from changelog.contract.log.topic import schema_noted
 from changelog.kafka.errors import Meaning, cause_of, is_missing, log_error, meaning
 from changelog.runtime.kafka_clients import QUIET, admin_client
 from replay.broker.topic_state import TopicState
 
+log = logging.getLogger("changelog.replay")
 TIMEOUT_S = 30.0
 STABLE_S = 10.0
 """How long an open transaction before a frontier's ends is waited for."""
@@ -332,6 +335,13 @@ class NewestFrontier:
 
 def _frontier_of(kafka: KafkaConnection, state: TopicState, slot: str | None) -> FrontierRecord:
     topic, newest = state.topic, _newest(kafka, state, slot)
+    strange = [each for each in newest.values() if is_strange(each.key(), each.value())]
+    if strange:
+        for each in strange:
+            log.warning(
+                'topic "%s", offset %d is passed over: it is no frontier', topic, each.offset()
+            )
+        newest = _newest(kafka, state, slot, checked=True)
     if slot is None and len(newest) > 1:
         raise ConfigurationError(
             f'several slots write to "{topic}": {", ".join(sorted(newest))}',
@@ -373,27 +383,37 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[Fronti
         begin = TopicPartition(topic, 0, state.log_starts[0])
         wanted = slot.encode("utf-8")
         found = [each for each in _messages(consumer, begin, state.ends[0]) if each.key() == wanted]
-    return [_frontier_record(topic, each) for each in found if each.value() is not None]
+    theirs = [each for each in found if is_strange(each.key(), each.value())]
+    return [
+        _frontier_record(topic, each)
+        for each in found
+        if each.value() is not None and each not in theirs
+    ]
 
 
-def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict[str, Message]:
+def _newest(
+    kafka: KafkaConnection, state: TopicState, slot: str | None, *, checked: bool = False
+) -> dict[str, Message]:
+    """Return the newest record of each slot; where it is `checked`, of those that are frontiers."""
     start, end = state.log_starts[0], state.ends[0]
     step = _BATCH
     with closing(consumer_of(kafka)) as consumer:
         while True:
             begin = start if slot is None else max(start, end - step)
-            newest = _scan(consumer, TopicPartition(state.topic, 0, begin), end)
+            newest = _scan(consumer, TopicPartition(state.topic, 0, begin), end, checked=checked)
             if begin <= start or slot in newest:
                 return newest
             step *= 10
 
 
-def _scan(consumer: Consumer, begin: TopicPartition, end: int) -> dict[str, Message]:
+def _scan(
+    consumer: Consumer, begin: TopicPartition, end: int, *, checked: bool
+) -> dict[str, Message]:
     """Return the newest frontier of each slot between two offsets."""
     newest: dict[str, Message] = {}
     for message in _messages(consumer, begin, end):
         raw = message.key() or b""
-        if is_frontier_key(raw):
+        if is_frontier_key(raw) and not (checked and is_strange(raw, message.value())):
             newest[raw.decode("utf-8", "replace")] = message
     return newest
 
@@ -426,7 +446,6 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
     Raises:
         LogError: the topic is not there.
         UnavailableLogError: the brokers do not answer.
-        CorruptRecordError: a record is not a schema's.
     """
     state = inspect(kafka, [topic]).get(topic)
     if state is None:
@@ -436,13 +455,11 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
         )
     versions: dict[str, list[str]] = {}
     begin = TopicPartition(topic, 0, state.log_starts[0])
-    try:
-        with closing(consumer_of(kafka)) as consumer:
-            for message in _messages(consumer, begin, state.ends[0]):
-                subject, _, _ = (message.key() or b"").decode("utf-8").rpartition("#")
-                versions.setdefault(subject, []).append((message.value() or b"").decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise CorruptRecordError(f'a record of topic "{topic}" is not text: {error}') from error
+    with closing(consumer_of(kafka)) as consumer:
+        for message in _messages(consumer, begin, state.ends[0]):
+            noted = schema_noted(message.key(), message.value())
+            if noted is not None:
+                versions.setdefault(noted[0], []).append(noted[1])
     return versions
 
 

@@ -98,6 +98,10 @@ class Cut:
         """Return an upper bound of the records to read: a cleaned log has gaps."""
         return _records_at_most(self.record.frontier, self.states)
 
+    def begins(self, topic: str) -> tuple[int, ...]:
+        """Return per partition the first offset of a topic to read; see `Frontier.begins`."""
+        return self.record.frontier.begins(topic, self.states[topic].log_starts)
+
     def offsets(self, topic: str) -> int:
         """Return the offsets of a topic up to the frontier, with gaps; 0 for one that is gone."""
         state = self.states.get(topic)
@@ -297,7 +301,10 @@ def _ranges(
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return the ranges to read of the topics whose partitions the frontier knows."""
     return {
-        topic: (state.log_starts, tuple(map(min, frontier.ends[topic], state.ends)))
+        topic: (
+            frontier.begins(topic, state.log_starts),
+            tuple(map(min, frontier.ends[topic], state.ends)),
+        )
         for topic, state in states.items()
         if len(frontier.ends.get(topic, ())) == state.partitions
     }
@@ -307,5 +314,7 @@ def _records_at_most(frontier: Frontier, states: Mapping[str, TopicState]) -> in
     return sum(
         max(0, end - start)
         for topic, state in states.items()
-        for start, end in zip(state.log_starts, frontier.ends.get(topic, ()), strict=False)
+        for start, end in zip(
+            frontier.begins(topic, state.log_starts), frontier.ends.get(topic, ()), strict=False
+        )
     )

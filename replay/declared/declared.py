@@ -42,7 +42,7 @@ from replay.cut.cut import BrokerFacts, Cut, estimated
 from replay.declared.interpret import Interpreter, Statement
 from replay.declared.key_changes import carried
 from replay.declared.left_out import LeftOut
-from replay.declared.source import LogSource, source_of, starts_of
+from replay.declared.source import LogSource, source_of
 from replay.decode.schemas import SchemaReader
 from replay.pipeline.replay import Replay, TableFacts, opened
 from replay.result.metrics import StateObservations
@@ -207,7 +207,7 @@ def open_declared(
             raw = reader.raw(
                 TopicRange(
                     topic=log.topic,
-                    starts=starts_of(cut, log.topic),
+                    starts=cut.begins(log.topic),
                     ends=cut.record.frontier.ends[log.topic],
                     key_schema_id=None,
                 )

@@ -26,7 +26,7 @@ from replay.declared.encoded import RowEncoder
 from replay.declared.folded import HeldValue, LastStatements, Reached
 from replay.declared.interpret import Interpreter
 from replay.declared.left_out import LeftOut
-from replay.declared.source import source_of, starts_of
+from replay.declared.source import source_of
 from replay.decode.schemas import SchemaReader, TopicSchemas
 from replay.scan.messages import messages
 from replay.scan.range import PartitionRange
@@ -113,7 +113,7 @@ class FollowedLog:
         self._reached = None if self._reached is None else Reached()
         cut.verdict.require()
         topic, ends = self._log.topic, cut.record.frontier.ends[self._log.topic]
-        ranges = _ranges(topic, starts_of(cut, topic), ends)
+        ranges = _ranges(topic, cut.begins(topic), ends)
         for each in ranges:
             # A key has one partition, so all of them may be noted in one place.
             last = self._fold(each, _nothing, self._reached)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.forms.declared import DeclaredLog, avro_columns
 from changelog.contract.rows.schema import LoggedColumn
-from replay.cut.cut import Cut
 from replay.decode.schemas import SchemaReader
 
 
@@ -63,10 +62,3 @@ def source_of(log: DeclaredLog, schemas: SchemaReader) -> LogSource:
             f'log "{log.table}" has columns that Spark does not tell apart: {sorted(twins)}'
         )
     return LogSource(log, columns, keys, values, newest)
-
-
-def starts_of(cut: Cut, topic: str) -> tuple[int, ...]:
-    """Return per partition where a read up to a cut begins."""
-    frontier = cut.record.frontier
-    starts = frontier.alive_from.get(topic, cut.states[topic].log_starts)
-    return tuple(map(min, starts, frontier.ends[topic]))

@@ -67,7 +67,7 @@ class LocalScan:
     def ranges(self) -> list[PartitionRange]:
         """Return the range to read of each partition, without empty ones."""
         topic = self.schemas.topic
-        starts, ends = self.cut.states[topic].log_starts, self._frontier.ends[topic]
+        starts, ends = self.cut.begins(topic), self._frontier.ends[topic]
         return [
             PartitionRange(number, start, end)
             for number, (start, end) in enumerate(zip(starts, ends, strict=True))
@@ -132,7 +132,7 @@ class LocalScan:
         topic, frontier = self.schemas.topic, self._frontier
         wanted = TopicRange(
             topic=topic,
-            starts=self.cut.states[topic].log_starts,
+            starts=self.cut.begins(topic),
             ends=frontier.ends[topic],
             key_schema_id=self.schemas.key_id,
         )

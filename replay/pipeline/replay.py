@@ -257,7 +257,7 @@ def _decoded(
     frontier, topic = cut.record.frontier, schemas.topic
     wanted = TopicRange(
         topic=topic,
-        starts=cut.states[topic].log_starts,
+        starts=cut.begins(topic),
         ends=frontier.ends[topic],
         key_schema_id=schemas.key_id,
         keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
@@ -278,7 +278,7 @@ def _bag(cut: Cut, scan: Scan, schemas: TopicSchemas, observations: StateObserva
     raw = JavaSource(scan.spark, scan.kafka).raw(
         TopicRange(
             topic=topic,
-            starts=cut.states[topic].log_starts,
+            starts=cut.begins(topic),
             ends=frontier.ends[topic],
             key_schema_id=None,
         )

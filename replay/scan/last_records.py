@@ -20,8 +20,9 @@ from typing import IO, NamedTuple
 import pyarrow as pa
 
 from changelog.contract.base.position import POSITION_BYTES, Position
+from changelog.contract.rows.codec import key_prefix
 from changelog.native.fold import Fold, FoldColumns, Strange, StrangePlaceError
-from replay.base.record_place import NO_POSITION, TopicRange, key_prefix, no_key
+from replay.base.record_place import NO_POSITION, TopicRange, no_key
 
 
 class StrangeRecordError(Exception):

@@ -175,7 +175,7 @@ class Advancer:
         frontier, topic = plan.record.frontier, step.topic
         wanted = TopicRange(
             topic=topic,
-            starts=step.starts(plan.states),
+            starts=step.starts(frontier, plan.states),
             ends=frontier.ends[topic],
             key_schema_id=schemas.key_id,
         )

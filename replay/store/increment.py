@@ -154,7 +154,7 @@ def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iter
         raise VerdictError(f'topic "{topic}" has grown')
     wanted = TopicRange(
         topic=topic,
-        starts=cut.states[topic].log_starts,
+        starts=cut.begins(topic),
         ends=frontier.ends[topic],
         key_schema_id=schemas.key_id,
     )

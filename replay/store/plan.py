@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
@@ -42,10 +42,11 @@ class Step:
     why: str = ""
     is_there: bool = False
 
-    def starts(self, states: Mapping[str, TopicState]) -> tuple[int, ...]:
-        """Return the first offset of each partition to read."""
+    def starts(self, frontier: Frontier, states: Mapping[str, TopicState]) -> tuple[int, ...]:
+        """Return the first offset of each partition to read on the way to a frontier."""
         if self.checkpoint is None:
-            return states[self.topic].log_starts if self.topic in states else ()
+            there = self.topic in states
+            return frontier.begins(self.topic, states[self.topic].log_starts) if there else ()
         return self.checkpoint.frontier.ends[self.topic]
 
 
@@ -83,7 +84,7 @@ class Advance:
         """Return an upper bound of the records to read of a topic."""
         if self.steps[topic].is_there:
             return 0
-        starts = self.steps[topic].starts(self.states)
+        starts = self.steps[topic].starts(self.record.frontier, self.states)
         ends = self.record.frontier.ends.get(topic, ())
         return sum(max(0, end - start) for start, end in zip(starts, ends, strict=False))
 

@@ -7,16 +7,30 @@ trusts what a record says of itself.
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.headers import Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.text import encode_long
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.scan import OffsetRange
+from changelog.sink.scan import scan as read_records
+from replay.api.log import Log
 from replay.base.config import OnBadRecord, ReplaySettings
 from replay.base.failures import translated
 from replay.scan import scan
 from tests.support.builders import INTEGER, INTEGERS, TEXT, make_relation
-from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
+from tests.support.captured_project import (
+    CapturedProject,
+    captured_database,
+    rebuild_view,
+    write_settings,
+)
 from tests.support.certified_log import CertifiedLog
 from tests.support.matrix import first
 from views.generations.history import History
@@ -171,3 +185,33 @@ def test_a_rebuild_fails_by_default_and_leaves_the_row_out_when_told(
     assert "does not follow its schema" in kept["reason"]
     newest = History(str(project.warehouse)).rows(["named"])[-1]
     assert "1 unreadable record" in newest.note
+
+
+def test_a_strangers_records_are_left_behind_by_a_fresh_copy(
+    stack, kafka, tmp_path, capsys, monkeypatch
+):
+    """One is no record at all; one has the key of a row, and is said to be newer than all."""
+    tables = """CREATE TABLE things (id integer PRIMARY KEY, name text);
+        INSERT INTO things SELECT n, 'thing ' || n FROM generate_series(1, 9) n"""
+    with captured_database(stack, tmp_path / "project", tables) as (project, prefix):
+        topic = f"{prefix}.things"
+        with FrontierLog(kafka, frontier_topic(prefix)) as frontiers:
+            frontier = frontiers.last(prefix).frontier
+        ranges = [OffsetRange(topic, n, 0, end) for n, end in enumerate(frontier.ends[topic])]
+        ours = next(iter(read_records(kafka, ranges)))
+        later = encode_headers(Position(frontier.epoch + 1, Lsn(1), 0), Op.UPDATE, 0)
+        producer = Producer({**kafka.client_config(), "log_level": 0})
+        producer.produce(topic, ours.key(), ours.value(), ours.partition(), headers=later)
+        producer.produce(topic, b"stranger", b"no row of ours", 0)
+        assert producer.flush(60) == 0
+        project.execute("UPDATE things SET name = name || '!'")
+        project.view("named.sql", "-- key: id\nSELECT id, name FROM things")
+        project.capture()
+        ran = rebuild_view(capsys, monkeypatch, project, "named", "--json")
+        assert ran.code == 0, ran.err
+        (result,) = ran.results
+        assert (result["verified"], result["published"]) == (True, True)
+        expected = project.query("SELECT id, name FROM things ORDER BY id")
+        assert [tuple(row.values()) for row in project.delta("named")] == expected
+        rows = Log.open(project.root).table("things").arrow(engine="local").to_pylist()
+        assert sorted((row["id"], row["name"]) for row in rows) == expected

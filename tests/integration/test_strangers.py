@@ -1,11 +1,24 @@
-"""A record that capture did not write, on the topic of one table: the other tables go on."""
+"""Records that capture did not write, on its own topics: what is not concerned goes on."""
 
 import pytest
 from confluent_kafka import Producer
 
+from changelog.contract.base.headers import Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.topic import frontier_topic
 from tests.support.capture_command import CrashingCapture
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+NO_HEADERS = None
+POSITIONS = {
+    "a later epoch": lambda frontier, end: Position(frontier.epoch + 7, frontier.lsn, 0),
+    "an LSN past the end of the WAL": lambda frontier, end: Position(
+        frontier.epoch, Lsn(end + (1 << 40)), 0
+    ),
+    "an LSN of the past": lambda frontier, end: Position(frontier.epoch, Lsn(1), 0),
+}
 
 
 @pytest.fixture
@@ -20,31 +33,87 @@ def capture(dsn, kafka, registry, prefix, tmp_path):
     made.kill()
 
 
-def write(capture, headers, key=b"stranger", value=b"no row of ours"):
+def write(capture, headers, *, topic="notes", key=b"stranger", value=b"no row of ours", count=1):
     producer = Producer({**capture.kafka.client_config(), "log_level": 0})
-    producer.produce(f"{capture.prefix}.notes", key=key, value=value, headers=headers)
+    for _ in range(count):
+        producer.produce(f"{capture.prefix}.{topic}", key=key, value=value, headers=headers)
     assert producer.flush(60) == 0
+
+
+def catch_up(capture, **named):
+    code, said = capture.attempt(**named)
+    assert code == 0, said
+    return said
+
+
+def stands_well(capture):
+    (status,) = capture.command("status", "--json", codes={1})
+    return status["problems"] == ["no process reads the slot: capture does not run"]
+
+
+def goes_on(capture):
+    """Two starts more: the other table is right at each, and so is the one that was written to."""
+    capture.sql("UPDATE others SET text = text || '!'", "UPDATE notes SET text = text || '!'")
+    first, second = catch_up(capture), catch_up(capture)
+    for table in ("others", "notes"):
+        assert capture.differences(table) == []
+    assert "notes" in {each.table for each in capture.frontier().tables.values()}
+    return first, second
 
 
 @pytest.mark.parametrize(
     "headers",
     [
-        None,
+        NO_HEADERS,
         pytest.param([("position", b"\x01")], marks=pytest.mark.matrix),
         pytest.param([("position", None)], marks=pytest.mark.matrix),
     ],
 )
 def test_a_start_after_a_strangers_record_copies_its_table_again_and_goes_on(capture, headers):
-    code, _, said = capture.run("--until", "now")
-    assert code == 0, said
+    catch_up(capture)
     write(capture, headers)
-    capture.sql("UPDATE others SET text = text || '!'", "UPDATE notes SET text = text || '!'")
-    for _ in range(2):  # the second start has nothing to mend any more
-        code, _, said = capture.run("--until", "now")
-        assert code == 0, said
-        assert capture.differences("others") == []
-    frontier = capture.frontier()
-    topic = f"{capture.prefix}.notes"
-    assert topic in frontier.tables
-    assert frontier.since[topic].commit_lsn > 0
-    assert "copied again" not in said
+    first, second = goes_on(capture)
+    assert "others have written to its topic" in first
+    assert "others have written" not in second  # there is nothing to mend any more
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_a_strangers_position_hides_no_row_of_ours(capture, kind):
+    catch_up(capture)
+    position = POSITIONS[kind](capture.frontier(), capture.end_of_wal())
+    for partition in range(3):
+        producer = Producer({**capture.kafka.client_config(), "log_level": 0})
+        headers = encode_headers(position, Op.UPDATE, 0)
+        topic = f"{capture.prefix}.notes"
+        producer.produce(topic, key=b"stranger", value=b"", headers=headers, partition=partition)
+        assert producer.flush(60) == 0
+    epoch = capture.frontier().epoch
+    first, second = goes_on(capture)
+    assert "others have written to its topic" in first
+    assert "others have written" not in second
+    assert capture.frontier().epoch == epoch
+    assert stands_well(capture)
+
+
+def test_a_topic_that_strangers_wrote_to_before_the_first_start_is_taken(capture):
+    write(capture, NO_HEADERS, count=3)
+    catch_up(capture)
+    first, _ = goes_on(capture)
+    assert "others have written" not in first
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("{prefix}", b"{}"), ("{prefix}", b"\xff"), ("other", b"no frontier"), (None, b"?")],
+)
+def test_a_strangers_record_on_the_topic_of_frontiers_is_passed_over(capture, key, value):
+    catch_up(capture)
+    before = capture.frontier()
+    raw = key.format(prefix=capture.prefix).encode() if key else b"\xff\xfe"
+    topic = frontier_topic(capture.prefix).removeprefix(f"{capture.prefix}.")
+    for mark in (b"", b"#backfill", b"#tables"):
+        write(capture, NO_HEADERS, topic=topic, key=raw + mark, value=value)
+    assert capture.frontier() == before
+    assert stands_well(capture)
+    first, _ = goes_on(capture)
+    assert "copying" not in first

@@ -114,7 +114,11 @@ class LogReader:
         last: dict[int, Position] = {}
         folded: dict[tuple, tuple[Position, dict | None]] = {}
         since = frontier.since.get(topic)
-        for message in self.messages(topic, frontier.ends[topic]):
+        ends = frontier.ends[topic]
+        begins = frontier.begins(topic, [0] * len(ends))
+        for message in self.messages(topic, ends):
+            if message.offset() < begins[message.partition()]:
+                continue
             headers = decode_headers(message.headers())
             key, value = self.decode(message.key()), self.decode(message.value())
             log.records.append((message.partition(), message.offset(), key, value, headers))

@@ -44,8 +44,8 @@ from changelog.capture.state.policy import TABLE_ERRORS, Reaction, answer, with_
 from changelog.capture.state.rate import rate_of
 from changelog.capture.state.report import SnapshotProgress
 from changelog.capture.state.start_state import Context, StartState
-from changelog.capture.write.fence import Recent, XidSnapshot
-from changelog.capture.write.writer import write_tombstones
+from changelog.capture.write.fence import XidSnapshot
+from changelog.capture.write.writer import RecordWriter, write_tombstones
 from changelog.contract.base.errors import ChangelogError, LookAgainError, SourceError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
@@ -111,7 +111,7 @@ class Backfill:
         tasks: Sequence[TableTask],
         start_lsn: Lsn,
         producer: LogProducer,
-        recent: Recent,
+        writer: RecordWriter,
         progress: Progress,
         ledger: Ledger,
         lose_count: Callable[[Iterable[str]], None],
@@ -128,7 +128,7 @@ class Backfill:
             tasks: the tables to be copied.
             start_lsn: where the slot began; only told to other lives.
             producer: writes the stream's records.
-            recent: notes keys that the stream touches.
+            writer: writes them, and notes keys that the stream touches.
             progress: how far the stream is.
             ledger: is told what is muted, gone, absent and whole.
             lose_count: told of topics whose copied records nobody has counted.
@@ -143,7 +143,7 @@ class Backfill:
         self._start_lsn = start_lsn
         self._tasks = {task.topic: task for task in tasks}
         self._producer = producer
-        self._recent = recent
+        self._writer, self._recent = writer, writer.recent
         self._progress = progress
         self._ledger = ledger
         self._lose_count = lose_count
@@ -432,8 +432,8 @@ class Backfill:
         They lie behind newer ones, and the cleaner keeps of each key what lies last.
         """
         log.warning(
-            'topic "%s" has %d records that were not written by this capture: another one, thought '
-            "dead, has gone on; --exactly-once lets none do that",
+            'topic "%s" has %d records that this capture did not write: another program did, or a '
+            "capture that was thought dead and has gone on, which --exactly-once prevents",
             topic,
             count,
         )
@@ -532,6 +532,8 @@ class Backfill:
             plan = plans.get(task.relation.oid, TablePlan((), ""))
             rate = rate_of(self._environment.settings.capture)
             task.begin(plan, since, ends[task.topic], rate)
+            # What an earlier attempt has sent of it lies before these ends: it is sent again.
+            self._writer.write_again(task.topic)
             if task.is_keyed:
                 self._mute(task)
 
@@ -793,7 +795,12 @@ class Backfill:
         assert task.since is not None  # noqa: S101 - it was begun
         name = task.relation.name
         if task.stale:
-            dead = partial(self._environment.dead_keys, self._producer, on_wait=self._keep_alive)
+            dead = partial(
+                self._environment.dead_keys,
+                self._producer,
+                alive_from=task.alive_from,
+                on_wait=self._keep_alive,
+            )
             ts_us = time.time_ns() // 1000
             count = write_tombstones(
                 self._producer, dead, task.topic, task.since, op=Op.DELETE, ts_us=ts_us

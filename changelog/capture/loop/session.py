@@ -229,6 +229,8 @@ class CaptureSession:
             found.frontier,
             [*topics, *environment.logs],
             backfill=backfill,
+            # After a failover the log may hold what the server has lost.
+            wal_end=environment.current_lsn if found.is_of(environment.system) else None,
         )
         self._written = written
         begin = found.beginning(environment, written)
@@ -605,7 +607,7 @@ class CaptureSession:
                     tasks=beginning.tasks,
                     start_lsn=beginning.start_lsn,
                     producer=producer,
-                    recent=writer.recent,
+                    writer=writer,
                     progress=progress,
                     ledger=ledger,
                     lose_count=frontier_writer.lose_count,

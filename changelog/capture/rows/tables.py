@@ -22,7 +22,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.forms.event import EventEncoder
 from changelog.contract.forms.event_record import read_value_schema
 from changelog.contract.log.form import PLAIN, Output
-from changelog.contract.rows.codec import SchemaIds
+from changelog.contract.rows.codec import SchemaIds, key_prefix
 from changelog.contract.rows.evolution import Version, alive, marked, type_fits, version_at
 from changelog.contract.rows.missing import avro_default
 from changelog.contract.rows.relation import Field, Relation, TableName
@@ -218,6 +218,10 @@ class CapturedTables:
         if not logged.key:
             return 0
         return self._registry.register_key(self.topic(relation), key_schema(logged))
+
+    def key_prefix(self, relation: Relation) -> bytes:
+        """Return the bytes that every key on a table's topic begins with."""
+        return key_prefix(self._key_id(relation) or None)
 
     def _conflict(self, relation: Relation, what: str, hint: str = "") -> SchemaConflictError:
         subject = f"{self.topic(relation)}-value"

@@ -508,14 +508,19 @@ class Environment:
         topic: str,
         since: Position,
         *,
+        alive_from: Sequence[int] = (),
         on_wait: Callable[[], None] = nothing,
     ) -> Iterator[tuple[int, bytes]]:
-        """Return partition and key of the rows that live only before `since`."""
+        """Return partition and key of the rows that live only before `since` or `alive_from`."""
         if topic in self.unkeyed:
             return iter(())
         producer.commit()  # what is written counts too
         ends = self.frontiers.ends([topic])[topic]
-        return iter(dead_keys(self.settings.kafka, topic, since, ends, on_wait=on_wait))
+        kafka = self.settings.kafka
+        prefix = self.tables.key_prefix(self.relations[self.table_of(topic)])
+        return dead_keys(
+            kafka, topic, since, ends, prefix=prefix, alive_from=alive_from, on_wait=on_wait
+        )
 
 
 @contextmanager

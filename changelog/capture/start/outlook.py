@@ -35,6 +35,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.sink.resume import WrittenRecords
 from changelog.source.connect.readiness import check_readable, check_room
 from changelog.source.connect.retention import MISSING, why_lost
+from changelog.source.connect.system import SystemIdentity
 from changelog.source.stream.slot import (
     FAILOVER_SLOTS,
     SlotStatus,
@@ -68,6 +69,11 @@ class SlotStanding:
     def groups(self) -> tuple[str, ...]:
         """Return the groups of tables with which the log was begun."""
         return self.backfill.groups if self.backfill is not None else ()
+
+    def is_of(self, system: SystemIdentity) -> bool:
+        """Tell whether the log was written from a server's present timeline, as far as known."""
+        latest = [each for each in (self.frontier, self.backfill) if each is not None]
+        return all(each.timeline == system.timeline for each in latest)
 
     def beginning(
         self, environment: Environment, written: WrittenRecords | None = None

@@ -60,6 +60,8 @@ class StartState:
         self.uncopied |= {*topics}
         self.since |= dict.fromkeys(topics, Position(self.epoch, self.lsn, 0))
         self.alive_from |= {topic: ends[topic] for topic in topics}
+        # What an earlier attempt has sent of them lies before these ends: it is sent again.
+        self.written = {t: each for t, each in self.written.items() if t not in self.skipped}
 
     def resend_grown(self, partitions: Mapping[str, int]) -> None:
         """Skip nothing of topics that got more partitions than the last frontier knew.

@@ -161,6 +161,11 @@ class RecordWriter:
         floor = self._ledger.since.get(topic)
         return floor is None or first >= floor
 
+    def write_again(self, topic: str) -> None:
+        """Forget what a topic holds behind the last frontier: the stream brings it once more."""
+        self._written.pop(topic, None)
+        self._written_in.pop(topic, None)
+
     def written(self, topic: str, first: Position) -> WrittenPlaces | None:
         """Return what the log holds of a topic's records from a position on; None for nothing."""
         if self._catch_up_until is not None and first > self._catch_up_until:

@@ -101,6 +101,20 @@ class Frontier:
         """Return the part of its table that a topic holds."""
         return self.scopes.get(topic, WHOLE)
 
+    def begins(self, topic: str, starts: Sequence[int]) -> tuple[int, ...]:
+        """Return per partition the first offset to read of a topic whose partitions start there.
+
+        What lies before is dead, whatever it is: rows of before a fresh copy, or records of others
+        that were the reason for one.
+
+        Args:
+            topic: the topic to read.
+            starts: per partition the first offset that is still there.
+        """
+        alive = self.alive_from.get(topic, ())
+        begins = [max(pair) for pair in zip_longest(starts, alive, fillvalue=0)]
+        return tuple(map(min, begins, self.ends.get(topic, begins)))
+
     def is_copied(self, topic: str) -> bool:
         """Tell whether a topic got the rows that its table had before; see `Scope.copied`."""
         return self.scope_of(topic).copied
@@ -205,6 +219,29 @@ class Frontier:
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error
+
+
+def frontier_of(key: bytes | None, value: bytes) -> Frontier:
+    """Return the frontier that a record of the frontier topic holds.
+
+    Raises:
+        CorruptRecordError: capture did not write it: it is no frontier, or one of another slot.
+    """
+    frontier = Frontier.from_json(value)
+    if frontier.slot.encode("utf-8") != key:
+        raise CorruptRecordError(f'a record of key {key!r} holds slot "{frontier.slot}"')
+    return frontier
+
+
+def is_strange(key: bytes | None, value: bytes | None) -> bool:
+    """Tell whether capture cannot have written a record to the frontier topic as a frontier."""
+    if value is None:
+        return not key
+    try:
+        frontier_of(key, value)
+    except CorruptRecordError:
+        return True
+    return False
 
 
 def missing(starts: Sequence[int], alive_from: Sequence[int]) -> Iterator[str]:

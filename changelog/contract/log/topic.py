@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,6 +37,21 @@ def topic_name(table: TableName, prefix: str = "") -> str:
 def schema_topic(prefix: str = "") -> str:
     """Return the topic of the schemas, which is there where no registry is."""
     return f"{_FORBIDDEN.sub('_', prefix)}._schemas" if prefix else "_schemas"
+
+
+def schema_key(subject: str, schema: str) -> bytes:
+    """Return the key under which a schema is on the topic of schemas: subject and fingerprint."""
+    return f"{subject}#{hashlib.sha256(schema.encode('utf-8')).hexdigest()[:16]}".encode()
+
+
+def schema_noted(key: bytes | None, value: bytes | None) -> tuple[str, str] | None:
+    """Return subject and schema of a record on the topic of schemas; None for another program's."""
+    try:
+        subject, _, _ = (key or b"").decode("utf-8").rpartition("#")
+        schema = (value or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return (subject, schema) if key == schema_key(subject, schema) else None
 
 
 def schema_topic_of(topic: str, table: TableName) -> str:

@@ -24,6 +24,11 @@ def frame(schema_id: int) -> bytes:
     return _FRAME.pack(_MAGIC, schema_id)
 
 
+def key_prefix(schema_id: int | None) -> bytes:
+    """Return the bytes that every key begins with: a schema id's frame, or a document's brace."""
+    return b"{" if schema_id is None else frame(schema_id)
+
+
 def unframe(raw: bytes) -> tuple[int, bytes]:
     """Split framed bytes into schema id and body.
 

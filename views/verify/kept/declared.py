@@ -28,11 +28,17 @@ from views.verify.kept.appended import (
 )
 from views.verify.kept.judgement import Cleaning
 from views.verify.kept.statements import KeptStatements
-from views.verify.log.declared import DeclaredReader, beginnings, declared_facts, take_said
+from views.verify.log.declared import DeclaredReader, declared_facts, take_said
 from views.verify.log.registry import Schemas
 from views.verify.log.tables import TableState
 from views.verify.processes.memory import let_go
-from views.verify.records.read import appended_ends, messages, require_stable, topic_settings
+from views.verify.records.read import (
+    appended_ends,
+    beginnings,
+    messages,
+    require_stable,
+    topic_settings,
+)
 from views.verify.values.types import quoted
 
 

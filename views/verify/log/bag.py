@@ -23,7 +23,7 @@ from changelog.contract.log.order import PLACE_DIGITS, place_columns
 from views.verify.log.decode import Decoder, survivors_of
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
 from views.verify.processes.scratch import fill, first_row, make_table
-from views.verify.records.read import BATCH_RECORDS, messages, place
+from views.verify.records.read import BATCH_RECORDS, beginnings, messages, place
 from views.verify.records.topic import unmoved
 from views.verify.values.types import quoted
 
@@ -82,7 +82,9 @@ def read_changes(
     def batches() -> Iterator[pa.Table]:
         nonlocal count, newest
         rows: list[tuple[int, int, bool, int, int, bytes]] = []
-        for message in messages(kafka, topic, dict(enumerate(facts.starts)), ends):
+        for message in messages(
+            kafka, topic, dict(enumerate(beginnings(frontier, topic, facts.starts))), ends
+        ):
             count += 1
             part, off, value = message.partition() or 0, message.offset() or 0, message.value()
             headers = dict(message.headers() or ())

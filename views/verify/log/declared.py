@@ -46,6 +46,7 @@ from views.verify.processes.scratch import fill, first_row, make_table
 from views.verify.records.read import (
     BATCH_RECORDS,
     TopicFacts,
+    beginnings,
     messages,
     place,
     require_stable,
@@ -351,15 +352,6 @@ def declared_facts(kafka: KafkaConnection, frontier: Frontier, log: DeclaredLog)
             '"earliest" or a time'
         )
         raise VerdictError(str(error.args[0]), hint=hint) from error
-
-
-def beginnings(frontier: Frontier, topic: str, starts: Sequence[int]) -> tuple[int, ...]:
-    """Return per partition the first offset that is part of a declared log.
-
-    Where the log is read from a time on, what stands before it is not part of it.
-    """
-    alive = frontier.alive_from.get(topic, starts)
-    return tuple(max(pair) for pair in zip(starts, alive, strict=True))
 
 
 def take_said(

@@ -35,6 +35,7 @@ from views.verify.processes.launcher import Launcher
 from views.verify.processes.place import Place, Stamp
 from views.verify.processes.threads import in_threads
 from views.verify.records.fold import FoldRules
+from views.verify.records.read import beginnings
 from views.verify.records.receipts import Part, Receipt, parts_of, require_receipts
 from views.verify.records.topic import LAST, findings_of, unmoved
 from views.verify.values.faults import Quarantine
@@ -173,9 +174,10 @@ class SpreadTables:
             place=Place(f"{self._spread.place}/{run}"),
         )
         with unmoved(self._spread.kafka, frontier, topic) as facts:
-            parts = parts_of(facts.starts, ends, self._spread.width)
+            starts = beginnings(frontier, topic, facts.starts)
+            parts = parts_of(starts, ends, self._spread.width)
             receipts = [Receipt.from_text(text) for text in self._launched(job, parts)]
-            require_receipts(topic, run, parts, receipts, starts=facts.starts, ends=ends)
+            require_receipts(topic, run, parts, receipts, starts=starts, ends=ends)
         if astray := min((each.astray for each in receipts if each.astray), default=None):
             log.warning(
                 'topic "%s" is read once more, here: the key of partition %d, offset %d belongs '

@@ -33,7 +33,8 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
     VerdictError,
 )
-from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.frontier import Frontier, frontier_of, is_strange
+from changelog.contract.log.topic import schema_noted
 from changelog.runtime.kafka_clients import QUIET, admin_client, lent
 
 BATCH_RECORDS = 20_000
@@ -117,7 +118,8 @@ def appended_ms(kafka: KafkaConnection, topic: str, offset: int, frontier: Front
     for message in messages(kafka, topic, {0: offset}, {0: offset + 1}):
         clock, at = message.timestamp()
         value = message.value()
-        is_it = value is not None and Frontier.from_json(value) == frontier
+        is_it = value is not None and not is_strange(message.key(), value)
+        is_it = is_it and frontier_of(message.key(), value or b"") == frontier
         return at if is_it and clock == TIMESTAMP_LOG_APPEND_TIME else None
     return None
 
@@ -132,9 +134,21 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
     ((low, high),) = _places(kafka, topic, 1)
     found: dict[str, list[str]] = {}
     for message in messages(kafka, topic, {0: low}, {0: high}):
-        subject = (message.key() or b"").decode().rpartition("#")[0]
-        found.setdefault(subject, []).append((message.value() or b"").decode())
+        noted = schema_noted(message.key(), message.value())
+        if noted is not None:
+            found.setdefault(noted[0], []).append(noted[1])
     return found
+
+
+def beginnings(frontier: Frontier, topic: str, starts: Sequence[int]) -> tuple[int, ...]:
+    """Return per partition the first offset that is read of a topic.
+
+    What stands before is dead since a fresh copy, whoever wrote it; of a declared log that is read
+    from a time on, it is no part.
+    """
+    alive = frontier.alive_from.get(topic, ())
+    known = (*alive, *[0] * (len(starts) - len(alive)))
+    return tuple(max(pair) for pair in zip(starts, known, strict=True))
 
 
 def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> TopicFacts:
@@ -211,8 +225,9 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
         )
     ((low, high),) = _places(kafka, topic, 1)
     for message in messages(kafka, topic, {0: low}, {0: high}):
-        if message.key() == slot.encode() and message.value() is not None:
-            yield Frontier.from_json(message.value() or b"")
+        key, value = message.key(), message.value()
+        if key == slot.encode() and value is not None and not is_strange(key, value):
+            yield frontier_of(key, value)
 
 
 def stalled(topic: str) -> UnavailableLogError:

@@ -32,6 +32,7 @@ from views.verify.records.homes import first_astray
 from views.verify.records.read import (
     STALL_SECONDS,
     TopicFacts,
+    beginnings,
     consumer_settings,
     ended_early,
     place,
@@ -237,7 +238,7 @@ def read_topic(
     found = findings_of(frontier, topic, key_id, quarantine)
     with ExitStack() as held:
         with unmoved(kafka, frontier, topic) as facts:
-            starts = facts.starts if behind is None else tuple(behind)
+            starts = beginnings(frontier, topic, facts.starts) if behind is None else tuple(behind)
             offsets = sum(max(0, end - first) for first, end in zip(starts, ends, strict=True))
             buckets = buckets_of(offsets, work_directory)
             held.callback(buckets.close)
