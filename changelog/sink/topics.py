@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -153,6 +154,7 @@ def plan_topics(
     fix: bool = False,
     extra: Mapping[str, Mapping[str, str]] | None = None,
     unkeyed: Collection[str] = (),
+    known: Mapping[str, str] = MappingProxyType({}),
 ) -> TopicPlan:
     """Look which topics are missing and check the others; changes nothing.
 
@@ -164,9 +166,10 @@ def plan_topics(
         fix: alter a topic that differs instead of refusing it.
         extra: per topic further settings when it is made, such as `FRONTIER_SETTINGS`.
         unkeyed: topics whose records have no key, so that they cannot be compacted.
+        known: Kafka's ids of topics that a log goes on with, though they differ.
 
     Raises:
-        TopicSettingsError: topics differ; names each with its settings.
+        TopicSettingsError: other topics differ; names each with its settings.
         LogError: the brokers refuse.
         UnavailableLogError: the brokers do not answer.
     """
@@ -178,6 +181,11 @@ def plan_topics(
         return unlike if name in unkeyed else settings
 
     differing = _differing(there, must)
+    if not fix:
+        for name in sorted(differing):
+            is_wish = any(each.startswith(LARGEST) for each in differing[name])
+            if there[name].topic_id == known.get(name) and not is_wish:
+                log.error("%s", altered(name, differing.pop(name)))
     if differing and not fix:
         small = all(each.startswith(LARGEST) for found in differing.values() for each in found)
         lost = "" if small else "; what was compacted or deleted is gone"
@@ -252,6 +260,14 @@ def _differing(topics: Mapping[str, TopicDescription], must: Must) -> dict[str, 
         for name, topic in sorted(topics.items())
         if (found := must(name).differences(topic.settings))
     }
+
+
+def altered(topic: str, differences: Iterable[str]) -> str:
+    """Say that a topic of the log has got other settings, and what to do."""
+    return (
+        f'topic "{topic}": {", ".join(differences)}; its settings were altered, and readers refuse '
+        "it: start capture with --fix-topics"
+    )
 
 
 def _differ(differing: Mapping[str, list[str]], hint: str) -> TopicSettingsError:

@@ -196,12 +196,14 @@ def test_a_strangers_records_are_left_behind_by_a_fresh_copy(
     with captured_database(stack, tmp_path / "project", tables) as (project, prefix):
         topic = f"{prefix}.things"
         with FrontierLog(kafka, frontier_topic(prefix)) as frontiers:
-            frontier = frontiers.last(prefix).frontier
+            record = frontiers.last(prefix)
+        assert record is not None
+        frontier = record.frontier
         ranges = [OffsetRange(topic, n, 0, end) for n, end in enumerate(frontier.ends[topic])]
         ours = next(iter(read_records(kafka, ranges)))
         later = encode_headers(Position(frontier.epoch + 1, Lsn(1), 0), Op.UPDATE, 0)
         producer = Producer({**kafka.client_config(), "log_level": 0})
-        producer.produce(topic, ours.key(), ours.value(), ours.partition(), headers=later)
+        producer.produce(topic, ours.key(), ours.value(), ours.partition() or 0, headers=later)
         producer.produce(topic, b"stranger", b"no row of ours", 0)
         assert producer.flush(60) == 0
         project.execute("UPDATE things SET name = name || '!'")

@@ -65,8 +65,15 @@ def unstable_places():
 def forget_since():
     """After a snapshot that was cut off, keep what it left behind alive."""
     original = FrontierLog.write
-    FrontierLog.write = lambda self, frontier: original(self, replace(frontier, since={}))
+    FrontierLog.write = lambda self, frontier: original(
+        self, replace(frontier, since={}, alive_from={})
+    )
     backfill.write_tombstones = lambda *_, **__: 0
+
+
+def believe_what_lies_before():
+    """Do not write again, behind the beginning of a fresh copy, what lies before it."""
+    session.RecordWriter.write_again = lambda *_: None
 
 
 def deliver_each():
@@ -434,6 +441,7 @@ DEFECTS = {
         forget_to_skip,
         unstable_places,
         forget_since,
+        believe_what_lies_before,
         forget_to_flush,
         acknowledge_early,
         null_for_toast,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from rich.table import Table
 
@@ -30,6 +30,7 @@ from changelog.contract.rows.relation import KeyIndex, TableName
 from changelog.runtime.options import MAX_FRONTIER_AGE_S
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from changelog.sink.frontier import FrontierLog
+from changelog.sink.topics import altered, describe
 from changelog.source.connect.connect import connect
 from changelog.source.connect.retention import SlotState, SourceState, ask_source, why_lost
 from changelog.source.stream.slot import drop_slot, inspect_slot
@@ -71,7 +72,7 @@ class CaptureStatus:
         limits: from where on something is wrong.
         backfill: how far copies of tables are, and which are excluded; None when there are none.
         wanted: the tables that match the settings, each with what stands against capturing it.
-        removed: topics that have lost records, each with its way out.
+        removed: topics that have lost records or got other settings, each with its way out.
         key_indexes: the unique indexes that give tables without a primary key their key.
         unanswered: why `source` or `log` did not answer; empty where both did.
     """
@@ -424,7 +425,7 @@ def capture_status(
             met.result()
             steps.done()
             exists = source is not None and source.now.slot is not None
-            log = _on_log(frontiers, settings.slot, steps, exists=exists)
+            log = _on_log(frontiers, settings, steps, exists=exists)
         except RefusedAccessError:
             raise
         except UnavailableLogError as error:
@@ -462,7 +463,8 @@ def _at_source(settings: Project, apart_s: float, steps: Steps) -> _AtSource:
         return _AtSource(before=before, now=now, wanted=wanted)
 
 
-def _on_log(frontiers: FrontierLog, slot: str, steps: Steps, *, exists: bool) -> _OnLog:
+def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: bool) -> _OnLog:
+    slot = settings.slot
     steps.more(3)
     steps.begin("frontier")
     record = frontiers.last(slot)
@@ -473,7 +475,7 @@ def _on_log(frontiers: FrontierLog, slot: str, steps: Steps, *, exists: bool) ->
     backfill = frontiers.backfill(slot)
     steps.done()
     steps.begin("topics")
-    lost = tuple(_removed(frontiers, record, slot, exists=exists))
+    lost = (*_removed(frontiers, record, slot, exists=exists), *_altered(settings, record))
     steps.done()
     return _OnLog(
         frontier=record,
@@ -483,6 +485,17 @@ def _on_log(frontiers: FrontierLog, slot: str, steps: Steps, *, exists: bool) ->
         },
         removed=lost,
     )
+
+
+def _altered(settings: Project, record: FrontierRecord | None) -> Iterator[str]:
+    """Yield the topics of tables whose settings were altered, so that readers refuse them."""
+    frontier = record.frontier if record is not None else None
+    wanted = settings.capture.topics
+    for topic, found in describe(settings.kafka, frontier.tables if frontier else ()).items():
+        keyed = frontier is not None and frontier.scope_of(topic).keyed
+        must = wanted if keyed else replace(wanted, compacted=False)
+        if differences := must.differences(found.settings):
+            yield altered(topic, differences)
 
 
 def _lag_s(source: _AtSource, record: FrontierRecord) -> float:

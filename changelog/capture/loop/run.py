@@ -156,7 +156,7 @@ def _begins_again(error: ChangelogError, newcomers: Newcomers) -> bool:
         log.warning("%s; beginning again", error.args[0])
         return True
     if newcomers.blame(error):
-        log.warning("%s; beginning again without the new tables", error)
+        log.warning("%s; beginning again without new tables, or with one of them", error)
         return True
     return False
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 
 from changelog.capture.rows.groups import TableGroups
@@ -11,6 +12,7 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.pattern import covers, is_wild
 from changelog.contract.forms.event import LABELS, NOWHERE, Origin
 from changelog.contract.log.form import Envelope
+from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.sections import CaptureSettings
@@ -20,6 +22,7 @@ from changelog.source.tables.catalogue import Catalogue, Unkeyed
 from changelog.source.tables.filter import ColumnPattern, TablePattern
 from changelog.source.tables.publication import sends_stored
 
+log = logging.getLogger("changelog.capture")
 LEAST_KEY_BYTES = 16
 _FINGERPRINT = 16
 
@@ -130,28 +133,51 @@ class CaptureRules:
                 for column in relation.columns
                 if column.name in LABELS
             ]
-        found += [
-            f'no captured table has a column "{pattern.text}"'
-            for pattern in (*self._dropped, *(each for each, _ in self._masked))
-            if not _names_a_column(pattern, relations)
-        ]
+        return found
+
+    def _idle(self, relations: Iterable[Relation]) -> Iterator[tuple[str, TablePattern, str]]:
+        """Yield what names no table or column: what to say, and the pattern of each."""
+        relations = list(relations)
+        for column in (*self._dropped, *(each for each, _ in self._masked)):
+            if not _names_a_column(column, relations):
+                said = f'no captured table has a column "{column.text}"'
+                yield said, column.table, column.column
         settings = [(each, "a row filter") for each, _ in self._rows]
         # A pattern with wildcards may wait for a table that needs it.
         settings += [(each, "a key index") for each in self._indexed if each.name is not None]
-        found += [
-            f'no captured table is called "{pattern.text}", which has {what}'
-            for pattern, what in settings
-            if not any(pattern.matches(relation.name) for relation in relations)
-        ]
-        return found
+        for pattern, what in settings:
+            if not any(pattern.matches(relation.name) for relation in relations):
+                yield f'no captured table is called "{pattern.text}", which has {what}', pattern, ""
 
-    def check(self, relations: Iterable[Relation]) -> None:
+    def check(
+        self,
+        relations: Iterable[Relation],
+        *,
+        last: Frontier | None = None,
+        was_captured: Callable[[TableName], bool] = lambda _: False,
+    ) -> None:
         """Check that the rules fit the tables.
 
+        A rule that a running capture had in force is no mistake when its column or its table goes
+        while capture runs, nor at the next start.
+
+        Args:
+            relations: of the tables that are captured.
+            last: the last frontier, which tells what was in force; None before the first.
+            was_captured: tells whether a table that is not captured now was captured once.
+
         Raises:
-            ConfigurationError: they do not; names all that is wrong.
+            ConfigurationError: they do not fit; names all that is wrong.
         """
-        found = self.problems(relations)
+        relations = list(relations)
+        found, names = self.problems(relations), {each.name for each in relations}
+        for said, pattern, column in self._idle(relations):
+            name = pattern.name
+            is_gone = name is not None and name not in names and was_captured(name)
+            if is_gone or (column and last is not None and _was_in_force(last, pattern, column)):
+                log.warning("%s any more", said)
+            else:
+                found.append(said)
         if found:
             raise ConfigurationError(
                 "; ".join(found),
@@ -254,6 +280,15 @@ def _operations(given: Iterable[str]) -> tuple[str, ...]:
             hint=f"some of {', '.join(OPERATIONS)}",
         )
     return tuple(each for each in OPERATIONS if each in given)
+
+
+def _was_in_force(last: Frontier, pattern: TablePattern, column: str) -> bool:
+    """Tell whether a rule about a column was in force at a frontier."""
+    return any(
+        column in {*scope.dropped, *(each for each, _ in scope.masked)}
+        for topic, scope in last.scopes.items()
+        if topic in last.tables and pattern.matches(last.tables[topic])
+    )
 
 
 def _names_a_column(pattern: ColumnPattern, relations: list[Relation]) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from changelog.capture.rows.forms import check_forms
@@ -19,7 +20,7 @@ from changelog.capture.rows.groups import TableGroups
 from changelog.capture.rows.rules import CaptureRules, catalogue_of, groups_of, narrowed
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.start.replica_identity import to_alter
-from changelog.capture.state.newcomers import Newcomers
+from changelog.capture.state.newcomers import NOT_THERE, WAITS, Newcomers
 from changelog.capture.write.ddl import KEPT_FOR_EVER
 from changelog.config import Project
 from changelog.contract.base.errors import (
@@ -44,6 +45,7 @@ from changelog.contract.log.topic import (
     messages_topic,
     schema_topic,
     sequences_topic,
+    topic_name,
     topic_names,
 )
 from changelog.contract.rows.relation import Relation, TableName
@@ -69,7 +71,7 @@ from changelog.source.connect.system import (
     identify,
     in_recovery,
 )
-from changelog.source.tables.catalogue import Catalogue, Table, check_capturable, select_tables
+from changelog.source.tables.catalogue import Catalogue, Table, check_capturable, no_such
 from changelog.source.tables.ddl import has_ddl, install_ddl
 from changelog.source.tables.filter import TableFilter
 from changelog.source.tables.publication import (
@@ -550,12 +552,20 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         cluster, last = log_says.result()
         schemas = held.enter_context(closing(schemas_of(settings, frontiers)))
         spoken = last.frontier.tables.values() if last is not None else ()
-        selected, refused = wanted_tables(catalogue, settings, newcomers, spoken)
+        if last is not None:
+            newcomers.spoken(spoken)
+        selected, refused = wanted_tables(catalogue, settings, newcomers)
         for name, why in refused.items():
+            if why == WAITS:
+                continue
             log.error('the table "%s" is excluded: it %s', name, why, extra={"table": str(name)})
         _say_uncaptured(catalogue, settings, selected)
         relations = {table.name: table.relation for table in selected}
-        rules.check(relations.values())
+        rules.check(
+            relations.values(),
+            last=last.frontier if last is not None else None,
+            was_captured=partial(_was_captured, settings, refused),
+        )
         names = topic_names(relations, capture.topic_prefix)
         environment = stand(
             settings=settings,
@@ -603,7 +613,7 @@ def stand(
     if last is not None:
         there = describe(settings.kafka, tables.topics.values())
         check_forms(last, tables.topics, scopes, there)
-    plans = topic_plans(settings, relations, tables.topics)
+    plans = topic_plans(settings, relations, tables.topics, last)
     tables.check_registry()
     found = plans[0].there
     return Environment(
@@ -627,9 +637,15 @@ def stand(
 
 
 def topic_plans(
-    settings: Project, relations: Mapping[TableName, Relation], names: Mapping[TableName, str]
+    settings: Project,
+    relations: Mapping[TableName, Relation],
+    names: Mapping[TableName, str],
+    last: Frontier | None = None,
 ) -> tuple[TopicPlan, TopicPlan]:
     """Look at the topics of tables, frontiers and schemas, and at those that are logs.
+
+    Those of the last frontier may have other settings by now: a running capture goes on, and so
+    does a start. Their readers refuse them, and `changelog status` names them.
 
     Raises:
         TopicSettingsError: some have other settings than they must.
@@ -657,6 +673,7 @@ def topic_plans(
             **{name: {**capture.topic, **FRONTIER_SETTINGS} for name in own},
         },
         unkeyed={names[name] for name, each in relations.items() if not each.key},
+        known=last.topic_ids if last is not None else {},
     )
     say_unlike({name: tables.there[name] for name in topics if name in tables.there}, capture.topic)
     # One partition: what comes later in the WAL comes later on the topic.
@@ -668,6 +685,7 @@ def topic_plans(
         fix=capture.fix_topics,
         unkeyed=logs,
         extra={name: {**capture.topic, **own} for name, own in logs.items()},
+        known=last.topic_ids if last is not None else {},
     )
 
 
@@ -701,33 +719,44 @@ def _watch_schema(environment: Environment) -> None:
         log.info("made the event triggers of schema changes; `changelog ddl remove` removes them")
 
 
+def _was_captured(settings: Project, refused: Collection[TableName], table: TableName) -> bool:
+    """Tell whether a table that is not captured now was captured once: its topic is there."""
+    return table in refused or bool(
+        describe(settings.kafka, [topic_name(table, settings.topic_prefix)])
+    )
+
+
 def wanted_tables(
     catalogue: Catalogue,
     settings: Project,
     newcomers: Newcomers | None = None,
-    spoken: Collection[TableName] = (),
 ) -> tuple[tuple[Table, ...], dict[TableName, str]]:
     """Return the tables to capture, and why others cannot be, where these are excluded.
 
     Args:
         catalogue: of the source.
         settings: the project.
-        newcomers: what earlier attempts know of tables that appeared.
-        spoken: the tables that the log has.
+        newcomers: what earlier attempts know of tables that appeared, and whether there is a log.
 
     Raises:
-        UncapturableTableError: one is missing or cannot be captured; names all of them.
+        UncapturableTableError: one is missing or cannot be captured, and there is no log yet that
+            goes on without it; names all of them.
         ConfigurationError: there is none.
     """
     capture = settings.capture
-    selected = select_tables(catalogue.tables(), TableFilter(capture.tables, capture.exclude))
     newcomers = newcomers or Newcomers()
+    wanted, tables = TableFilter(capture.tables, capture.exclude), catalogue.tables()
+    missing = {*wanted.named} - {each.name for each in tables}
+    if missing and not newcomers.goes_on:
+        raise no_such(missing)
+    selected = tuple(each for each in tables if wanted.wants(each.name))
     obstacles = {each.name: each.obstacle for each in selected if each.obstacle}
-    refused = newcomers.refused(obstacles, spoken)
+    refused = newcomers.refused(obstacles)
     if capture.on_error == "log":
         refused |= obstacles
     there = {each.name for each in selected}
     refused = {table: why for table, why in refused.items() if table in there}
+    refused |= dict.fromkeys(missing, NOT_THERE)
     selected = tuple(each for each in selected if each.name not in refused)
     newcomers.listed(each.name for each in selected)
     check_capturable(selected)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from changelog.capture.start.environment import Environment
-from changelog.capture.state.newcomers import Newcomers
+from changelog.capture.state.newcomers import NOT_THERE, Newcomers
 from changelog.contract.base.errors import LookAgainError
 from changelog.contract.rows.inheritance import WAY_OUT, alone
 from changelog.contract.rows.relation import TableName
@@ -139,7 +139,8 @@ class Roster:
         there = set(self._names.values())
         for table in self._newcomers.excluded.keys() - there:
             del self._newcomers.excluded[table]
-        self._say({t: why for t, why in self._environment.refused.items() if t in there})
+        refused = self._environment.refused.items()
+        self._say({t: why for t, why in refused if t in there or why == NOT_THERE})
 
     def _note_new(self) -> None:
         """Note since when the tables are there that are wanted and not captured."""

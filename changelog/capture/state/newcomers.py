@@ -1,8 +1,9 @@
-"""What one process remembers of tables that appeared while it runs.
+"""What one process remembers of tables that the log does not have.
 
-A start refuses what it cannot capture, so that the settings are mended. A capture that runs has
-promised nothing about a table that appears, and goes on with the others: it is excluded, with the
-reason in the log, in frontiers and in `changelog status`.
+The first start of a log refuses what it cannot capture, so that the settings are mended. A log that
+goes on has promised nothing about a table that appears, whether capture runs at that moment or is
+started again later: the table is excluded, with the reason in the log, in frontiers and in
+`changelog status`, and the others go on.
 """
 
 from __future__ import annotations
@@ -14,35 +15,47 @@ from changelog.contract.rows.relation import TableName
 
 TRIED = "cannot be captured: "
 """How a reason begins that a start was refused for; it stands until somebody asks."""
+NOT_THERE = "is named in the settings and is not there"
+WAITS = "waits until other new tables have been tried: with all of them no start was possible"
 
 
 @dataclass(slots=True)
 class Newcomers:
-    """Tables that are wanted, and were not captured when the process began.
+    """Tables that are wanted, and that the log did not have when the process began.
 
     Attributes:
+        goes_on: whether there is a log already, which goes on without them.
         excluded: why some are not captured.
-        proven: tables with which an attempt has begun to stream.
-        trying: those with which the present life is the first to try.
+        proven: tables that the log has, or with which an attempt has begun to stream.
+        trying: those with which the present attempt is the first to try.
+        apart: tables that are tried one by one, since an attempt with all of them could not begin.
     """
+
+    goes_on: bool = False
 
     excluded: dict[TableName, str] = field(default_factory=dict)
     proven: set[TableName] = field(default_factory=set)
     trying: set[TableName] = field(default_factory=set)
+    apart: list[TableName] = field(default_factory=list)
 
-    def refused(
-        self, obstacles: Mapping[TableName, str], spoken: Iterable[TableName]
-    ) -> dict[TableName, str]:
-        """Return the tables to begin without: none in the first attempt, which refuses to begin.
+    def spoken(self, tables: Iterable[TableName]) -> None:
+        """Note that there is a log, and which tables it has."""
+        if not self.goes_on:
+            self.goes_on = True
+            self.proven |= {*tables}
+
+    def refused(self, obstacles: Mapping[TableName, str]) -> dict[TableName, str]:
+        """Return the tables to begin without: none where there is no log yet.
+
+        A table that the log has is excluded as well: what is wrong with it may have come while
+        capture ran, which then has not met a row of it.
 
         Args:
             obstacles: why tables cannot be captured.
-            spoken: tables that the log has; without one of these it cannot go on.
         """
-        if not self.proven:
+        if not self.goes_on:
             return {}
-        known = set(spoken)
-        return self.excluded | {t: why for t, why in obstacles.items() if t not in known}
+        return dict.fromkeys(self.apart[1:], WAITS) | self.excluded | {**obstacles}
 
     def listed(self, tables: Iterable[TableName]) -> None:
         """Note the tables that an attempt begins with."""
@@ -50,15 +63,24 @@ class Newcomers:
 
     def began(self) -> None:
         """Note that the attempt streams."""
+        self.goes_on = True
         self.proven |= self.trying
+        self.apart = [table for table in self.apart if table not in self.proven]
         self.trying = set()
 
     def blame(self, error: Exception) -> bool:
-        """Exclude the new tables of an attempt that could not begin; False without any."""
-        if not self.proven or not self.trying:
+        """Look for the new table with which an attempt cannot begin; False without new ones.
+
+        One alone is excluded. Several are tried one by one: the others are innocent.
+        """
+        if not self.goes_on or not self.trying:
             return False
-        said = str(error.args[0]) if error.args else type(error).__name__
-        self.excluded.update(dict.fromkeys(self.trying, TRIED + said))
+        self.apart = [table for table in self.apart if table not in self.trying]
+        if len(self.trying) > 1:
+            self.apart = sorted({*self.apart, *self.trying})
+        else:
+            said = str(error.args[0]) if error.args else type(error).__name__
+            self.excluded.update(dict.fromkeys(self.trying, TRIED + said))
         self.trying = set()
         return True
 

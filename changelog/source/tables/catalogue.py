@@ -761,14 +761,19 @@ def select_tables(tables: Iterable[Table], wanted: TableFilter) -> tuple[Table, 
         UncapturableTableError: tables that the filter names in full are not among them.
     """
     there = {table.name: table for table in tables}
-    missing = [str(name) for name in wanted.named if name not in there]
+    missing = [name for name in wanted.named if name not in there]
     if missing:
-        raise UncapturableTableError(
-            "no such table: " + ", ".join(f'"{name}"' for name in missing),
-            hint="views, foreign, temporary and unlogged tables are not captured, and partitions "
-            "only through their root; names are case-sensitive",
-        )
+        raise no_such(missing)
     return tuple(table for name, table in there.items() if wanted.wants(name))
+
+
+def no_such(missing: Iterable[TableName]) -> UncapturableTableError:
+    """Return the error of tables that are named in full and are not there."""
+    return UncapturableTableError(
+        "no such table: " + ", ".join(f'"{name}"' for name in sorted(missing)),
+        hint="views, foreign, temporary and unlogged tables are not captured, and partitions "
+        "only through their root; names are case-sensitive",
+    )
 
 
 def check_capturable(tables: Iterable[Table]) -> None:

@@ -1,6 +1,6 @@
 """What a process remembers of tables that appeared while it runs."""
 
-from changelog.capture.state.newcomers import TRIED, Newcomers
+from changelog.capture.state.newcomers import TRIED, WAITS, Newcomers
 from changelog.contract.rows.relation import TableName
 
 OLD, NEW, OTHER = (TableName("public", name) for name in ("old", "new", "other"))
@@ -18,24 +18,34 @@ def running():
 def test_the_first_life_refuses_what_it_cannot_capture():
     first = Newcomers()
     first.listed([OLD, NEW])
-    assert first.refused(BARE, []) == {}
+    assert first.refused(BARE) == {}
     assert not first.blame(ValueError("no"))
 
 
 def test_a_later_life_begins_without_a_table_that_the_log_never_had():
-    assert running().refused(BARE, [OLD]) == BARE
+    assert running().refused(BARE) == BARE
 
 
-def test_a_table_that_the_log_has_is_never_left_behind_so():
-    assert running().refused({OLD: "has no primary key"}, [OLD]) == {}
+def test_a_start_of_a_log_that_is_there_is_no_other_than_a_later_life():
+    again = Newcomers()
+    again.spoken([OLD])
+    assert again.refused(BARE) == BARE
+    again.listed([OLD, NEW])
+    assert again.blame(ValueError("no"))
 
 
-def test_a_life_that_could_not_begin_blames_its_new_tables():
+def test_a_life_that_could_not_begin_tries_its_new_tables_one_by_one():
     found = running()
     found.listed([OLD, NEW, OTHER])
     assert found.blame(ValueError("topics collide"))
-    assert found.excluded == dict.fromkeys([NEW, OTHER], f"{TRIED}topics collide")
-    found.listed([OLD])
+    assert found.refused({}) == {OTHER: WAITS}
+    found.listed([OLD, NEW])
+    assert found.blame(ValueError("topics collide"))
+    assert found.refused({}) == {NEW: f"{TRIED}topics collide"}
+    found.listed([OLD, OTHER])
+    found.began()
+    assert found.excluded == {NEW: f"{TRIED}topics collide"}
+    found.listed([OLD, OTHER])
     assert not found.blame(ValueError("the slot is gone"))
 
 
