@@ -573,14 +573,32 @@ class TestResume:
             list(scan(kafka, [OffsetRange(topic, 0, 0, 2)], stall_s=0.5))
 
     def test_a_record_of_another_program_is_named_by_its_place(
-        self, kafka, frontiers, make_topic, producer
+        self, kafka, frontiers, make_topic, producer, caplog
     ):
         topic = make_topic(partitions=1)
         put(producer, topic, b"k", 1)
         producer.produce(topic, b"foreign", b"v", [])
         producer.flush(FIXED)
-        with pytest.raises(CorruptRecordError, match="partition 0, offset 1"):
-            last_positions(kafka, frontiers, None, [topic])
+        with caplog.at_level("WARNING", "changelog.sink"):
+            found = last_positions(kafka, frontiers, None, [topic])
+        assert found.foreign == {topic: 1}
+        assert "partition 0, offset 1" in caplog.text
+        assert found.positions == {topic: {0: Position(1, Lsn(1), 0)}}
+
+    @pytest.mark.parametrize("ahead", [{"epoch": 2}, {"lsn": 900}])
+    def test_a_record_of_where_capture_has_not_been_hides_none_of_ours(
+        self, kafka, frontiers, make_topic, producer, ahead
+    ):
+        topic = make_topic(partitions=1)
+        frontiers.ends([topic])
+        ids = {topic: frontiers.topic_id(topic)}
+        cut = Frontier(slot="s", epoch=1, lsn=Lsn(5), ts_us=0, ends={topic: (0,)}, topic_ids=ids)
+        put(producer, topic, b"k", ahead.get("lsn", 6), epoch=ahead.get("epoch", 1))
+        put(producer, topic, b"ours", 7)
+        producer.flush(FIXED)
+        found = last_positions(kafka, frontiers, cut, [topic], wal_end=lambda: Lsn(10))
+        assert found.positions == {topic: {0: Position(1, Lsn(7), 0)}}
+        assert (found.foreign, found.last_epoch) == ({topic: 1}, 1)
 
 
 class TestDeadKeys:

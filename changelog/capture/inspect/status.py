@@ -114,8 +114,13 @@ class CaptureStatus:
 
     @property
     def excluded(self) -> dict[str, str]:
-        """Return the tables that are excluded until somebody asks for a copy, with the reason."""
-        return {str(each.table): each.fault for each in copies_of(self.backfill) if each.fault}
+        """Return the tables that are excluded until somebody asks for a copy, with the reason.
+
+        One that would share another's topic stands in the frontier alone: progress is by topic.
+        """
+        copies = {each.table: each.fault for each in copies_of(self.backfill)}
+        said = self.frontier.frontier.excluded if self.frontier is not None else {}
+        return {str(table): why for table, why in {**said, **copies}.items() if why}
 
     @property
     def frontier_age_s(self) -> float | None:
