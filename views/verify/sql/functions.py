@@ -208,8 +208,8 @@ def _by_operation() -> list[str]:
 
 _TYPES = """## Types
 
-What is proved is what tests compare over hostile values, in Spark, DuckDB and, where it means the
-same there, PostgreSQL: each operation with the types that it is given, by the names of the parser.
+What is proved is what tests compare over hostile values, in Spark and DuckDB, some of it in
+PostgreSQL too: each operation with the types that it is given, by the names of the parser.
 `equal`, `order` and `branches` are the types that stand on the two sides of a comparison or that
 CASE, `if` and coalesce choose from; `integer` is each width of it. A query with anything else is
 refused, and the refusal names what no test has compared.
