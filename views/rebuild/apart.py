@@ -1,8 +1,11 @@
 """Views that are followed apart: by a process of their own, beside this one.
 
 A view that is written whole in each round, by Spark, would have the others wait for it, which go
-forward by their changed keys within a second. Two processes share nothing but what two commands
-share: the locks of views, the checkpoints, the sinks.
+forward by their changed keys within a second. One that fails would end them. Two processes share
+nothing but what two commands share: the locks of views, the checkpoints, the sinks.
+
+A process that ends is started again, later each time: what ended it may be mended meanwhile, and
+the others do not depend on it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import logging
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -23,6 +27,10 @@ log = logging.getLogger("changelog.views")
 
 _END_S = 60.0
 """How long one may take to end in good order: it removes what it was building."""
+_AGAIN_S = (5.0, 30.0, 120.0, 300.0)
+"""From the end of one to its next start; the last one again and again."""
+_WELL_S = 600.0
+"""One that has lived for so long was well: its waits begin anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +46,28 @@ class FollowCommand:
     variables: Mapping[str, str]
 
 
+@dataclass(slots=True, kw_only=True)
+class _Ended:
+    """A process that has ended, and when the next one is started in its place."""
+
+    error: RebuildError
+    count: int
+    due: float
+
+
 class Apart:
     """The processes that follow views beside this one; a context manager that ends them.
 
     The thread that starts one has to live as long as they do.
     """
 
-    def __init__(self, command: FollowCommand | None) -> None:
+    def __init__(
+        self, command: FollowCommand | None, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._command = command
+        self._now = now
+        self._begun: dict[tuple[str, ...], float] = {}
+        self._ended: dict[tuple[str, ...], _Ended] = {}
         self._waiting: list[tuple[str, ...]] = []
         self._running: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
 
@@ -76,25 +98,41 @@ class Apart:
             env={**os.environ, **SAFE_PATH, **self._command.variables},
             start_new_session=True,  # Ctrl-C comes from us, once
         )
-        self._running[names] = process
+        self._running[names], self._begun[names] = process, self._now()
         log.info("process %d follows %s", process.pid, ", ".join(names))
 
     def check(self) -> None:
-        """See that all are there.
-
-        Raises:
-            RebuildError: one has ended; its exit code is this one's.
-        """
-        for names, process in self._running.items():
+        """See that all are there, and start again those that have ended."""
+        for names, process in [*self._running.items()]:
             code = process.poll()
-            if code is None:
-                continue
-            error = RebuildError(
-                f"the process that followed {', '.join(names)} has ended with {code}",
-                hint="its own last lines say why; the others end with it",
-            )
-            error.exit_code = code if code > 0 else error.exit_code
-            raise error
+            if code is not None:
+                del self._running[names]
+                self._note_end(names, code)
+        for names, ended in self._ended.items():
+            if names not in self._running and self._now() >= ended.due:
+                self._start(names)
+
+    def _note_end(self, names: tuple[str, ...], code: int) -> None:
+        error = RebuildError(
+            f"the process that followed {', '.join(names)} has ended with {code}",
+            hint="its own last lines say why",
+        )
+        error.exit_code = code if code > 0 else error.exit_code
+        before = self._ended.get(names)
+        was_well = before is None or self._now() - self._begun[names] >= _WELL_S
+        count = 0 if was_well or before is None else before.count + 1
+        wait_s = _AGAIN_S[min(count, len(_AGAIN_S) - 1)]
+        log.error("%s; started again in %.0f s, the others go on", error, wait_s)
+        self._ended[names] = _Ended(error=error, count=count, due=self._now() + wait_s)
+
+    def failures(self) -> list[RebuildError]:
+        """Return the errors of the views that nobody follows at this moment."""
+        return [each.error for names, each in self._ended.items() if names not in self._running]
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether no view is followed apart."""
+        return not (self._running or self._waiting or self._ended)
 
     def __enter__(self) -> Self:
         """Begin with none."""

@@ -49,7 +49,7 @@ from views.rebuild.plan.plan import (
 )
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.resident import NotHereError, Resident
-from views.rebuild.result.outcome import Outcome
+from views.rebuild.result.outcome import Outcome, worst
 from views.rebuild.sealing import Sealer
 
 log = logging.getLogger("changelog.views")
@@ -113,8 +113,8 @@ def follow(
 ) -> Outcome:
     """Refresh views until somebody asks to stop; returns the outcome that ended it otherwise.
 
-    Views that would keep the others waiting are followed by processes of their own, unless all are
-    to go together.
+    Views that would keep the others waiting are followed by a process of their own, and so are
+    those that fail while others do not, unless all are to go together.
 
     Args:
         specs: the views.
@@ -129,7 +129,6 @@ def follow(
         LockedError: another process follows one of the views.
         ViewError: some views read logs of others, and some own tables alone, and all have to be
             followed here.
-        RebuildError: a process beside this one has ended.
     """
     with Apart(None if settings.together else command) as apart:
         here, *others = groups_of(specs, settings)
@@ -139,13 +138,19 @@ def follow(
             raise no_frontier(declared, what, "follow them by a command of their own")
         for group in others:
             apart.add([spec.name for spec in group])
-        while True:
+        outcome = Outcome(())
+        while here:
             made = _Following(stages=stages, stop=stop, show=show, make=make, apart=apart)
             outcome = made.follow(here, settings)
             if not made.parted:
-                return outcome
+                break
             apart.add(list(made.parted))
             here = [spec for spec in here if spec.name not in made.parted]
+        while not (here or stop()):
+            apart.begin()
+            apart.check()
+            rest(time.monotonic() + _FORWARD_S, stop)
+        return replace(outcome, error=worst([outcome.error, *apart.failures()]))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,7 +170,7 @@ class _Following:
 
     def follow(self, specs: Sequence[ViewSpec], settings: RebuildSettings) -> Outcome:
         """Refresh the views again and again; their locks are given back at the end."""
-        failures = 0
+        failures, by_spark = 0, False
         names = [spec.name for spec in specs]
         moving = Moving(place_for(settings), names, self.stop, keeps=True)
         forward = replace(settings, forward=True)
@@ -178,12 +183,21 @@ class _Following:
             ) as follower,
         ):  # fmt: skip
             while not self.stop():
-                begun = time.monotonic()
+                begun, was_here = time.monotonic(), follower.is_here
                 self.apart.check()
                 outcome = follower.round()
                 error = outcome.error if outcome is not None else None
                 if error is not None and not self.stop() and not isinstance(error, PASSING):
-                    return outcome or Outcome(())
+                    found = outcome or Outcome(())
+                    if self._parts_failed(found, names):
+                        self.show(found)
+                        break
+                    # A round without Spark does not tell whose error it is: one of Spark's does.
+                    if found.results or not was_here or by_spark:
+                        return found
+                    by_spark = True
+                elif error is None and outcome is not None:
+                    by_spark = False
                 if error is not None:
                     log.warning("%s", error)
                 elif outcome is not None:
@@ -200,6 +214,19 @@ class _Following:
                     least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
                 rest(begun + least, self.stop)
         return Outcome(())
+
+    def _parts_failed(self, outcome: Outcome, names: Sequence[str]) -> bool:
+        """Let views that fail be followed apart, so that the others go on; False where none can."""
+        if not self.apart.is_possible:
+            return False
+        failed = {each.view: str(each.error) for each in outcome.results if each.error is not None}
+        # Where all fail, it is for one reason, and there is nobody to be kept from it.
+        if len(failed) == len(names) and (len(names) > 1 or self.apart.is_empty):
+            return False
+        self.parted = failed
+        for view, why in failed.items():
+            log.error('view "%s" failed, and is followed by a process of its own: %s', view, why)
+        return bool(failed)
 
     def _parts(self, follower: Follower) -> bool:
         self.parted = follower.keep_others_waiting() if self.apart.is_possible else {}

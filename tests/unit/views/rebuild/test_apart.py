@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from tests.support.wait import wait_until
-from views.base.failure import RebuildError
 from views.rebuild import apart as module
 from views.rebuild.apart import Apart, FollowCommand
 
@@ -24,11 +23,8 @@ def apart(monkeypatch):
 
 def ended(apart):
     def looks():
-        try:
-            apart.check()
-        except RebuildError as error:
-            return error
-        return None
+        apart.check()
+        return next(iter(apart.failures()), None)
 
     return wait_until(looks, 60, "a process has ended")
 
@@ -53,6 +49,30 @@ def test_the_end_of_one_is_an_error_with_its_code(apart, code, ours):
     error = ended(apart)
     assert error.exit_code == ours
     assert "the process that followed" in str(error)
+
+
+def test_one_that_has_ended_is_started_again_later_each_time(monkeypatch):
+    monkeypatch.setattr(module, "own_command", lambda words: [sys.executable, "-c", words[-1]])
+    now = [0.0]
+    with Apart(FollowCommand(lambda names: names, {}), now=lambda: now[0]) as apart:
+        apart.add(["pass"])
+        apart.begin()
+        for wait_s in (5, 30, 120, 300, 300):
+            assert ended(apart)
+            now[0] += wait_s - 1
+            apart.check()
+            assert apart.failures()
+            now[0] += 1
+            apart.check()
+            assert not apart.failures()
+        assert ended(apart)
+        now[0] += 300
+        apart.check()
+        now[0] += 600  # it lived long: what ended it before is over
+        assert ended(apart)
+        now[0] += 5
+        apart.check()
+        assert not apart.failures()
 
 
 def test_without_a_command_nothing_is_followed_apart():

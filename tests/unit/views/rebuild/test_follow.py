@@ -1,5 +1,6 @@
 """When following makes a round, and what a refresh may build upon."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -26,7 +27,9 @@ from tests.unit.replay.states import RECORD
 from views.base.sections import LockOn
 from views.generations.history import HistoryRow
 from views.generations.lock import Moving
+from views.rebuild import apart
 from views.rebuild import follow as following
+from views.rebuild.apart import FollowCommand
 from views.rebuild.follow import SeenFrontier, follow
 from views.rebuild.one_view.refresh import Prior, Whole, prior_of
 from views.rebuild.plan.plan import planned
@@ -124,7 +127,7 @@ class Settings:
 def followed(monkeypatch, tmp_path):
     """Follow with rounds as given, a frontier that always has news, and no waiting."""
 
-    def run(rounds, logs=(), more=()):
+    def run(rounds, logs=(), more=(), command=None):
         offsets = iter(range(1_000))
 
         def read(*_):
@@ -150,6 +153,7 @@ def followed(monkeypatch, tmp_path):
             stop=lambda: not rounds.outcomes,
             show=rounds.shown.append,
             make=rounds,
+            command=command,
         )
 
     return run
@@ -189,6 +193,33 @@ def test_what_waiting_does_not_heal_ends_it(followed) -> None:
     rounds = Rounds(GOOD, past, GOOD)
     assert followed(rounds).error is past
     assert rounds.outcomes == [GOOD]
+
+
+def test_a_view_that_fails_is_followed_apart_and_the_others_go_on(
+    followed, monkeypatch, tmp_path
+) -> None:
+    told = tmp_path / "told"
+    code = f"import sys; open({str(told)!r}, 'a').write(' '.join(sys.argv[1:])); sys.exit(4)"
+    monkeypatch.setattr(apart, "own_command", lambda words: [sys.executable, "-c", code, *words])
+    past = VerdictError("past")
+    good, bad = ViewResult(view="v", published=True), ViewResult(view="w", error=past)
+    rounds = Rounds(GOOD, Outcome.of([good, bad]), *[GOOD] * 3)
+    outcome = followed(
+        rounds,
+        more=[view_of("w", THINGS)],
+        command=FollowCommand(lambda names: ["--follow", *names], {}),
+    )
+    assert rounds.outcomes == []
+    assert told.read_text() == "rebuild-view --follow w"
+    assert outcome.error is None or outcome.error.exit_code == 4
+
+
+def test_views_that_all_fail_end_it(followed) -> None:
+    past = VerdictError("past")
+    both = Outcome.of(ViewResult(view=name, error=past) for name in "vw")
+    rounds = Rounds(both, GOOD)
+    command = FollowCommand(lambda names: names, {})
+    assert followed(rounds, more=[view_of("w", THINGS)], command=command).error is past
 
 
 def test_a_round_that_is_asked_to_stop_is_no_failure(followed) -> None:
