@@ -21,7 +21,6 @@ from confluent_kafka.admin import (
 )
 
 from changelog.contract.base.errors import (
-    CorruptRecordError,
     LogError,
     SchemaConflictError,
     TopicSettingsError,
@@ -374,12 +373,15 @@ class TestFrontier:
         assert frontiers.last("main") is None
 
     @pytest.mark.parametrize("value", [b"{", b"{}", b"\xff\xfe"])
-    def test_a_corrupt_one_is_named_by_its_place(self, frontiers, prefix, producer, value):
+    def test_one_of_another_program_is_named_and_passed_over(
+        self, frontiers, prefix, producer, value, caplog
+    ):
         frontiers.write(self.frontier())
         producer.produce(f"{prefix}._frontier", b"main", value, [])
         producer.flush(FIXED)
-        with pytest.raises(CorruptRecordError, match=rf"{prefix}\._frontier.*offset 1"):
-            frontiers.last("main")
+        with caplog.at_level("WARNING", "changelog.sink"):
+            assert frontiers.last("main").frontier == self.frontier()
+        assert f'"{prefix}._frontier", partition 0, offset 1 is passed over' in caplog.text
 
     def test_a_topic_of_several_partitions_is_refused(self, kafka, make_topic):
         with (

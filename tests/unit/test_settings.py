@@ -38,6 +38,7 @@ TABLES: dict[str, Any] = {
     "logs": LOG,
     "schedule": NIGHTLY,
     "capture.mask": {"public.a.b": "hash"},
+    "rebuild.values": {"public.a.b": "text"},
     "capture.groups": {"large": ["public.orders"]},
     "sources": {"crm": {"dsn": "other"}},
 }
