@@ -18,6 +18,9 @@ COLUMNS = {
         ("dt", "date", "date"),
         ("r", "float4", "real"),
         ("d", "float8", "double precision"),
+        ("n", "numeric", "numeric(15,2)"),
+        ("w", "numeric", "numeric(30,10)"),
+        ("i", "int4", "integer"),
     )
 }
 
@@ -29,11 +32,17 @@ def said(query: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("expression", "advice"),
     [
-        ("date_trunc('month', ts)", "write cast(date_trunc('month', ts) as timestamp_ntz)"),
+        ("date_trunc('month', ts)", "write cast(date_trunc('MONTH', ts) as timestamp_ntz)"),
         ("cast(dt AS timestamp)", "write cast(dt as timestamp_ntz)"),
         ("cast(ts AS timestamp)", "write cast(ts as timestamp_ntz)"),
         ("cast(tz AS string)", "has no offset"),
         ("sum(r) OVER ()", "is a double"),
+        ("avg(n) OVER ()", "has 6 digits after the point"),
+        ("avg(i) OVER ()", "is a double, where PostgreSQL's average of integers is a numeric"),
+        ("n / i", "has 13 digits after the point"),
+        ("100.00 * sum(n) OVER () / sum(n) OVER ()", "digits after the point"),
+        ("i / 2", "write i div 2"),
+        ("w * w", "is rounded to 6 digits after the point"),
     ],
 )
 def test_another_type_than_postgresqls_is_said(expression: str, advice: str) -> None:
@@ -53,6 +62,13 @@ def test_another_type_than_postgresqls_is_said(expression: str, advice: str) -> 
         "cast(dt AS timestamp_ntz)",
         "cast(ts AS string)",
         "sum(d) OVER ()",
+        "avg(d) OVER ()",
+        "avg(r) OVER ()",
+        "n * (1 - n) * (1 + n)",
+        "n + w",
+        "i div 2",
+        "d / i",
+        "i * i",
         "ts",
     ],
 )

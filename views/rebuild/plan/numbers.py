@@ -1,0 +1,152 @@
+"""What sort of number an expression of Spark's is, and how many digits it has. Pure.
+
+The rules for decimals are Spark's `DecimalPrecision` with `allowPrecisionLoss`: where a result
+needs more than 38 digits, those after the point are cut, down to six.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from sqlglot import exp
+
+MOST = 38
+LEAST_SCALE = 6
+_DType = exp.DataType.Type
+_WHOLE = {_DType.TINYINT: 3, _DType.SMALLINT: 5, _DType.INT: 10, _DType.BIGINT: 20}
+"""Digits that Spark gives an integer beside a decimal."""
+
+
+class Sort(Enum):
+    """A sort of number."""
+
+    WHOLE = "whole"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as Spark has it.
+
+    Attributes:
+        sort: which one.
+        size: digits in all and after the point; None where they are not known.
+        cut: whether digits after the point were given up.
+    """
+
+    sort: Sort
+    size: tuple[int, int] | None = None
+    cut: bool = False
+
+
+def number_of(node: exp.Expr) -> Number | None:  # noqa: PLR0911 - one for each sort of node
+    """Return the number that an expression is; None where it is none, or not known."""
+    match node:
+        case exp.Literal() if not node.is_string:
+            return _literal(str(node.this))
+        case exp.Paren() | exp.Neg() | exp.Window() | exp.Min() | exp.Max() | exp.Filter():
+            return number_of(node.this)
+        case exp.Alias():
+            return number_of(node.this)
+        case exp.Case():
+            results = [each.args.get("true") for each in node.args["ifs"]]
+            return _first([*results, node.args.get("default")])
+        case exp.If():
+            return _first([node.args.get("true"), node.args.get("false")])
+        case exp.Coalesce():
+            return _first([node.this, *node.expressions])
+        case exp.Sum():
+            return _sum(number_of(node.this))
+        case exp.Avg():
+            return _average(number_of(node.this))
+        case exp.Mul() | exp.Add() | exp.Sub() | exp.Div():
+            return _computed(node, number_of(node.left), number_of(node.right))
+        case exp.Subquery() if isinstance(node.this, exp.Select) and len(node.this.selects) == 1:
+            return number_of(node.this.selects[0])
+        case _:
+            return _typed(node.type)
+
+
+def _literal(text: str) -> Number:
+    if "e" in text.lower():
+        return Number(Sort.FLOAT)
+    whole, point, fraction = text.partition(".")
+    if not point:
+        return Number(Sort.WHOLE, (len(whole), 0))
+    return Number(Sort.DECIMAL, (max(len(whole.lstrip("0")) + len(fraction), 1), len(fraction)))
+
+
+def _typed(kind: exp.DataType | None) -> Number | None:
+    if kind is None:
+        return None
+    if kind.this in _WHOLE:
+        return Number(Sort.WHOLE, (_WHOLE[kind.this], 0))
+    if kind.is_type(_DType.FLOAT, _DType.DOUBLE):
+        return Number(Sort.FLOAT)
+    if kind.is_type(_DType.DECIMAL):
+        precision, scale, *_ = [*(int(each.name) for each in kind.expressions), 0, 0]
+        return Number(Sort.DECIMAL, (precision, scale) if precision else None)
+    return None
+
+
+def _first(branches: list[exp.Expr | None]) -> Number | None:
+    """Return what branches have in common, as far as one can tell: the widest sort."""
+    found = [number for each in branches if each is not None and (number := number_of(each))]
+    for sort in (Sort.FLOAT, Sort.DECIMAL, Sort.WHOLE):
+        of_sort = [each for each in found if each.sort is sort]
+        if of_sort:
+            return of_sort[0] if len(of_sort) == 1 or sort is not Sort.DECIMAL else Number(sort)
+    return None
+
+
+def _sum(of: Number | None) -> Number | None:
+    if of is None or of.sort is not Sort.DECIMAL or of.size is None:
+        return of
+    precision, scale = of.size
+    return Number(Sort.DECIMAL, (min(precision + 10, MOST), scale))
+
+
+def _average(of: Number | None) -> Number | None:
+    if of is None or of.sort is not Sort.DECIMAL:
+        return None if of is None else Number(Sort.FLOAT)
+    return of if of.size is None else _fitted(of.size[0] + 4, of.size[1] + 4)
+
+
+def _computed(
+    node: exp.Mul | exp.Add | exp.Sub | exp.Div, left: Number | None, right: Number | None
+) -> Number | None:
+    if left is None or right is None:
+        return None
+    sorts = {left.sort, right.sort}
+    if Sort.FLOAT in sorts or (sorts == {Sort.WHOLE} and isinstance(node, exp.Div)):
+        return Number(Sort.FLOAT)
+    if sorts == {Sort.WHOLE}:
+        return left
+    if left.size is None or right.size is None:
+        return Number(Sort.DECIMAL)
+    return _fitted(*_sizes(node, left.size, right.size))
+
+
+def _sizes(
+    node: exp.Mul | exp.Add | exp.Sub | exp.Div, left: tuple[int, int], right: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the digits in all and after the point that would be needed."""
+    (p1, s1), (p2, s2) = left, right
+    match node:
+        case exp.Mul():
+            return p1 + p2 + 1, s1 + s2
+        case exp.Div():
+            scale = max(LEAST_SCALE, s1 + p2 + 1)
+            return p1 - s1 + s2 + scale, scale
+        case _:
+            scale = max(s1, s2)
+            return max(p1 - s1, p2 - s2) + scale + 1, scale
+
+
+def _fitted(precision: int, scale: int) -> Number:
+    if precision <= MOST:
+        return Number(Sort.DECIMAL, (precision, scale))
+    kept = max(MOST - (precision - scale), min(scale, LEAST_SCALE))
+    return Number(Sort.DECIMAL, (MOST, kept), cut=kept < scale)
