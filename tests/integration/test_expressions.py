@@ -119,6 +119,46 @@ def test_the_verifier_gives_sparks_answer(engines):
     assert wrong == []
 
 
+FAR_DAYS = (-735_161, -719_469, -719_162, 2_932_897, 106_751_000)
+"""44 BC, 1 BC, the first day of the year 1, the first of 10000, and one of 294244."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cast(dt AS string)",
+        "cast(ts AS string)",
+        "concat('x', dt)",
+        "concat_ws('/', dt, ts)",
+        "dt || ''",
+        "extract(year FROM dt)",
+        "date_add(dt, 1)",
+        "datediff(dt, date'2000-01-01')",
+    ],
+)
+def test_so_do_years_that_have_no_four_digits(spark, line):
+    days = ", ".join(f"({n}, {day})" for n, day in enumerate(FAR_DAYS))
+    zone = "timestamp_ntz '1970-01-01 05:00:00.25' + make_dt_interval(n)"
+    spark.sql(
+        f"SELECT k, date_from_unix_date(n) AS dt, {zone} AS ts FROM VALUES {days} AS v(k, n)"
+    ).createOrReplaceTempView("t")
+    kinds = {"k": "int", "dt": "date", "ts": "timestamp_ntz"}
+    types = {TABLE: {name: parse_type(kind) for name, kind in kinds.items()}}
+    sql = f"SELECT k, {line} AS x0 FROM t"
+    with duckdb.connect() as database:
+        zone = "TIMESTAMP '1970-01-01 05:00:00.25' + to_days(n)"
+        database.execute(
+            f"CREATE TABLE {reading_name(TABLE)} AS SELECT k, DATE '1970-01-01' + n AS dt, "
+            f"{zone} AS ts FROM (VALUES {days}) v(k, n)"
+        )
+        found = [(name, parse_type(kind)) for name, kind in spark.sql(sql).dtypes]
+        evaluate(database, "out", sql, types, found)
+        theirs = database.sql("SELECT * FROM out ORDER BY k").to_arrow_table()
+    ours = spark.sql(sql).sort("k").toArrow()
+    as_number = pa.int32() if pa.types.is_date32(ours["x0"].type) else ours["x0"].type
+    assert ours["x0"].cast(as_number).to_pylist() == theirs["x0"].cast(as_number).to_pylist()
+
+
 def test_postgresql_gives_the_same_answer_where_it_is_said_to(engines, dsn):
     spark, _ = engines
     wrong: list[object] = []

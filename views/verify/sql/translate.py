@@ -53,6 +53,16 @@ MACROS = (
     || left(digits(q, s), length(digits(q, s)) - s) || '.' || right(digits(q, s), s)""",
     f"""CREATE OR REPLACE MACRO finite(t) AS
     CASE WHEN isinf(t) THEN error('{INFINITE}') ELSE t END""",
+    # Spark counts the years before the first as 0, -1, …, and gives those after 9999 a plus sign.
+    """CREATE OR REPLACE MACRO far_text(t) AS
+    CASE WHEN year(t) < 0 THEN '-' WHEN year(t) > 9999 THEN '+' ELSE '' END
+    || lpad(abs(year(t))::VARCHAR, greatest(length(abs(year(t))::VARCHAR), 4)::INTEGER, '0')
+    || '-' || lpad(month(t)::VARCHAR, 2, '0') || '-' || lpad(day(t)::VARCHAR, 2, '0')
+    || coalesce(' ' || nullif(regexp_extract(CAST(t AS VARCHAR),
+    '[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?'), ''), '')""",
+    f"""CREATE OR REPLACE MACRO moment_text(t) AS
+    CASE WHEN isinf(t) THEN error('{INFINITE}')
+    WHEN year(t) BETWEEN 1 AND 9999 THEN CAST(t AS VARCHAR) ELSE far_text(t) END""",
     # Spark writes other numbers and nested values anew, by rules of its own.
     """CREATE OR REPLACE MACRO json_scalar(j, p) AS CASE WHEN json_valid(j) THEN
     CASE json_type(j, p) WHEN 'DOUBLE' THEN error('a number that is no integer in JSON')
@@ -84,6 +94,7 @@ _OF_MOMENTS = (
     *(exp.TsOrDsAdd, exp.LastDay, exp.DateTrunc, exp.TimestampTrunc, exp.TimeToStr, exp.Date),
     *(exp.TsOrDsToDate, exp.Concat, exp.ConcatWs, exp.DPipe),
 )
+_JOINED = (exp.Concat, exp.ConcatWs, exp.DPipe)
 """Functions for which Spark takes PostgreSQL's infinity for a day of the year 5881580."""
 _BLANK = r"[\x00-\x20\x7f]"
 """What Spark takes off the ends of a text before it reads a number (`UTF8String.trimAll`)."""
@@ -320,7 +331,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
     if isinstance(node, _OF_MOMENTS):
         for part in (node.this, node.args.get("expression"), *node.expressions):
             if isinstance(part, exp.Expr) and _is_moment(kinds.get(id(part))):
-                part.replace(exp.func("finite", part.copy(), dialect="duckdb"))
+                name = "moment_text" if isinstance(node, _JOINED) else "finite"
+                part.replace(exp.func(name, part.copy(), dialect="duckdb"))
     match node:
         case exp.Add() | exp.Sub() | exp.Mul() if kind is not None and kind.name == "decimal":
             return _in_128_bits(node, kinds)
@@ -550,7 +562,9 @@ def _rounded(node: exp.Round, inner: Type | None) -> exp.Expr | None:
 def _cast(node: exp.Cast, inner: Type | None) -> exp.Expr | None:
     target = node.to.sql("spark").lower()
     name = target.partition("(")[0]
-    if (name in _MOMENTS or node.to.is_type(*exp.DataType.TEXT_TYPES)) and _is_moment(inner):
+    if node.to.is_type(*exp.DataType.TEXT_TYPES) and _is_moment(inner):
+        return exp.func("moment_text", node.this.copy(), dialect="duckdb")
+    if name in _MOMENTS and _is_moment(inner):
         new = node.copy()
         new.this.replace(exp.func("finite", new.this.copy(), dialect="duckdb"))
         return new
