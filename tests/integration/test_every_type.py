@@ -379,6 +379,6 @@ def test_a_value_that_no_spark_type_holds_fails_loudly_and_names_its_place(
     for engine in ("local", "spark"):
         with pytest.raises(LogError, match=r"the value NaN of the row with key \(7\)") as refused:
             prices.arrow(engine=engine)
-        refusals.append(str(refused.value))
+        refusals.append(str(refused.value.args[0]))
     assert refusals[0] == refusals[1]
     assert prices.arrow(["id"]).num_rows == 2

@@ -381,7 +381,7 @@ class TestFrontier:
         producer.flush(FIXED)
         with caplog.at_level("WARNING", "changelog.sink"):
             assert frontiers.last("main").frontier == self.frontier()
-        assert f'"{prefix}._frontier", partition 0, offset 1 is passed over' in caplog.text
+        assert "partition 0, offset 1 is passed over" in caplog.text
 
     def test_a_topic_of_several_partitions_is_refused(self, kafka, make_topic):
         with (

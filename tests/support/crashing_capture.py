@@ -71,11 +71,6 @@ def forget_since():
     backfill.write_tombstones = lambda *_, **__: 0
 
 
-def believe_what_lies_before():
-    """Do not write again, behind the beginning of a fresh copy, what lies before it."""
-    session.RecordWriter.write_again = lambda *_: None
-
-
 def deliver_each():
     """No defect: deliver each record at once, so that a kill surely leaves some on the log."""
 
@@ -441,7 +436,6 @@ DEFECTS = {
         forget_to_skip,
         unstable_places,
         forget_since,
-        believe_what_lies_before,
         forget_to_flush,
         acknowledge_early,
         null_for_toast,

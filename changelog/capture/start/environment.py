@@ -746,7 +746,8 @@ def wanted_tables(
     capture = settings.capture
     newcomers = newcomers or Newcomers()
     wanted, tables = TableFilter(capture.tables, capture.exclude), catalogue.tables()
-    missing = {*wanted.named} - {each.name for each in tables}
+    there = {each.name for each in tables}
+    missing = [name for name in wanted.named if name not in there]
     if missing and not newcomers.goes_on:
         raise no_such(missing)
     selected = tuple(each for each in tables if wanted.wants(each.name))

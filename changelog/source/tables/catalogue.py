@@ -770,7 +770,7 @@ def select_tables(tables: Iterable[Table], wanted: TableFilter) -> tuple[Table, 
 def no_such(missing: Iterable[TableName]) -> UncapturableTableError:
     """Return the error of tables that are named in full and are not there."""
     return UncapturableTableError(
-        "no such table: " + ", ".join(f'"{name}"' for name in sorted(missing)),
+        "no such table: " + ", ".join(f'"{name}"' for name in missing),
         hint="views, foreign, temporary and unlogged tables are not captured, and partitions "
         "only through their root; names are case-sensitive",
     )

@@ -112,6 +112,14 @@ def test_what_the_partition_holds_already_is_skipped_and_the_rest_is_not():
     assert sorted(chain.from_iterable(by_partition.values())) == [2 * n for n in everything_else]
 
 
+def test_what_lies_before_a_fresh_copy_is_written_again():
+    ended = partition_of(Bench().key(b"1"), 4)
+    bench = Bench(written={"notes": {ended: Position(1, Lsn(100), 40)}})
+    assert bench.write(insert(), sequence=2) == 0
+    bench.writer.write_again("notes")
+    assert bench.write(insert(), sequence=2) == 1
+
+
 def test_changes_before_since_are_dead_already_and_not_written():
     bench = Bench(since={"notes": Position(1, Lsn(100), 4)})
     assert bench.write(insert(), lsn=99) == 0
