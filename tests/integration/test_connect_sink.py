@@ -28,6 +28,7 @@ from changelog.connect.rules.records.events import Insert
 from changelog.connect.rules.settings import parse_settings
 from changelog.contract.base.errors import LogError, SinkError
 from changelog.kafka.errors import is_passing
+from tests.support.matrix import first
 from tests.support.record_debezium import TABLES
 from tests.support.recorded import RecordedLog, recording
 from tests.support.sink_task import running_task
@@ -100,6 +101,28 @@ def test_each_form_of_an_event_reaches_the_table(make_topic, send, execute, sett
         (1, "12345678901234567890.10", '{"x": [1.50]}', 8, "10:00:00+02", None),
         (2, None, '{"y": 1}', None, None, "00ff"),
         (4, "2", None, None, None, None),
+    ]
+
+
+@pytest.mark.parametrize("how", first(1, [UPSERT, {"writeMode": "insert"}]))
+def test_texts_of_json_arrive_as_postgresql_takes_them(
+    make_topic, send, execute, settings, running, how
+):
+    """A null of JSON is no NULL, and a name may come twice."""
+    topic = make_topic()
+    execute("CREATE TABLE t (id int PRIMARY KEY, j json, b jsonb)")
+    twice = '{"k": 1.50, "k": 2}'
+    send(topic, {"id": 1, "j": "null", "b": " null "}, {"id": 2, "j": twice, "b": twice})
+    send(topic, {"id": 3, "j": None, "b": "[null]"})
+    with running(settings(topic, **how)) as ended:
+        wait_until(
+            lambda: ended or execute("SELECT 1 FROM t WHERE id = 3"), DEADLINE_S, "all are written"
+        )
+        assert ended == []
+    assert execute("SELECT id, j::text, b::text FROM t ORDER BY id") == [
+        (1, "null", "null"),
+        (2, twice, '{"k": 2}'),
+        (3, None, "[null]"),
     ]
 
 

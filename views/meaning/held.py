@@ -208,6 +208,22 @@ class Holders:
             return NOTHING
         return Held(frozenset({(kind.name, meaning)}), nested=kind.element is not None)
 
+    def is_varchar(self, node: exp.Expr) -> bool:
+        """Tell whether a part is a column of varchar(n), from wherever it is handed on."""
+        while isinstance(node, exp.Paren | exp.Alias):
+            node = node.this
+        if not isinstance(node, exp.Column):
+            return False
+        source = self._sources.get(id(node))
+        if isinstance(source, exp.Table):
+            kind = self._tables.get(source.name, {}).get(node.name.lower())
+            return kind is not None and kind.name.startswith("character varying")
+        query = source.expression if isinstance(source, Scope) else None
+        if not isinstance(query, exp.Select):
+            return False
+        items = (each for each in query.selects if each.alias_or_name.lower() == node.name.lower())
+        return any(self.is_varchar(each) for each in items)
+
     def _of_scope(self, scope: Scope, name: str) -> Held:
         query = scope.expression
         if isinstance(query, exp.Query):

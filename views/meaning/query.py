@@ -331,7 +331,8 @@ class _Reader:
                 advice="rtrim({}), or CASE WHEN with a comparison",
             )  # fmt: skip
         for value, one in zip(values, held, strict=True):
-            if one.is_char:
+            # PostgreSQL compares char(n) with varchar(n) as char(n), and with text as text.
+            if one.is_char or self._held.is_varchar(value):
                 self._strip(node, value)
             elif isinstance(value, exp.Literal) and not value.is_string:
                 name, meaning = _char_of(kinds)

@@ -17,7 +17,7 @@ from psycopg2 import extensions, sql
 
 from changelog.connect.postgres.tables import Table, names_sql
 from changelog.connect.rules.records.events import Delete, Insert, Move, Operation
-from changelog.connect.rules.records.forms import document, lines, same
+from changelog.connect.rules.records.forms import document, lines, needs_lines, same
 from changelog.connect.rules.records.reading import BadRecordError
 from changelog.connect.rules.settings import Mode
 
@@ -243,7 +243,7 @@ def _same_key(keys: Iterable[str], other: str) -> sql.Composable:
 
 
 def _lines(table: Table, names: Sequence[str], rows: Sequence[Row]) -> bytes | None:
-    if not table.copies or len(rows) < _FEW:
+    if not table.copies or (len(rows) < _FEW and not needs_lines(table.types, rows)):
         return None
     return lines(table.types, names, rows, table.text)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from changelog.connect.rules.records.reading import BadRecordError, Number, json_of, parse_json
+from changelog.connect.rules.records.reading import BadRecordError, Number, check_json, json_of
 
 _WHOLE = {"smallint", "integer", "bigint"}
 _MOMENTS = ("date", "time", "interval")
@@ -60,7 +60,11 @@ def fitting(kind: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON
         element = kind.removesuffix("[]")
         return [fitting(kind if isinstance(each, list) else element, name, each) for each in value]
     if kind in _JSON and isinstance(value, str) and not isinstance(value, Number):
-        parse_json(value.encode("utf-8", "surrogatepass"), f"text for {name}")
+        check_json(value, name)
+        if _is_json_null(value):
+            raise BadRecordError(
+                f"the field {name} is JSON's null, which this way of writing makes a NULL"
+            )
         return Number(value)  # JSON as text, which goes as it is
     if kind == "bytea" and isinstance(value, str):
         return _hex(name, value)
@@ -82,6 +86,16 @@ def _no_moment(kind: str, name: str) -> BadRecordError:
     return BadRecordError(
         f"the field {name} is a number, its column a {kind}: ISO 8601 texts have one meaning"
     )
+
+
+def needs_lines(types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether rows have a value that lines of COPY alone can carry: JSON's null."""
+    names = [name for name, kind in types.items() if kind in _JSON]
+    return any(_is_json_null(row.get(name)) for row in rows for name in names)
+
+
+def _is_json_null(value: object) -> bool:
+    return isinstance(value, str) and value.strip(" \t\r\n") == "null"
 
 
 def lines(

@@ -112,6 +112,19 @@ def parse_json(raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
         raise BadRecordError(f"the {what} is no JSON") from None
 
 
+def check_json(text: str, name: str) -> None:
+    """Check that a text is JSON as PostgreSQL's type has it: a name may come twice.
+
+    Raises:
+        BadRecordError: it is none.
+    """
+    try:
+        text.encode()  # half of a surrogate pair is no text
+        _CHECKER.decode(text)
+    except (ValueError, RecursionError):
+        raise BadRecordError(f"the text for {name} is no JSON") from None
+
+
 def _whole(text: str) -> int | Number:
     return int(text) if len(text) <= _SAFE_DIGITS else Number(text)
 
@@ -131,6 +144,7 @@ _DECODER = json.JSONDecoder(
     parse_float=Number, parse_int=_whole, parse_constant=_no_number, object_pairs_hook=_object
 )
 """Made once: `json.loads` makes one for each text."""
+_CHECKER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_number)
 
 
 def _payload(said: Any, what: str) -> Any:  # noqa: ANN401 - any JSON

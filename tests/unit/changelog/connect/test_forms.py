@@ -5,7 +5,7 @@ import json
 import pytest
 
 from changelog.connect.rules.records.avro import columns_of
-from changelog.connect.rules.records.forms import document, lines, same
+from changelog.connect.rules.records.forms import document, lines, needs_lines, same
 from changelog.connect.rules.records.reading import BadRecordError, Number
 from changelog.contract.rows.relation import Column, Relation, TableName
 from changelog.contract.rows.schema import value_schema
@@ -63,6 +63,14 @@ def test_what_may_mean_several_things_is_bad_either_way(kind, value):
         line(kind, value)
     with pytest.raises(BadRecordError):
         document({"a": kind}, [{"a": value}], "t")
+
+
+def test_a_null_of_json_goes_by_lines_or_not_at_all():
+    rows = [{"a": "null"}]
+    assert needs_lines({"a": "jsonb"}, rows)
+    assert not needs_lines({"a": "text"}, rows)
+    with pytest.raises(BadRecordError, match="JSON's null"):
+        document({"a": "jsonb"}, rows, "t")
 
 
 def test_a_field_without_a_column_is_bad():

@@ -25,6 +25,7 @@ COLUMNS = {
     "short": column_type("bpchar", "character(4)"),
     "bp": column_type("bpchar", "bpchar"),
     "t": column_type("text", "text"),
+    "vc": column_type("varchar", "character varying(9)"),
     "u": column_type("uuid", "uuid"),
     "iv": column_type("interval", "interval"),
     "nu": NUMERIC,
@@ -65,6 +66,9 @@ def meant(sql, key="id"):
         ("WHERE c BETWEEN 'a' AND d", "WHERE rtrim(c) BETWEEN 'a' AND rtrim(d)"),
         ("WHERE c = short", "WHERE rtrim(c) = rtrim(short)"),
         ("WHERE c = t", "WHERE rtrim(c) = t"),
+        # As char(n), says PostgreSQL's EXPLAIN: (c = (vc)::bpchar).
+        ("WHERE c = vc", "WHERE rtrim(c) = rtrim(vc)"),
+        ("WHERE vc IN (SELECT c FROM y)", "WHERE rtrim(vc) IN (SELECT rtrim(c) FROM y)"),
         ("WHERE t IN (SELECT c FROM y)", "WHERE t IN (SELECT rtrim(c) FROM y)"),
         ("WHERE length(c) = 1", "WHERE length(rtrim(c)) = 1"),
         ("WHERE c || 'x' = 'ax'", "WHERE rtrim(c) || 'x' = 'ax'"),
