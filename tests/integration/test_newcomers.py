@@ -233,6 +233,22 @@ def goes_on_after_a_start(capture, *tables):
     assert equal(capture, *tables)
 
 
+def test_a_copy_of_an_excluded_table_that_is_asked_for_holds_up_nobody(capture):
+    """It is looked at once more for that, and the others go on when it is as it was."""
+    capture.sql("CREATE TABLE other (id integer PRIMARY KEY, text text)")
+    capture.begin()
+    wait_for(capture, "kept", "other")
+    capture.sql("CREATE TABLE bare (id integer, text text)")
+    excluded = lambda: "public.bare" in status(capture)["aside"]  # noqa: E731
+    wait_until(excluded, DEADLINE_S, "the table is excluded")
+    code, _, said = capture.run_other("resnapshot", "public.bare", "public.other")
+    assert code == 0, said
+    capture.sql("INSERT INTO kept VALUES (2, 'goes on')")
+    assert equal(capture, "kept", "other")
+    assert 'table "public.bare" is not copied, though it was asked for' in capture.said()
+    goes_on_after_a_start(capture, "kept", "other")
+
+
 def drop_key(capture):
     capture.sql("ALTER TABLE other DROP CONSTRAINT other_pkey")
     return "has no primary key"

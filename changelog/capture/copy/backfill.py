@@ -290,6 +290,12 @@ class Backfill:
                 written until the copy begins, and no frontier speaks of it until it is whole.
         """
         if table in self._environment.refused:
+            looked = self._environment.looked
+            if lsn <= looked.get(table, Lsn(0)):  # by the attempt before this one
+                why = self._environment.refused[table]
+                log.warning('table "%s" is not copied, though %s: it %s', table, reason, why)
+                return
+            looked[table] = lsn
             raise LookAgainError(f'table "{table}" is looked at again, since {reason}')
         topic = self._environment.topics.get(table)
         if topic is None:

@@ -110,6 +110,7 @@ class Environment:
         filters: the condition of each table's rows, as the server writes it; known once the
             publication is.
         refused: tables that are wanted and cannot be captured as they are, with the reason.
+        looked: of those the ones that were looked at again, since a copy was asked for there.
         altered: what is going to get REPLICA IDENTITY FULL, as it is now.
         full: the captured tables of which all is taken as it is with that.
         is_standby: whether the source was a standby when it was asked last.
@@ -130,6 +131,7 @@ class Environment:
     scopes: dict[TableName, Scope]
     filters: dict[TableName, str] = field(default_factory=dict)
     refused: dict[TableName, str] = field(default_factory=dict)
+    looked: dict[TableName, Lsn] = field(default_factory=dict)
     altered: list[Identity] = field(default_factory=list)
     full: frozenset[TableName] = frozenset()
     is_standby: bool = False
@@ -580,6 +582,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
             refused=refused,
             last=last.frontier if last is not None else None,
         )
+        environment.looked = newcomers.looked
         environment.take_identities(selected)
         try:
             yield environment

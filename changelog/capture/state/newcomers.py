@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import TableName
 
 TRIED = "cannot be captured: "
@@ -28,6 +29,8 @@ class Newcomers:
         excluded: why some are not captured.
         proven: tables that the log has, or with which an attempt has begun to stream.
         trying: those with which the present attempt is the first to try.
+        looked: excluded tables that were looked at again since a copy was asked for, and where in
+            the WAL that was: the stream brings the same request again to the next attempt.
         apart: tables that are tried one by one, since an attempt with all of them could not begin.
     """
 
@@ -37,6 +40,7 @@ class Newcomers:
     proven: set[TableName] = field(default_factory=set)
     trying: set[TableName] = field(default_factory=set)
     apart: list[TableName] = field(default_factory=list)
+    looked: dict[TableName, Lsn] = field(default_factory=dict)
 
     def spoken(self, tables: Iterable[TableName]) -> None:
         """Note that there is a log, and which tables it has."""
