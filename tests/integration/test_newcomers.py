@@ -246,6 +246,9 @@ def test_a_copy_of_an_excluded_table_that_is_asked_for_holds_up_nobody(capture):
     capture.sql("INSERT INTO kept VALUES (2, 'goes on')")
     assert equal(capture, "kept", "other")
     assert 'table "public.bare" is not copied, though it was asked for' in capture.said()
+    reports = capture.command("verify", "--json", codes={4})[0]["tables"]
+    found = {each["table"]: each["verified"] for each in reports}
+    assert found == {"public.kept": True, "public.other": True, "public.bare": None}
     goes_on_after_a_start(capture, "kept", "other")
 
 

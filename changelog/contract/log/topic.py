@@ -129,10 +129,11 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
         folded = name.replace(".", "_")
         if folded in owners:
             raise ConfigurationError(
-                f'table "{table}" would share the topic "{name}" with {owners[folded]}',
+                f'table "{table}" would share the topic "{name}" with {owners[folded]}: Kafka does '
+                "not tell . from _ in names, and other characters become _",
                 hint="exclude one of the two, or rename it",
             )
-        owners[folded] = f'table "{table}"'
+        owners[folded] = f'table "{table}" (topic "{name}")'
         names[table] = name
     return names
 

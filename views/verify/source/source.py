@@ -108,7 +108,8 @@ def verify_source(
             the snapshot in time.
     """
     latest = _latest(request)
-    tables = request.tables or tuple(sorted({*latest.tables.values(), *latest.excluded}))
+    tables = request.tables or tuple(sorted(latest.tables.values()))
+    left = () if request.tables else sorted({*latest.excluded} - {*tables})
     for table in tables:
         if latest.topic_of(table) is None:
             raise ViewError(
@@ -142,7 +143,8 @@ def verify_source(
             cut = _Cut(request, database, log, snapshot, frontier)
             reports.append(_verify_table(cut, table))
             steps.done()
-        return tuple(reports)
+        absent = (_not_verified(table, latest.why_absent(table)) for table in left)
+        return (*reports, *absent)
 
 
 def _latest(request: SourceRequest) -> Frontier:
