@@ -80,7 +80,7 @@ _OWN_FUNCTIONS = _RANGES | {"tsvector", "ltree", "hstore"}
 _NUMERIC = "cast({} AS decimal(38, 10)) with the digits that it needs"
 _ADVICE = {
     "numeric": _NUMERIC,
-    "money": "a numeric(19,2) column in the table, or " + _NUMERIC,
+    "money": "a numeric(19,2) column in the table",
     "citext": "lower(cast({} AS string))",
     "interval": "a column in the table that holds it as a number of seconds",
     "jsonb": "get_json_object({}, '$.…'), or cast({} AS string) for its text",
