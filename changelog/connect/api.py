@@ -103,6 +103,9 @@ def _endpoint(acts: dict[str, Act]) -> Callable[[Request], Awaitable[Response]]:
 
 async def _body(request: Request) -> Any:  # noqa: ANN401 - any JSON
     raw = bytearray()
+    said = request.headers.get("content-length", "")
+    if said.isascii() and said.isdigit() and int(said[:20]) > MOST_BYTES:
+        raise RequestError(413, f"a request has {MOST_BYTES} bytes at most")
     async for part in request.stream():
         raw += part
         if len(raw) > MOST_BYTES:

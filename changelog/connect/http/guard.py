@@ -14,6 +14,7 @@ from http import HTTPStatus
 
 import anyio
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -88,6 +89,8 @@ class Guard:
         self._at_once += 1
         try:
             await (own.app if own else self._app)(scope, _in_time(receive), send)
+        except ClientDisconnect:
+            log.info("a client hung up in the middle of its request")
         except Exception:
             log.exception("a request failed")
         finally:

@@ -190,6 +190,23 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
         assert b" 408 " in one.recv(4096)
 
 
+POST = b"POST /connectors HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+
+def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(url):
+    with closing(connected(url)) as one:
+        one.sendall(POST + b"Content-Length: 99999999999999\r\n\r\n{")
+        assert b" 413 " in one.recv(4096)
+
+
+def test_a_client_that_hangs_up_is_told_in_a_line(url, caplog):
+    with caplog.at_level("INFO", "changelog"):
+        with closing(connected(url)) as one:
+            one.sendall(POST + b"Content-Length: 100\r\n\r\n{")
+        wait_until(lambda: "hung up" in caplog.text, 30, "it is noticed")
+    assert "Traceback" not in caplog.text
+
+
 def test_who_has_no_token_uses_up_nothing_of_those_who_have():
     with served(TOKEN) as url, httpx.Client() as stranger, httpx.Client() as owner:
         codes = {stranger.get(f"{url}/connectors").status_code for _ in range(500)}
