@@ -93,7 +93,9 @@ class LoadTarget:
             return described(cursor, name)
 
     def create(self, name: str, types: Mapping[str, str], keys: Sequence[str]) -> None:
-        """Make a table unless it is there; a type that the server does not know becomes text.
+        """Make a table unless it is there.
+
+        A type that the server does not know becomes text, and a list of it a list of texts.
 
         Raises:
             SinkError: the server refuses.
@@ -102,7 +104,8 @@ class LoadTarget:
             parts = []
             for column, kind in types.items():
                 cursor.execute("SELECT to_regtype(%s) IS NOT NULL", (kind.partition("(")[0],))
-                known = kind if cursor.fetchone() == (True,) else "text"
+                other = "text[]" if kind.endswith("[]") else "text"
+                known = kind if cursor.fetchone() == (True,) else other
                 parts.append(sql.SQL("{} ").format(sql.Identifier(column)) + sql.SQL(known))
             if keys:
                 parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(keys)))

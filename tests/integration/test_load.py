@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from changelog.cli import app
 from changelog.contract.rows.relation import Column
-from changelog.contract.rows.types import array_type, column_type
+from changelog.contract.rows.types import TypType, array_type, column_type
 from changelog.sink.topics import describe
 from tests.support.beside import HERE
 from tests.support.builders import BIGINT, INTEGER, INTEGERS, TEXT, TEXTS, make_relation
@@ -161,6 +161,23 @@ def test_rows_are_replaced_and_deleted_by_key(kafka, registry, prefix, execute, 
     log.flush()
     assert load(log.topic, "things", "--mode", "upsert")[:2][1]["records"] == 2
     assert execute("SELECT id FROM things WHERE id IN (5, 7) OR name IS NULL") == [(7,)]
+
+
+def test_a_list_of_what_the_server_does_not_know_becomes_a_list_of_texts(
+    kafka, registry, prefix, execute, load
+):
+    mood = column_type("mood", "mood", form=TypType.ENUM, builtin=False)
+    kinds = {"id": INTEGER, "mood": mood, "moods": array_type(mood, "mood[]")}
+    log = LogWriter(kafka, registry, make_relation(kinds), prefix=prefix)
+    log.put((b"1", b"sad", b"{sad,NULL,ok}"))
+    log.put((b"2", None, b"{}"))
+    log.flush()
+    code, _, said = load(log.topic, "things", "--create")
+    assert code == 0, said
+    assert execute("SELECT id, mood, moods FROM things ORDER BY id") == [
+        (1, "sad", ["sad", None, "ok"]),
+        (2, None, []),
+    ]
 
 
 def test_an_older_version_of_the_schema_is_read_by_the_newest(
