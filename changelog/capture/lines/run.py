@@ -200,7 +200,7 @@ class LineRun:
         lines.run(until, self._stop)
 
     def _looked_at(self, source: LineSource) -> tuple[Left | None, SlotStatus | None]:
-        """Return what file and slot say, checked before anything is made.
+        """Return the state of the file and of the slot, after all checks; make nothing.
 
         Raises:
             ChangelogError: they do not tell one story, or the slot cannot be read.
@@ -236,7 +236,7 @@ class LineRun:
         status: SlotStatus | None,
         stack: ExitStack,
     ) -> tuple[Lsn, ExportedSnapshot | None]:
-        """Return where the stream begins, and the temporary slot that sends it."""
+        """Return the LSN at which the stream begins, and its temporary slot."""
         if self._is_given(left):
             return self._begin_on_given_slot(source, status), None
         if status is None:

@@ -1,4 +1,4 @@
-"""What a start has made, and takes back where it is refused before it has captured anything.
+"""Undo a refused first start: remove the slot, publication, topics and subjects that it made.
 
 Most of what can refuse a start is looked at before anything is made. What only the doing shows (a
 registry that takes no schema, a slot that cannot be had) leaves nothing behind either: the slot
@@ -45,7 +45,7 @@ SLOT_S, _NAP_S = 10.0, 0.1
 
 @dataclass(slots=True)
 class Made:
-    """What stood before a start made anything, so that this can be given back.
+    """A record of what existed before a start, so that the start can be undone.
 
     Attributes:
         has_begun: whether anything was captured: then a later start goes on with it.

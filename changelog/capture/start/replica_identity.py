@@ -24,7 +24,7 @@ def nobody_agrees(_names: str) -> bool:
 
 
 def to_alter(connection: Connection, tables: Iterable[Table]) -> list[Identity]:
-    """Return what is to be altered, as it is now; partitions too.
+    """Return the present identity of each table to alter, partitions included.
 
     Args:
         connection: to the source.

@@ -1,4 +1,4 @@
-"""What one process remembers of tables that the log does not have.
+"""Keep track, in one process, of wanted tables that the log does not have.
 
 The first start of a log refuses what it cannot capture, so that the settings are mended. A log that
 goes on has promised nothing about a table that appears, whether capture runs at that moment or is

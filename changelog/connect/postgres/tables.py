@@ -31,7 +31,7 @@ _BROUGHT = (
     ("a.attidentity", 100_000, "''"),
     ("c.relrowsecurity", 90_500, "false"),
 )
-"""What `_LOOK` says, the version that brought it, and what stands for it before."""
+"""Columns of `_LOOK` that older servers lack: the version that added each, and its substitute."""
 OLDEST = 90_400
 """The first version that has to_regclass, which Greenplum 6 is built on."""
 MERGES = 90_500
