@@ -24,6 +24,7 @@ from changelog.contract.base.errors import (
 from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, declared_columns
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.relation import TableName
+from replay.base.record_place import TopicRange
 from replay.broker.topics import inspect
 from replay.declared import declared as declared_module
 from replay.declared.declared import freeze_declared, open_declared
@@ -487,7 +488,9 @@ def test_a_log_is_read_from_a_time_on(
         (9, "new"),
     ]
     # One of the two that reads more is found.
-    monkeypatch.setattr(declared_module, "starts_of", lambda _, topic: (0, 0))
+    monkeypatch.setattr(
+        declared_module, "TopicRange", lambda **each: TopicRange(**each | {"starts": (0, 0)})
+    )
     assert rebuild_view(capsys, monkeypatch, project, "named").code == 3
 
 

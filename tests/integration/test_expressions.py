@@ -141,14 +141,15 @@ def test_so_do_years_that_have_no_four_digits(spark, line):
     zone = "timestamp_ntz '1970-01-01 05:00:00.25' + make_dt_interval(n)"
     spark.sql(
         f"SELECT k, date_from_unix_date(n) AS dt, {zone} AS ts FROM VALUES {days} AS v(k, n)"
-    ).createOrReplaceTempView("t")
+    ).createOrReplaceTempView("far")
     kinds = {"k": "int", "dt": "date", "ts": "timestamp_ntz"}
-    types = {TABLE: {name: parse_type(kind) for name, kind in kinds.items()}}
-    sql = f"SELECT k, {line} AS x0 FROM t"
+    far = TableName("public", "far")
+    types = {far: {name: parse_type(kind) for name, kind in kinds.items()}}
+    sql = f"SELECT k, {line} AS x0 FROM far"
     with duckdb.connect() as database:
         zone = "TIMESTAMP '1970-01-01 05:00:00.25' + to_days(n)"
         database.execute(
-            f"CREATE TABLE {reading_name(TABLE)} AS SELECT k, DATE '1970-01-01' + n AS dt, "
+            f"CREATE TABLE {reading_name(far)} AS SELECT k, DATE '1970-01-01' + n AS dt, "
             f"{zone} AS ts FROM (VALUES {days}) v(k, n)"
         )
         found = [(name, parse_type(kind)) for name, kind in spark.sql(sql).dtypes]

@@ -31,6 +31,7 @@ from changelog.contract.base.errors import (
     SourceError,
     UnavailableLogError,
     UnavailableSourceError,
+    UncapturableTableError,
 )
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -753,18 +754,24 @@ def wanted_tables(
     missing = [name for name in wanted.named if name not in there]
     if missing and not newcomers.goes_on:
         raise no_such(missing)
-    selected = tuple(each for each in tables if wanted.wants(each.name))
-    obstacles = {each.name: each.obstacle for each in selected if each.obstacle}
+    matching = tuple(each for each in tables if wanted.wants(each.name))
+    obstacles = {each.name: each.obstacle for each in matching if each.obstacle}
     refused = newcomers.refused(obstacles)
     if capture.on_error == "log":
         refused |= obstacles
-    there = {each.name for each in selected}
+    there = {each.name for each in matching}
     refused = {table: why for table, why in refused.items() if table in there}
     refused |= dict.fromkeys(missing, NOT_THERE)
-    selected = tuple(each for each in selected if each.name not in refused)
+    selected = tuple(each for each in matching if each.name not in refused)
     newcomers.listed(each.name for each in selected)
-    check_capturable(selected)
+    # Without any table there is nothing to go on with: say what stands against each.
+    check_capturable(selected or matching)
     if not selected:
+        if refused:
+            raise UncapturableTableError(
+                "; ".join(f'table "{name}" {why}' for name, why in refused.items()),
+                hint="no other table is left to capture; look at --tables and --exclude",
+            )
         raise ConfigurationError(
             f"no table matches {', '.join(capture.tables)}",
             hint="look at --tables and --exclude; a pattern is schema.table, * for any text",
