@@ -12,6 +12,7 @@ lists options by subject: `subjects` of the section has the titles.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import UnionType
@@ -43,6 +44,9 @@ def variable_of(name: str) -> str:
 
 Given = Mapping[str, object]
 """What the command line says, by dotted name; None where it says nothing."""
+
+_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
+"""A comma with an even number of double quotes after it."""
 
 
 def variables_of(given: Given) -> dict[str, str]:
@@ -206,8 +210,8 @@ class Declared:
 
 
 def _split(given: list[str]) -> list[str]:
-    """Take `--tables a,b --tables c` as three patterns."""
-    return [part.strip() for text in given for part in text.split(",")]
+    """Take `--tables a,b --tables c` as three patterns; a comma in double quotes ends none."""
+    return [part.strip() for text in given for part in _COMMA.split(text)]
 
 
 def declared(model: type[BaseModel], section: str) -> Iterator[Declared]:

@@ -272,8 +272,8 @@ class Registry:
             raise KeyConflictError(
                 f'subject "{subject}": the primary key is now {described(schema)}, '
                 f"the topic's keys are {described(text)}",
-                hint="delete the topic and its subjects, -key and -value, and start with "
-                "`--on-incompatible resnapshot`; or capture the table under another --topic-prefix",
+                hint="stop capture, delete the topic and its subjects, -key and -value, and start "
+                "with `--on-incompatible resnapshot`; or give the table its old key again",
             )
         return number
 

@@ -70,7 +70,8 @@ class SchemaTopic:
             raise KeyConflictError(
                 f'topic "{topic}": the primary key is now {described(schema)}, '
                 f"the topic's keys are {described(known[0])}",
-                hint="capture the table under another --topic-prefix and --slot",
+                hint="give the table its old key again, or capture it under another --topic-prefix "
+                "and --slot",
             )
 
     def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:  # noqa: ARG002 - nothing is refused here

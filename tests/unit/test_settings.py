@@ -543,3 +543,9 @@ def test_sources_that_are_not_clear_are_refused(
 def test_topics_that_are_named_need_no_source(folder: Path) -> None:
     (folder / "changelog.toml").write_text(f'kafka.brokers = "one:9092"\n{SOURCES}')
     assert load_project(folder, needs=["brokers"], one_source=False).kafka.brokers == "one:9092"
+
+
+def test_a_comma_in_double_quotes_is_of_a_name():
+    tables = next(each for each in every_setting() if each.name == "capture.tables")
+    given = ['public.*, s."a,b"', '"x"",".t,u']
+    assert tables.from_option(given) == ["public.*", 's."a,b"', '"x"",".t', "u"]

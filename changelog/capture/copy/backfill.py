@@ -293,13 +293,13 @@ class Backfill:
             looked = self._environment.looked
             if lsn <= looked.get(table, Lsn(0)):  # by the attempt before this one
                 why = self._environment.refused[table]
-                log.warning('table "%s" is not copied, though %s: it %s', table, reason, why)
+                log.warning("table %s is not copied, though %s: it %s", table.said, reason, why)
                 return
             looked[table] = lsn
-            raise LookAgainError(f'table "{table}" is looked at again, since {reason}')
+            raise LookAgainError(f"table {table.said} is looked at again, since {reason}")
         topic = self._environment.topics.get(table)
         if topic is None:
-            log.warning('table "%s" is not captured, and so not copied', table)
+            log.warning("table %s is not captured, and so not copied", table.said)
             return
         place = Position(self._epoch, lsn, 0)
         task = self._tasks.get(topic)
@@ -312,7 +312,7 @@ class Backfill:
             known = begun is not None and place < begun and begun.commit_lsn < NEVER
         if known:
             return
-        log.info('copying the table "%s", since %s', table, reason, extra={"table": str(table)})
+        log.info("copying the table %s, since %s", table.said, reason, extra={"table": str(table)})
         task = self._begin_anew(topic, table, reason)
         if exclude:
             self._exclude(task)
@@ -339,7 +339,7 @@ class Backfill:
                 log.warning("%s", error, extra=what)
                 self.request(table, str(error.args[0]), lsn, exclude=True)
             case Reaction.EXCLUDE:
-                log.error('the table "%s" is excluded: %s', table, error, extra=what)
+                log.error("the table %s is excluded: %s", table.said, error, extra=what)
                 task = self._begin_anew(topic, table, str(error))
                 task.fault = f"{error.args[0]}; {error.hint}" if error.hint else str(error.args[0])
                 task.high = self._environment.current_lsn()
@@ -380,7 +380,7 @@ class Backfill:
         if self._ledger.is_gone(topic):
             return
         log.warning(
-            'table "%s" %s: frontiers leave it out', table, why, extra={"table": str(table)}
+            "table %s %s: frontiers leave it out", table.said, why, extra={"table": str(table)}
         )
         self._tasks.pop(topic, None)
         self._watch.forget(table)
@@ -694,7 +694,7 @@ class Backfill:
                 same.append(task)
                 continue
             what = {"table": str(task.relation.name)}
-            log.info('table "%s" was changed: it is copied anew', task.relation.name, extra=what)
+            log.info("table %s was changed: it is copied anew", task.relation.name.said, extra=what)
             task.restart()
         return same
 
@@ -812,7 +812,7 @@ class Backfill:
                 self._producer, dead, task.topic, task.since, op=Op.DELETE, ts_us=ts_us
             )
             what = {"table": str(name), "lsn": str(task.since.commit_lsn)}
-            log.info('table "%s": %d keys of before are dead', name, count, extra=what)
+            log.info("table %s: %d keys of before are dead", name.said, count, extra=what)
         self._context.failpoint(Failpoint.TABLE_WHOLE)
         task.is_whole = True
         self._ledger.finish(

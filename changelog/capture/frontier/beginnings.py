@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from changelog.contract.base.errors import RecordsRemovedError
+from changelog.contract.base.pattern import pasted, quoted
 from changelog.contract.log.frontier import Frontier
 
 Starts = Mapping[str, Sequence[int]]
@@ -43,8 +44,8 @@ def removed(
     ]
     if not found:
         return None
+    table = frontier.tables[topic]
     return RecordsRemovedError(
-        f'topic "{topic}": {"; ".join(found)}, so rows of table "{frontier.tables[topic]}" may be '
-        "missing",
-        hint=f"`changelog resnapshot {frontier.tables[topic]}` and start again",
+        f'topic "{topic}": {"; ".join(found)}, so rows of table {table.said} may be missing',
+        hint=f"`changelog resnapshot {pasted(quoted(*table))}` and start again",
     )

@@ -23,6 +23,7 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
     UnavailableSourceError,
 )
+from changelog.contract.base.pattern import pasted, quoted
 from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
@@ -118,9 +119,13 @@ class CaptureStatus:
 
         One that would share another's topic stands in the frontier alone: progress is by topic.
         """
+        return {str(table): why for table, why in self._excluded.items()}
+
+    @property
+    def _excluded(self) -> dict[TableName, str]:
         copies = {each.table: each.fault for each in copies_of(self.backfill)}
         said = self.frontier.frontier.excluded if self.frontier is not None else {}
-        return {str(table): why for table, why in {**said, **copies}.items() if why}
+        return {table: why for table, why in {**said, **copies}.items() if why}
 
     @property
     def frontier_age_s(self) -> float | None:
@@ -183,10 +188,11 @@ class CaptureStatus:
         return (*self.unanswered.values(), *slot, *log)
 
     def _log_problems(self) -> Iterator[str]:
-        for table, why in sorted(self.excluded.items()):
+        for table, why in sorted(self._excluded.items()):
             yield (
-                f'the table "{table}" is excluded: {why}; '
-                f"once that is mended, `changelog resnapshot {table}` takes it back"
+                f"the table {table.said} is excluded: {why}; "
+                "once that is mended, and not before, `changelog resnapshot "
+                f"{pasted(quoted(*table))}` takes it back"
             )
         yield from self.removed
         if self.frontier is not None and self.frontier.frontier.paused is not None:

@@ -247,8 +247,10 @@ class LineRun:
                 self._target.write(copied(left.begin.lsn))
                 self._target.settle()
             self._go_on_behind(left.last)
-            for table in sorted({*map(str, source.relations)} - {*left.begin.tables}):
-                log.warning('table "%s": the file has no snapshot of it, changes alone', table)
+            for table in sorted(source.relations):
+                if str(table) not in left.begin.tables:
+                    what = table.said
+                    log.warning("table %s: the file has no snapshot of it, changes alone", what)
         return confirmed, None
 
     def _begin_on_given_slot(self, source: LineSource, status: SlotStatus | None) -> Lsn:

@@ -141,7 +141,7 @@ class LineSource:
             make_full(self.connection, [each.table for each in self.altered])
             self._given, self.altered = self.altered, []
             for each in self._given:
-                log.info('table "%s" has REPLICA IDENTITY FULL now', each.table)
+                log.info("table %s has REPLICA IDENTITY FULL now", each.table.said)
         self.catalogue.gives_full = None  # it is as it was taken to be
         self.publish()
 

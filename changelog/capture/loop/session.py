@@ -319,7 +319,7 @@ class CaptureSession:
             )
         left = set(frontier.tables.values()) - {*environment.topics, *environment.refused}
         for table in sorted(left):
-            log.warning('table "%s" is not captured any more: frontiers leave it out', table)
+            log.warning("table %s is not captured any more: frontiers leave it out", table.said)
         going = restarted(environment, going) if going is not None else None
         found = losses(environment, frontier, going)
         going = self._mended(
@@ -335,7 +335,7 @@ class CaptureSession:
         start_state.skip([environment.topics[table] for table in skipped.new], written.ends)
         start_state.uncopied |= {environment.topics[table] for table in skipped.kept}
         for table in sorted(skipped.new):
-            log.info('table "%s" is new, and not copied: its topic gets changes alone', table)
+            log.info("table %s is new, and not copied: its topic gets changes alone", table.said)
         rescoped = environment.rescoped(frontier, skipped.kept)
         anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
         start_state.resend_grown(environment.partitions)

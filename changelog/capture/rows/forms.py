@@ -40,7 +40,7 @@ def check_forms(
             continue
         before, now = frontier.scope_of(topic).sort, scopes[table].sort
         if before != now:
-            found.append(f'topic "{topic}" holds {before}, table "{table}" would give {now}')
+            found.append(f'topic "{topic}" holds {before}, table {table.said} would give {now}')
         elif not scopes[table].keyed:
             known = {topic: len(frontier.ends.get(topic, ()))}
             found += grown(known, {topic: there[topic].partitions})

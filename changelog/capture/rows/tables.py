@@ -226,7 +226,7 @@ class CapturedTables:
     def _conflict(self, relation: Relation, what: str, hint: str = "") -> SchemaConflictError:
         subject = f"{self.topic(relation)}-value"
         return SchemaConflictError(
-            f'table "{relation.name}", subject "{subject}": {what}', hint=hint
+            f'table {relation.name.said}, subject "{subject}": {what}', hint=hint
         )
 
     def codec(self, relation: Relation, at: Position) -> RowEncoder:
@@ -340,8 +340,8 @@ class CapturedTables:
             if not column.type.mapped and where not in self._said:
                 self._said.add(where)
                 log.warning(
-                    'table "%s", column "%s": type %s is carried as PostgreSQL\'s text',
-                    relation.name,
+                    'table %s, column "%s": type %s is carried as PostgreSQL\'s text',
+                    relation.name.said,
                     column.name,
                     column.type.name,
                 )

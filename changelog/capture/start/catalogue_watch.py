@@ -177,7 +177,8 @@ class CatalogueWatch:
         found = judge(known, sighted, self._truncated.get(topic, ()), reached)
         if found.what:
             error = SchemaConflictError(
-                f'table "{table}", subject "{topic}-value": {found.what}; the log has no word of it'
+                f'table {table.said}, subject "{topic}-value": {found.what}; the log has '
+                "no word of it"
             )
             failed(table, error, reached)
             if topic not in absent:
@@ -221,7 +222,7 @@ def _keyless(relation: Relation) -> KeyConflictError:
     index = relation.key_index
     name = index.name if index is not None else ""
     return KeyConflictError(
-        f'table "{relation.name}": the index "{name}", which gives its key, was dropped or made '
+        f'table {relation.name.said}: the index "{name}", which gives its key, was dropped or made '
         "anew, or is no longer unique on the same NOT NULL columns",
         hint="make the index again, or choose another one (--key-index), and start with "
         "`--on-incompatible resnapshot`: rows of one key may have stood side by side meanwhile",

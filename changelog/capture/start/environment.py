@@ -237,12 +237,12 @@ class Environment:
         } - {*skipped}
         for table in sorted(found):
             if not frontier.is_copied(self.topics[table]):
-                log.info('table "%s" was not copied before: copying it', table)
+                log.info("table %s was not copied before: copying it", table.said)
                 continue
             log.warning(
-                'table "%s" is captured in another way than before: taking a fresh snapshot of it; '
+                "table %s is captured in another way than before: taking a fresh snapshot of it; "
                 "its older records stay on the topic until they are cleaned",
-                table,
+                table.said,
             )
         return found
 
@@ -267,7 +267,7 @@ class Environment:
             writer = self.writer
             make_full(writer, [each.table for each in altered])
             for each in altered:
-                log.info('table "%s" has REPLICA IDENTITY FULL now', each.table)
+                log.info("table %s has REPLICA IDENTITY FULL now", each.table.said)
             if writer is not self.connection:
                 await_replay(self.connection, writer)
         self.catalogue.gives_full = None  # it is as it was taken to be
@@ -410,7 +410,9 @@ class Environment:
             self._refuse_lost(again - change.refiltered, "was without tables for a while")
         self._check_there(change.vanished & self._streamed(frontier, backfill))
         for table in sorted(change.vanished):
-            log.info('table "%s" vanished: it is not captured', table, extra={"table": str(table)})
+            log.info(
+                "table %s vanished: it is not captured", table.said, extra={"table": str(table)}
+            )
         if not rehearse:
             self.filters = dict(change.filters)
             self._publication = self._publication_now()
@@ -561,7 +563,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         for name, why in refused.items():
             if why == WAITS:
                 continue
-            log.error('the table "%s" is excluded: it %s', name, why, extra={"table": str(name)})
+            log.error("the table %s is excluded: it %s", name.said, why, extra={"table": str(name)})
         _say_uncaptured(catalogue, settings, selected)
         relations = {table.name: table.relation for table in selected}
         rules.check(
@@ -769,7 +771,7 @@ def wanted_tables(
     if not selected:
         if refused:
             raise UncapturableTableError(
-                "; ".join(f'table "{name}" {why}' for name, why in refused.items()),
+                "; ".join(f"table {name.said} {why}" for name, why in refused.items()),
                 hint="no other table is left to capture; look at --tables and --exclude",
             )
         raise ConfigurationError(
@@ -788,14 +790,14 @@ def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[
     for table in selected:
         if table.relation.key_index is not None:
             log.info(
-                'table "%s" has no primary key: the unique index %s gives its key',
-                table.name,
+                "table %s has no primary key: the unique index %s gives its key",
+                table.name.said,
                 table.relation.key_index,
                 extra={"table": str(table.name)},
             )
         if not table.relation.key:
             log.warning(
-                'table "%s" has no primary key: its topic is not compacted, and gives the table '
+                "table %s has no primary key: its topic is not compacted, and gives the table "
                 "for as long as its retention keeps all of it",
-                table.name,
+                table.name.said,
             )

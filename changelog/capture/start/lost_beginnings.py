@@ -138,10 +138,10 @@ def restarted(environment: Environment, going: BackfillRecord) -> BackfillRecord
         found = list(missing(starts[topic], each.alive_from))
         if found:
             log.warning(
-                'topic "%s": %s: copying the table "%s" once more',
+                'topic "%s": %s: copying the table %s once more',
                 topic,
                 "; ".join(found),
-                each.table,
+                each.table.said,
             )
             anew[topic] = _from_start(each)
     return replace(going, tables={**going.tables, **anew}) if anew else going

@@ -204,7 +204,7 @@ class Roster:
             if known.get(table) != why:
                 what = {"table": str(table)}
                 log.error(
-                    'the table "%s" matches and is not captured: it %s', table, why, extra=what
+                    "the table %s matches and is not captured: it %s", table.said, why, extra=what
                 )
         self._tables.refuse(refused)
 

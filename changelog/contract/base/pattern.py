@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 PART = r'"(?:[^"]|"")+"|[^."]+'
 """A regular expression of one part of a dotted name."""
@@ -18,6 +19,27 @@ def is_wild(part: str) -> bool:
 def literal(part: str) -> str:
     """Return the name that a part without wildcards matches."""
     return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def quoted(*names: str) -> str:
+    """Return the pattern of one name of several parts, such as a schema's and a table's.
+
+    >>> quoted("public", "orders", "total"), quoted("a b", "c", "d.e")
+    ('public.orders.total', '"a b".c."d.e"')
+    """
+    return ".".join(
+        name if re.fullmatch(r"\w+", name) else '"' + name.replace('"', '""') + '"'
+        for name in names
+    )
+
+
+def pasted(*patterns: str) -> str:
+    """Return patterns as the value of an option that takes several, for a shell.
+
+    >>> print(pasted(quoted("public", "orders")), pasted(quoted("public", "a b"), "s.t"))
+    public.orders 'public."a b",s.t'
+    """
+    return shlex.quote(",".join(patterns))
 
 
 def expression(part: str) -> str:

@@ -33,8 +33,8 @@ def refuse_own_places(schema: LoggedSchema) -> None:
     for column in schema.columns:
         if column.column.lower() in PLACE_COLUMNS:
             raise ConfigurationError(
-                f'table "{schema.table}" has no primary key and a column "{column.column}": views '
-                "have the place of each of its rows under that name",
+                f'table {schema.table.said} has no primary key and a column "{column.column}": '
+                "views have the place of each of its rows under that name",
                 hint="rename the column, give the table a primary key, or exclude the column from "
                 "capture",
             )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.pattern import pasted, quoted
 from changelog.contract.rows.relation import TableName
 
 _FORBIDDEN = re.compile(r"[^a-zA-Z0-9._-]")
@@ -28,7 +29,7 @@ def topic_name(table: TableName, prefix: str = "") -> str:
     name = _FORBIDDEN.sub("_", ".".join([*parts, table.table]))
     if len(name) > MAX_TOPIC_LENGTH:
         raise ConfigurationError(
-            f'the topic of table "{table}" would have {len(name)} characters',
+            f"the topic of table {table.said} would have {len(name)} characters",
             hint=f"Kafka allows {MAX_TOPIC_LENGTH}; leave the table out or shorten the prefix",
         )
     return name if name not in {".", ".."} else "_" * len(name)
@@ -120,22 +121,33 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
     alone, so such a pair collides too.
 
     Raises:
-        ConfigurationError: two tables would share a topic, or one that is no table's; names both.
+        ConfigurationError: tables would share a topic, or take one that is no table's; names all.
     """
-    names: dict[TableName, str] = {}
-    owners = {topic.replace(".", "_"): what for topic, what in _own_topics(prefix).items()}
-    for table in sorted(tables):
-        name = topic_name(table, prefix)
-        folded = name.replace(".", "_")
-        if folded in owners:
-            raise ConfigurationError(
-                f'table "{table}" would share the topic "{name}" with {owners[folded]}: Kafka does '
-                "not tell . from _ in names, and other characters become _",
-                hint="exclude one of the two, or rename it",
-            )
-        owners[folded] = f'table "{table}" (topic "{name}")'
-        names[table] = name
+    names = {table: topic_name(table, prefix) for table in sorted(tables)}
+    own = {_folded(topic): what for topic, what in _own_topics(prefix).items()}
+    takers: dict[str, list[TableName]] = {}
+    for table, name in names.items():
+        takers.setdefault(_folded(name), []).append(table)
+    found, surplus = [], []
+    for topic, each in takers.items():
+        others = each if topic in own else each[1:]
+        if others:
+            sharing = [f"table {table}" for table in each]
+            sharing += [own[topic]] if topic in own else []
+            found.append(f'{" and ".join(sharing)} would share the topic "{names[each[0]]}"')
+            surplus += others
+    if found:
+        raise ConfigurationError(
+            "; ".join(found)
+            + ": Kafka does not tell . from _ in names, and other characters become _",
+            hint="leave out all but one of each, such as by --exclude "
+            f"{pasted(*(quoted(*table) for table in surplus))}, or rename them",
+        )
     return names
+
+
+def _folded(topic: str) -> str:
+    return topic.replace(".", "_")
 
 
 def deletes_by_age(settings: Mapping[str, str]) -> bool:

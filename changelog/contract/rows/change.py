@@ -115,7 +115,7 @@ def _without_key(change: RowChange) -> tuple[Upsert, ...]:
 def _gone(change: Update | Delete, old: Row | None) -> Upsert:
     if old is None:
         raise ProtocolError(
-            f'table "{change.relation.name}": a row without a key was changed, and the stream '
+            f"table {change.relation.name.said}: a row without a key was changed, and the stream "
             "does not have the old one"
         )
     return Upsert((), old, Op.DELETE)

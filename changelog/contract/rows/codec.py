@@ -117,7 +117,7 @@ class RowCodec:
 def refused(relation: Relation, column: Column, what: str) -> EncodeError:
     """Return the error for a value of a column."""
     return EncodeError(
-        f'table "{relation.name}", column "{column.name}" ({column.type.name}): {what}',
+        f'table {relation.name.said}, column "{column.name}" ({column.type.name}): {what}',
         hint="exclude the table or the column, or correct the value at the source",
     )
 

@@ -39,6 +39,11 @@ class TableName(NamedTuple):
         """Return `schema.table` for people; not for SQL. A part with a dot or a quote is quoted."""
         return f"{_part(self.schema)}.{_part(self.table)}"
 
+    @property
+    def said(self) -> str:
+        """Return it for a message: in double quotes, unless a part has its own."""
+        return str(self) if '"' in str(self) else f'"{self}"'
+
     @classmethod
     def parse(cls, text: str) -> TableName | None:
         """Parse `table` or `schema.table`, parts perhaps quoted; return None if it names no table.

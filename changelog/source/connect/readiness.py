@@ -94,13 +94,13 @@ def unreadable(connection: Connection, relations: Iterable[Relation]) -> list[Un
     for schema, name, usage, select, policy in steadily(lambda: _rights(connection, oids)):
         table = TableName(schema, name)
         if not usage:
-            said = f'the role may not use the schema of table "{table}"'
+            said = f"the role may not use the schema of table {table.said}"
             found.append(Unreadable(table, said, "GRANT USAGE ON SCHEMA … TO …"))
         elif not select:
-            said = f'the role may not read table "{table}"'
+            said = f"the role may not read table {table.said}"
             found.append(Unreadable(table, said, "GRANT SELECT ON … TO …"))
         elif policy:
-            said = f'row-level policies hide rows of table "{table}" from the role'
+            said = f"row-level policies hide rows of table {table.said} from the role"
             found.append(Unreadable(table, said, "ALTER ROLE … BYPASSRLS"))
     return found
 

@@ -373,7 +373,7 @@ def read_chunk(
         SourceError: PostgreSQL cannot read the rows, or the connection is lost.
     """
     rows = 0
-    with source_errors(connection, f'cannot read the table "{chunk.store}"'):
+    with source_errors(connection, f"cannot read the table {chunk.store.said}"):
         query = _copy(relation, chunk, where).as_string(connection)
         for lines in copy_lines(connection, query, most_rows=batch_rows, most_bytes=batch_bytes):
             rows += len(lines)

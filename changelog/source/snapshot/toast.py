@@ -44,7 +44,7 @@ def fetch_columns(
     which a cast to text does not for every type (`char(n)` would lose its blanks).
     """
     found: list[bytes] = []
-    what = f'table "{relation.name}": a value that the stream left out cannot be fetched'
+    what = f"table {relation.name.said}: a value that the stream left out cannot be fetched"
     with source_errors(connection, what):
         query = _copy(connection, relation, key, columns).as_string(connection)
         try:

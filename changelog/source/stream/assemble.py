@@ -199,7 +199,9 @@ class Assembler:
             return None
         names = [column.name for column in relation.columns]
         if names != [column.name for column in message.columns]:
-            raise ProtocolError(f'table "{relation.name}": the stream has other columns: {names}')
+            raise ProtocolError(
+                f"table {relation.name.said}: the stream has other columns: {names}"
+            )
         return _Known(relation)
 
     def change(self, message: RowMessage) -> RowChange | None:
@@ -258,12 +260,12 @@ class Assembler:
 def _key(known: _Known, values: Values) -> KeyRow:
     if len(values) != known.width:
         raise ProtocolError(
-            f'table "{known.relation.name}": a row has {len(values)} values, not {known.width}'
+            f"table {known.relation.name.said}: a row has {len(values)} values, not {known.width}"
         )
     key = tuple([values[index] for index in known.key_indexes])
     for field in key:
         if field.__class__ is not bytes:
-            raise ProtocolError(f'table "{known.relation.name}": a row without its primary key')
+            raise ProtocolError(f"table {known.relation.name.said}: a row without its primary key")
     return key  # type: ignore[return-value]  # each field was just seen to be bytes
 
 
@@ -280,7 +282,7 @@ def _filled(known: _Known, old: OldTuple, new: Values) -> Values:
     partitioned table the letter follows the root and the contents follow the partition.
     """
     if len(old.values) != len(new):
-        raise ProtocolError(f'table "{known.relation.name}": old and new row differ in length')
+        raise ProtocolError(f"table {known.relation.name.said}: old and new row differ in length")
     usable = range(known.width) if known.full and old.full else known.key_indexes
     filled = list(new)
     for index in usable:

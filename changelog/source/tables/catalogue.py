@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from changelog.contract.base.errors import UncapturableTableError
+from changelog.contract.base.pattern import pasted, quoted
 from changelog.contract.rows.relation import (
     Column,
     Field,
@@ -21,7 +22,7 @@ from changelog.source.connect.steady import steadily
 from changelog.source.connect.tree import TREE
 from changelog.source.connect.versions import PUBLISHES_PARTITIONED, for_version
 from changelog.source.stream.pgoutput import RelationMessage
-from changelog.source.tables.filter import TableFilter, left_out, quoted
+from changelog.source.tables.filter import TableFilter, left_out
 from changelog.source.tables.key_index import (
     AUTO,
     HAS_KEY,
@@ -307,13 +308,13 @@ class Catalogue:
             relation = self.resolve(message)
             if relation.name != before.name:
                 raise UncapturableTableError(
-                    f'table "{before.name}" is called "{relation.name}" in the stream',
+                    f'table {before.name.said} is called "{relation.name}" in the stream',
                     hint="rename it back, or exclude it; a renamed table needs a fresh snapshot",
                 )
             if bool(relation.key) != bool(before.key):
                 what = "has a primary key now" if relation.key else "has lost its primary key"
                 raise UncapturableTableError(
-                    f'table "{relation.name}" {what}, and its topic is of the other kind',
+                    f"table {relation.name.said} {what}, and its topic is of the other kind",
                     hint="undo it, or exclude the table; or drop the slot with `changelog slot "
                     "drop` and delete the topic: the next start makes both anew",
                 )
@@ -338,7 +339,7 @@ class Catalogue:
         if cached is not None and cached[0] == message:
             return cached[1]
         found = self.tables([message.oid])
-        with source_errors(self._connection, f'cannot read the table "{name}"'):
+        with source_errors(self._connection, f"cannot read the table {name.said}"):
             types = self._types.resolve((c.type_oid, c.typmod) for c in message.columns)
         before = cached[1] if cached is not None else None
         key = before.key if before is not None else ()
@@ -359,7 +360,7 @@ class Catalogue:
         has_key = bool(key) or (bool(found) and self._unkeyed is not Unkeyed.REFUSED)
         if not has_key or not set(key) <= set(names):
             raise UncapturableTableError(
-                f'table "{name}": its key is not among the columns that it had',
+                f"table {name.said}: its key is not among the columns that it had",
                 hint="the table changed after these rows were written: take a new snapshot",
             )
         flagged = {column.name for column in message.columns if column.is_key}
@@ -368,7 +369,7 @@ class Catalogue:
         )
         if by_key and key and flagged not in ({*key}, set()):
             raise UncapturableTableError(
-                f'table "{name}": its key was {sorted(flagged)} when these rows were '
+                f"table {name.said}: its key was {sorted(flagged)} when these rows were "
                 f"written, and is {list(key)}",
                 hint="the table changed after these rows were written: take a new snapshot",
             )
@@ -392,7 +393,7 @@ class Catalogue:
         each row by a rewrite of the table; one that was set later, and gives old rows nothing,
         looks the same. Such a column, and one that is gone again, is unknown.
         """
-        with source_errors(self._connection, f'cannot read the table "{relation.name}"'):
+        with source_errors(self._connection, f"cannot read the table {relation.name.said}"):
             rows = self._fetch(_OLDER, {"oids": [relation.oid], "names": list(columns)})
         return {name: _older_value([row[1:] for row in rows if row[0] == name]) for name in columns}
 
@@ -630,7 +631,7 @@ class Catalogue:
             ways += [_by_index(table, fit) + more] if fit else []
             is_refused = self._unkeyed is Unkeyed.REFUSED
             ways += [f"--allow-unkeyed{more}"] if is_refused else []
-        return ", or ".join([*ways, f"--exclude {quoted(table)}"])
+        return ", or ".join([*ways, f"--exclude {pasted(quoted(*table))}"])
 
     def _fetch(self, query: str, arguments: object) -> list[tuple]:  # type: ignore[type-arg]
         with self._connection.cursor() as cursor:
@@ -728,7 +729,7 @@ def _obstacle(
 
 def _by_index(table: TableName, fit: Sequence[str]) -> str:
     """Return the option that gives a table its key by a unique index."""
-    return f"--key-index {quoted(table)}={fit[0]}"
+    return f"--key-index {pasted(f'{quoted(*table)}={fit[0]}')}"
 
 
 def _restore(table: TableName) -> str:
@@ -748,8 +749,8 @@ def _check_generated(name: TableName, sent: Sequence[str]) -> None:
     """Refuse columns in the stream that are generated now: the rows of a snapshot lack them."""
     if sent:
         raise UncapturableTableError(
-            f'table "{name}": its columns {list(sent)} are generated now, and were not when these '
-            "rows were written",
+            f"table {name.said}: its columns {list(sent)} are generated now, and were not when "
+            "these rows were written",
             hint="the table changed after these rows were written: take a new snapshot",
         )
 
@@ -785,6 +786,6 @@ def check_capturable(tables: Iterable[Table]) -> None:
     bad = [table for table in tables if table.obstacle]
     if bad:
         raise UncapturableTableError(
-            "; ".join(f'table "{table.name}" {table.obstacle}' for table in bad),
+            "; ".join(f"table {table.name.said} {table.obstacle}" for table in bad),
             hint="; ".join(dict.fromkeys(table.remedy for table in bad)),
         )

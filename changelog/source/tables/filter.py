@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.contract.base.pattern import PART, covers, expression, is_wild, literal
+from changelog.contract.base.pattern import (
+    PART,
+    covers,
+    expression,
+    is_wild,
+    literal,
+    pasted,
+    quoted,
+)
 from changelog.contract.rows.relation import TableName
 
 _PATTERN = re.compile(rf"(?:(?P<schema>{PART})\.)?(?P<table>{PART})")
@@ -93,20 +101,8 @@ class ColumnPattern:
 
 def left_out(table: TableName, columns: Iterable[str]) -> str:
     """Return the hint that says how columns are left out."""
-    patterns = ",".join(quoted(table, column) for column in columns)
-    return f"leave them out: --columns '{patterns}' (capture.drop_columns)"
-
-
-def quoted(table: TableName, *column: str) -> str:
-    """Return the pattern of one column, or of a table, which its `parse` reads back.
-
-    >>> quoted(TableName("public", "orders"), "total"), quoted(TableName("a b", "c"), "d.e")
-    ('public.orders.total', '"a b".c."d.e"')
-    """
-    return ".".join(
-        part if re.fullmatch(r"\w+", part) else '"' + part.replace('"', '""') + '"'
-        for part in (*table, *column)
-    )
+    patterns = pasted(*(quoted(*table, column) for column in columns))
+    return f"leave them out: --columns {patterns} (capture.drop_columns)"
 
 
 class TableFilter:

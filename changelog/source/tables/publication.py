@@ -402,8 +402,8 @@ def _check_filter_columns(connection: Connection, oid: int, wanted: WantedPublic
     found = [each for each in found if each[0] not in wanted.full]
     if found:
         said = "; ".join(
-            f'table "{table}": its row filter reads {", ".join(names)}, which an old row does not '
-            "bring along: updates and deletes of the table would fail"
+            f"table {table.said}: its row filter reads {', '.join(names)}, which an old row does "
+            "not bring along: updates and deletes of the table would fail"
             for table, names in found
         )
         raise UncapturableTableError(

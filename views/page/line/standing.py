@@ -10,6 +10,7 @@ from typing import Any
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.pattern import pasted
 from views.generations.history import (
     DROPPED,
     FAILED,
@@ -282,7 +283,7 @@ def _of_tables(declared: Declared, refused: Mapping[str, str]) -> Iterator[Stand
     for table in declared.tables:
         if table in refused:
             said = f"table {table} cannot be read exactly now: {refused[table]}"
-            yield Standing(Level.PROBLEM, said, f"changelog resnapshot {table}")
+            yield Standing(Level.PROBLEM, said, f"changelog resnapshot {pasted(table)}")
 
 
 def _proof(built: HistoryRow) -> str:

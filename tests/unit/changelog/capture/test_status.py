@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from io import StringIO
 
 import pytest
@@ -12,6 +13,9 @@ from changelog import cli
 from changelog.capture.inspect import status as status_module
 from changelog.capture.inspect.status import Limits
 from changelog.capture.state.lag import WalRate
+from changelog.contract.log.backfill import BackfillRecord, TableBackfill
+from changelog.contract.rows.relation import TableName
+from changelog.source.tables.filter import TablePattern
 from tests.unit.changelog.capture.states import ORDERS, frontier, slot, source, status
 
 GIB = 1 << 30
@@ -49,6 +53,20 @@ def test_each_problem_is_named_and_is_the_only_one(changes, says):
     (problem,) = status(**changes).problems
     assert says in problem
     assert status(**changes).to_json()["ok"] is False
+
+
+@pytest.mark.parametrize(
+    "table", [ORDERS, TableName("public", "it's a.b\""), TableName("a b", "*")], ids=str
+)
+def test_the_way_back_of_an_excluded_table_can_be_pasted(table):
+    copy = TableBackfill(table=table, reason="", is_excluded=True, fault="it is broken")
+    record = BackfillRecord(slot="s", epoch=1, system_id="7", timeline=1, tables={"t": copy})
+    (problem,) = status(backfill=record).problems
+    _, command, said = problem.split("`")
+    *words, pattern = shlex.split(command)
+    assert words == ["changelog", "resnapshot"]
+    assert TablePattern.parse(pattern).name == table
+    assert said == " takes it back"
 
 
 def test_a_log_that_does_not_answer_leaves_the_slot_known():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 import pytest
 
+from changelog.config import every_setting
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError, SlotError
 from changelog.contract.log.partition import murmur2, partition_of
 from changelog.contract.log.topic import TopicSettings, frontier_topic, topic_name, topic_names
 from changelog.contract.rows.relation import TableName
+from changelog.source.tables.filter import TableFilter
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,42 @@ def test_two_tables_that_would_share_a_topic_are_both_named(
         topic_names([TableName(*first), TableName(*second)])
     assert str(TableName(*first)) in str(caught.value)
     assert str(TableName(*second)) in str(caught.value)
+
+
+def test_all_tables_that_would_share_topics_are_told_at_once_with_what_leaves_them_out() -> None:
+    names = ("_frontier", 'a.b"', "a_b_", "a,b", "a?b")
+    tables = [TableName("public", each) for each in names]
+    tables += [TableName("x", "y"), TableName("x_y", "z"), TableName("x", "y_z")]
+    with pytest.raises(ConfigurationError) as caught:
+        topic_names(tables)
+    said = str(caught.value)
+    assert 'table public._frontier and the frontier would share the topic "_frontier"' in said
+    assert 'table public."a.b""" and table public.a_b_ would share the topic "a.b_"' in said
+    assert 'table public.a,b and table public.a?b would share the topic "a_b"' in said
+    assert 'table x.y_z and table x_y.z would share the topic "x.y_z"' in said
+    (option, value) = shlex.split(said.partition("such as by ")[2].partition(", or rename")[0])
+    assert option == "--exclude"
+    setting = next(each for each in every_setting() if each.name == "capture.exclude")
+    wanted = TableFilter(exclude=setting.from_option([value]))  # type: ignore[arg-type]
+    assert topic_names([each for each in tables if wanted.wants(each)]).keys() == {
+        TableName("public", "a,b"),
+        TableName("public", 'a.b"'),
+        TableName("x", "y"),
+        TableName("x", "y_z"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (TableName("public", "orders"), '"public.orders"'),
+        (TableName("public", "a b"), '"public.a b"'),
+        (TableName("public", "a.b"), 'public."a.b"'),
+        (TableName("public", 'a"'), 'public."a"""'),
+    ],
+)
+def test_a_table_is_said_in_one_pair_of_quotes(table: TableName, said: str) -> None:
+    assert table.said == said
 
 
 @pytest.mark.parametrize("prefix", ["", "shop"])
