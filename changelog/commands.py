@@ -181,6 +181,7 @@ def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> 
         _write_lines(project, overrides, asked)
         return
     settings = load_project(project, overrides=overrides)
+    _check_limit(settings)
     if asked.check:
         _check(settings, as_json=asked.as_json)
         return
@@ -189,6 +190,20 @@ def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> 
         print_json(report.to_json())
     else:
         tell(report.summary())
+
+
+def _check_limit(settings: Project) -> None:
+    """Check that a limit of excluded tables has something to count.
+
+    Raises:
+        ConfigurationError: the first table that cannot be captured ends capture.
+    """
+    if settings.capture.error_limit is not None and settings.capture.on_error != "log":
+        raise ConfigurationError(
+            "capture.error_limit (--error-limit) counts the tables that --on-error log excludes, "
+            "and would have no effect without it",
+            hint="add --on-error log, or leave it out",
+        )
 
 
 def _several(project: Path, given: Given, *, all_of_them: bool) -> tuple[str, ...]:

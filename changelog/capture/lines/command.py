@@ -22,6 +22,8 @@ log = logging.getLogger("changelog.capture")
 
 _OF_TOPICS = frozenset(
     {
+        "kafka.brokers",
+        "registry.url",
         "capture.topic_prefix",
         "capture.messages",
         "capture.ddl",

@@ -35,9 +35,9 @@ class Left:
 class LineFile:
     """A file that one capture writes to, at its end."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        """Take a file that is open and locked."""
-        self._path, self._descriptor = path, descriptor
+    def __init__(self, path: Path, descriptor: int, *, is_made: bool) -> None:
+        """Take a file that is open and locked, and that was perhaps made for this."""
+        self._path, self._descriptor, self._is_made = path, descriptor, is_made
         self._output = Output(descriptor, f'the file "{path}"')
 
     @classmethod
@@ -48,8 +48,13 @@ class LineFile:
             LogError: another capture writes to it.
             ChangelogError: it cannot be opened.
         """
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        is_made = True
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                descriptor = os.open(path, flags | os.O_EXCL, 0o644)
+            except FileExistsError:
+                descriptor, is_made = os.open(path, flags, 0o644), False
         except OSError as error:
             raise ChangelogError(f'cannot open "{path}": {error.strerror}') from error
         try:
@@ -57,7 +62,10 @@ class LineFile:
         except BlockingIOError as error:
             os.close(descriptor)
             raise LogError(f'another capture writes to "{path}"') from error
-        return cls(path, descriptor)
+        if os.fstat(descriptor).st_nlink == 0:  # the one that had made it has just removed it
+            os.close(descriptor)
+            return cls.open(path)
+        return cls(path, descriptor, is_made=is_made)
 
     def look(self) -> Left:
         """Return what is in it; a half line at its end is cut off.
@@ -112,7 +120,9 @@ class LineFile:
         """Nobody has to read it."""
 
     def close(self) -> None:
-        """Let others write to it."""
+        """Let others write to it; one that was made here and got no line is removed."""
+        if self._is_made and os.fstat(self._descriptor).st_size == 0:
+            self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
 

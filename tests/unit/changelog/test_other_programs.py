@@ -23,6 +23,13 @@ from changelog.runtime.translated import TranslatingCommand
 from changelog.source.connect.connect import connect
 
 PLACES = ("-b", "localhost:9092", "-r", "http://localhost:8081")
+
+
+def places(words):
+    """The servers of topics, which lines do not have."""
+    return () if {"--print", "--into"} & {*words} else PLACES
+
+
 URL = "postgres://user:pass@127.0.0.1:1/dbname"
 
 
@@ -72,7 +79,7 @@ def test_a_command_of_others_is_understood(tmp_path, monkeypatch, words):
 
     monkeypatch.setattr(commands, "_captured", begin)
     monkeypatch.setattr(lines, "line_run", begin)
-    capture(tmp_path, *PLACES, *words)
+    capture(tmp_path, *places(words), *words)
     (settings,) = begun
     assert settings.postgres.startswith(("postgres://", "postgresql://"))
 
@@ -166,7 +173,7 @@ LONG = "s" * 64
     ids=str,
 )
 def test_a_name_that_a_server_would_cut_or_refuse_is_refused_first(tmp_path, words, says):
-    _, error, said = capture(tmp_path, "-d", URL, *PLACES, "--no-wait", *words)
+    _, error, said = capture(tmp_path, "-d", URL, *places(words), "--no-wait", *words)
     assert isinstance(error, ConfigurationError), said
     assert says in str(error)
     assert error.hint
@@ -208,6 +215,14 @@ def spellings(name):
     return {each for option in command(name).params for each in option.opts}
 
 
+@pytest.mark.parametrize("words", [[], ["-e", "exit"], ["--check"]], ids=str)
+def test_a_limit_of_excluded_tables_is_refused_where_none_is_excluded(tmp_path, words):
+    _, error, said = capture(tmp_path, "-d", URL, *PLACES, "--error-limit", "3", *words)
+    assert isinstance(error, ConfigurationError), said
+    assert "--error-limit" in str(error)
+    assert error.hint == "add --on-error log, or leave it out"
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -219,6 +234,7 @@ def spellings(name):
         (["--ddl"], "--ddl"),
         (["-f", "avro"], "--output-format avro"),
         (["--primary", URL], "--primary"),
+        (["-b", "127.0.0.1:9092", "-r", "http://127.0.0.1:8081"], "--broker, --schema-registry"),
     ],
     ids=str,
 )
