@@ -13,6 +13,7 @@ from changelog.lines.forms.kcat import (
     check_ours,
     envelope_lines,
     parse_tokens,
+    string,
     unpacked,
     with_schema,
 )
@@ -116,7 +117,7 @@ def _kcat_lines(
                 raise ConfigurationError(
                     "kcat's -J takes no numbers of -s", hint="-f '%k %s\\n' shows them"
                 )
-            said = token(how, framed)
+            said = string if how is As.TEXT else token(how, framed)
             shows[which] = with_schema(said, f"{which}_schema_id") if how is As.AVRO else said
         else:
             shows[which] = plain(how, framed) if packed in {None, "avro"} else unpacked(packed)

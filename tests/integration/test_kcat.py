@@ -29,7 +29,7 @@ RECORDS = [
     (b"b", None, []),
     (None, b"no key", []),
     (b"", b"x:y", []),
-    ("ü".encode(), b'"quoted" \\ \x01\t/ and \xc3\xbc', []),
+    ("ü".encode(), b'"quoted" \\u001f \x01\x1f\x7f\t/ and \xc3\xbc', [("\x1b", b"\x1e")]),
     (b"100%", b"{value} %s", []),
 ]
 

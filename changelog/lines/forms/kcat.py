@@ -12,7 +12,6 @@ from struct import Struct
 from typing import Any
 
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
-from changelog.contract.forms.document import quoted
 from changelog.lines.forms.headers import Raw
 from changelog.lines.forms.render import NULL, Lines, keys, values
 from changelog.lines.forms.shown import Show, text
@@ -36,6 +35,7 @@ _PART = re.compile(r"%(?P<mark>.?)|\\(?P<escape>x[0-9a-fA-F]{1,2}|[0-9]+|.)", re
 _ESCAPES = {"t": b"\t", "n": b"\n", "r": b"\r"}
 _OURS = re.compile(rf"\{{(?:{'|'.join(FIELDS)}|header\.[^{{}}]+)\}}")
 _THEIRS = re.compile(rf"%[{''.join(TOKENS)}]")
+_ESCAPED = re.compile(rb"\\(?:u00[01][0-9a-f]|[^u])")
 _NUMBERS = {f"{order}{kind}": Struct(order + kind) for order in "<>" for kind in "bBhHiIqQ"}
 _PACKED = " <>bBhHiIqQcs$"
 
@@ -196,10 +196,25 @@ def _headers(headers: Raw | None) -> bytes:
 def _each(headers: Raw) -> Sequence[bytes]:
     found = []
     for name, value in headers:
-        found.append(quoted(name).encode())
+        found.append(string(name.encode()))
         raw = value.encode() if isinstance(value, str) else value
-        found.append(NULL if raw is None else text(raw))
+        found.append(NULL if raw is None else string(raw))
     return found
+
+
+def string(raw: bytes) -> bytes:
+    r"""Return a text as yajl writes it for kcat, with capitals in `\u001F`.
+
+    >>> print(string(rb"\u001f is " + bytes([31])).decode())
+    "\\u001f is \u001F"
+
+    Raises:
+        CorruptRecordError: it is not UTF-8.
+    """
+    shown = text(raw)
+    if rb"\u00" not in shown:
+        return shown
+    return _ESCAPED.sub(lambda found: found[0][:2] + found[0][2:].upper(), shown)
 
 
 def with_schema(show: Show, name: str) -> Show:

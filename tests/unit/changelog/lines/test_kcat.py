@@ -5,7 +5,7 @@ import json
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.lines.forms.kcat import envelope_lines, parse_tokens, unpacked, with_schema
+from changelog.lines.forms.kcat import envelope_lines, parse_tokens, string, unpacked, with_schema
 from changelog.lines.forms.render import template_lines
 from changelog.lines.forms.shown import As, token
 from changelog.lines.forms.template import Field
@@ -72,3 +72,7 @@ def test_a_template_is_read_as_kcat_reads_it(template, parts):
 def test_what_is_no_token_is_refused(template):
     with pytest.raises(ConfigurationError, match="-f"):
         parse_tokens(template)
+
+
+def test_control_characters_are_escaped_with_capitals_as_by_yajl():
+    assert string(b"\x00\x1f\x0b\n\x7f \\u001f") == rb'"\u0000\u001F\u000B\n' + b'\x7f \\\\u001f"'
