@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from changelog.contract.rows.relation import TableName
-from tests.support.hostile_rows import COLUMNS, expressions, query_of
+from tests.support.hostile_rows import COLUMNS, PROVED, expressions, query_of
 from views.verify.sql.signatures import UNKNOWN, signatures
 from views.verify.sql.sqltypes import Types
 from views.verify.sql.translate import qualified
@@ -32,7 +32,7 @@ def signatures_of(line: str) -> set[str]:
 @cache
 def compared() -> frozenset[str]:
     """Return what all lines compare whose answers are alike in Spark and in the verifier."""
-    lines = [*expressions("everywhere"), *expressions("spark")]
+    lines = [line for section in PROVED for line in expressions(section)]
     found = (each for line in lines for each in signatures_of(line))
     return frozenset(each for each in found if UNKNOWN not in each)
 

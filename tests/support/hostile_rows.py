@@ -26,6 +26,8 @@ COLUMNS = {
     "l": ("array<int>", "int[]"),
 }
 """Of each column its type in Spark and in PostgreSQL."""
+PROVED = ("everywhere", "otherwise", "spark")
+"""The sections of lines that the verifier computes as Spark does."""
 _AT_ONCE = 40
 _D, _T, _INF, _NAN = Decimal, datetime.fromisoformat, float("inf"), float("nan")
 

@@ -49,7 +49,7 @@ class Analysis:
             whole.
         key: the columns of its key as the view spells them; none where that is not known.
         shape: its columns, with types as far as they are known; None where they cannot be told.
-        other_types: its values whose types are not those of PostgreSQL, a sentence each.
+        other_types: its values that are not PostgreSQL's, or not of its types, a sentence each.
     """
 
     unprovable: str | None
@@ -135,6 +135,10 @@ def analyse(
         other_types=other_types(
             spec.source.sql,
             {table: {c.column: c.type for c in schema.columns} for table, schema in own.items()},
+            {
+                table: {c.column for c in schema.columns if not c.nullable}
+                for table, schema in own.items()
+            },
         ),
     )
 

@@ -1,15 +1,13 @@
-"""Values of a view whose type is another one than PostgreSQL would give them. Pure.
+"""Values of a view that PostgreSQL would give another type, or another value. Pure.
 
 The language is Spark's, so these are legal and may be meant; readers of the view would be surprised
 by a moment that has got a time zone, or by a quotient of six digits. The plan says it, with what to
-write for PostgreSQL's type.
+write for PostgreSQL's.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -18,7 +16,10 @@ from sqlglot.optimizer.qualify import qualify
 
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType, Kind
+from views.rebuild.plan.nulls import Nulls
 from views.rebuild.plan.numbers import Number, Sort, number_of
+from views.rebuild.plan.other_values import other_values
+from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, is_of, said
 from views.verify.values.names import folded, parsed, reading_name, schema_of
 
 _TYPES = {
@@ -32,14 +33,20 @@ _TYPES = {
     Kind.TIMESTAMPTZ: "timestamp",
     Kind.BYTES: "binary",
 }
-_TEXTS = re.compile(r"('(?:[^']|'')*')")
-_DType = exp.DataType.Type
-_ZONED = (_DType.TIMESTAMPTZ, _DType.TIMESTAMPLTZ)
-_WITHOUT = (_DType.TIMESTAMP, _DType.TIMESTAMPNTZ, _DType.DATE)
 
 
-def other_types(sql: str, tables: Mapping[TableName, Mapping[str, ColumnType]]) -> tuple[str, ...]:
-    """Return a sentence for each value whose type is not PostgreSQL's; none if it is not known."""
+def other_types(
+    sql: str,
+    tables: Mapping[TableName, Mapping[str, ColumnType]],
+    filled: Mapping[TableName, Collection[str]] | None = None,
+) -> tuple[str, ...]:
+    """Return a sentence for each value that is not PostgreSQL's, or not of its type.
+
+    Args:
+        sql: the query.
+        tables: names and types of the columns of the captured tables.
+        filled: which of them hold no null.
+    """
     schema = schema_of(
         {
             reading_name(table): {folded(name): _name_of(kind) for name, kind in columns.items()}
@@ -51,27 +58,48 @@ def other_types(sql: str, tables: Mapping[TableName, Mapping[str, ColumnType]]) 
         query = annotate_types(query, schema=schema, dialect="spark")
     except (SqlglotError, RecursionError):
         return ()  # said elsewhere: the query cannot be proved, or does not parse
-    return tuple(dict.fromkeys(_sentences(query)))
+    never = {
+        reading_name(table): {folded(name) for name in names}
+        for table, names in (filled or {}).items()
+    }
+    values = other_values(query, sql, Nulls(query, sql, never))
+    return tuple(dict.fromkeys((*_sentences(query), *values)))
 
 
 def _sentences(query: exp.Expr) -> Iterator[str]:
     for node in query.walk():
         match node:
-            case exp.DateTrunc() | exp.TimestampTrunc() if _is(node.this, _WITHOUT):
+            case exp.DateTrunc() | exp.TimestampTrunc() if is_of(node.this, WITHOUT_ZONE):
                 yield from _zoned(node)
-            case exp.Cast() if node.to.is_type(*_ZONED) and _is(node.this, _WITHOUT):
+            case exp.Cast() if node.to.is_type(*ZONED) and is_of(node.this, WITHOUT_ZONE):
                 yield from _zoned(node)
-            case exp.Cast() if node.to.is_type(*exp.DataType.TEXT_TYPES) and _is(node.this, _ZONED):
-                yield f"{_said(node)} has no offset, which PostgreSQL's text of it has"
-            case exp.Sum() if _is(node.this, (_DType.FLOAT,)):
-                yield f"{_said(node)} is a double, where PostgreSQL's sum of reals is a real"
+            case exp.Cast() if node.to.is_type(*ZONED) and _is_shown(node):
+                yield from _zoned(node)
+            case exp.Cast() if node.to.is_type(*exp.DataType.TEXT_TYPES) and is_of(
+                node.this, ZONED
+            ):
+                yield f"{said(node)} has no offset, which PostgreSQL's text of it has"
+            case exp.Sum() if is_of(node.this, (DType.FLOAT,)):
+                yield f"{said(node)} is a double, where PostgreSQL's sum of reals is a real"
             case exp.Div() | exp.Avg() | exp.Mul() | exp.Add() | exp.Sub():
                 yield from _numbers(node)
             case _:
                 continue
 
 
+def _is_shown(node: exp.Cast) -> bool:
+    """Tell whether the cast of a value is handed on as a column of a query, and not compared."""
+    if isinstance(node.this, exp.Null):
+        return False
+    around: exp.Expr | None = node.parent
+    while isinstance(around, exp.Paren | exp.Alias | exp.Coalesce | exp.Case | exp.If):
+        around = around.parent
+    return isinstance(around, exp.Select)
+
+
 def _name_of(kind: ColumnType) -> str:
+    if kind.kind is Kind.ARRAY and kind.element is not None:
+        return f"array<{_name_of(kind.element)}>"
     if kind.kind is Kind.DECIMAL:
         return f"decimal({kind.precision}, {kind.scale})"
     return _TYPES.get(kind.kind, "string")
@@ -83,11 +111,11 @@ def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[
         of = number_of(node.this)
         if of is not None and of.sort is Sort.DECIMAL:
             yield (
-                f"{_said(node)} has {_digits(found)} after the point, where PostgreSQL's average "
+                f"{said(node)} has {_digits(found)} after the point, where PostgreSQL's average "
                 "of numerics has 16 significant ones and more"
             )
         elif of is not None and of.sort is Sort.WHOLE:
-            yield f"{_said(node)} is a double, where PostgreSQL's average of integers is a numeric"
+            yield f"{said(node)} is a double, where PostgreSQL's average of integers is a numeric"
         return
     sides = [number_of(side) for side in (node.left, node.right)]
     if any(side is None for side in sides):
@@ -96,17 +124,17 @@ def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[
     if isinstance(node, exp.Div):
         if sorts == {Sort.WHOLE}:
             yield (
-                f"{_said(node)} is a double with its fraction, where PostgreSQL divides integers "
-                f"without one: write {_said(node.left)} div {_said(node.right)}"
+                f"{said(node)} is a double with its fraction, where PostgreSQL divides integers "
+                f"without one: write {said(node.left)} div {said(node.right)}"
             )
         elif Sort.FLOAT not in sorts:
             yield (
-                f"{_said(node)} has {_digits(found)} after the point, where PostgreSQL's quotient "
+                f"{said(node)} has {_digits(found)} after the point, where PostgreSQL's quotient "
                 "of numerics has 16 significant ones and more"
             )
     elif found is not None and found.cut:
         yield (
-            f"{_said(node)} is rounded to {_digits(found)} after the point, where PostgreSQL's is "
+            f"{said(node)} is rounded to {_digits(found)} after the point, where PostgreSQL's is "
             "exact: cast its parts to fewer digits"
         )
 
@@ -117,29 +145,15 @@ def _digits(number: Number | None) -> str:
     return f"{number.size[1]} digits"
 
 
-def _is(node: exp.Expr, types: tuple[Any, ...]) -> bool:
-    return node.type is not None and node.type.is_type(*types)
-
-
 def _zoned(node: exp.Expr) -> Iterator[str]:
     # Of a date PostgreSQL's date_trunc has a zone, too.
-    if isinstance(node, exp.DateTrunc | exp.TimestampTrunc) and _is(node.this, (_DType.DATE,)):
+    if isinstance(node, exp.DateTrunc | exp.TimestampTrunc) and is_of(node.this, (DType.DATE,)):
         return
     around = node.parent
-    if isinstance(around, exp.Cast) and around.to.is_type(*_WITHOUT):
+    if isinstance(around, exp.Cast) and around.to.is_type(*WITHOUT_ZONE):
         return
-    inner = _said(node.this if isinstance(node, exp.Cast) else node)
+    inner = said(node.this if isinstance(node, exp.Cast) else node)
     yield (
-        f"{_said(node)} has a time zone here, and none in PostgreSQL: write "
+        f"{said(node)} has a time zone here, and none in PostgreSQL: write "
         f"cast({inner} as timestamp_ntz)"
     )
-
-
-def _said(node: exp.Expr) -> str:
-    """Return the expression as its author may have written it, without the names of tables."""
-    plain = node.copy()
-    for column in plain.find_all(exp.Column):
-        column.set("table", None)
-        column.this.set("quoted", False)
-    parts = _TEXTS.split(plain.sql(dialect="spark"))
-    return "".join(part if place % 2 else part.lower() for place, part in enumerate(parts))

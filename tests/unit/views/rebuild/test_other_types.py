@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from changelog.contract.rows.relation import TableName
-from changelog.contract.rows.types import column_type
+from changelog.contract.rows.types import ColumnType, Kind, column_type
+from tests.support.hostile_rows import COLUMNS as HOSTILE
+from tests.support.hostile_rows import expressions, query_of
 from views.rebuild.plan.other_types import other_types
 
 TABLE = TableName("public", "t")
@@ -22,11 +24,11 @@ COLUMNS = {
         ("w", "numeric", "numeric(30,10)"),
         ("i", "int4", "integer"),
     )
-}
+} | {"l": ColumnType("integer[]", Kind.ARRAY, element=column_type("int4", "integer"))}
 
 
 def said(query: str) -> tuple[str, ...]:
-    return other_types(query, {TABLE: COLUMNS})
+    return other_types(query, {TABLE: COLUMNS}, {TABLE: {"k"}})
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,99 @@ def test_another_type_than_postgresqls_is_said(expression: str, advice: str) -> 
 )
 def test_of_the_same_types_nothing_is_said(expression: str) -> None:
     assert said(f"SELECT k, {expression} AS x FROM t") == ()
+
+
+@pytest.mark.parametrize(
+    ("expression", "sentence"),
+    [
+        ("cast(d AS int)", "rounds it, halves to the even number"),
+        ("cast(n AS bigint)", "write cast(round(n) as bigint)"),
+        ("cast(n AS float)", "write cast(n as double), or as real"),
+        ("cast(tz AS timestamp)", "write cast(tz as timestamp_ntz)"),
+        ("timestamp '2024-01-31 10:00:00'", "as timestamp_ntz)"),
+        ("extract(dow FROM ts)", "write extract(dow from ts) - 1"),
+        ("sign(d)", "is NaN of NaN"),
+        ("round(r)", "rounds halves away from 0"),
+        ("floor(d)", "0 of NaN"),
+        ("dt + interval '1' month", "is a date, where PostgreSQL's is a timestamp"),
+        ("dt - interval '1' hour", "has a time zone here"),
+        ("concat(dt, '-', i)", "write concat_ws('', dt, '-', i)"),
+        ("concat_ws('/', k = 1, 'x')", "where PostgreSQL's is t or f"),
+        ("dt || tz", "tz in dt || tz has no offset"),
+        ("lag(i, 1, n) OVER (ORDER BY k)", "cast i to the type of n"),
+        ("lead(r, 1, d) OVER (ORDER BY k)", "cast r to the type of d"),
+        ("i ^ 2", "write power(i, 2)"),
+        ("l[0]", "where PostgreSQL counts them from 1"),
+        ("r IN (0.1)", "write cast(0.1 as real) for 0.1"),
+        ("r = '0.1'", "write cast(0.1 as real) for '0.1'"),
+        ("coalesce(r, 0)", "is a double, where PostgreSQL's is a real"),
+        (r"'a\nb'", r"write r'a\nb'"),
+        ("rank() OVER (ORDER BY i)", "write i nulls last"),
+        ("rank() OVER (ORDER BY i DESC)", "write i desc nulls first"),
+    ],
+)
+def test_another_value_than_postgresqls_is_said(expression: str, sentence: str) -> None:
+    (found,) = said(f"SELECT k, {expression} AS x FROM t")
+    assert sentence in found
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "cast(round(n) AS int)",
+        "cast(1e3 AS int)",
+        "cast(n AS real)",
+        "ts > timestamp '2024-01-31 10:00:00'",
+        "cast(dt + interval '1' month AS date)",
+        "dt < dt - interval '1' month",
+        "concat(k, '-', k)",
+        "lag(n, 1, i) OVER (ORDER BY k)",
+        "lag(r, 1, 0.5) OVER (ORDER BY k)",
+        "r = 0.1",
+        "r IN (1, 2)",
+        "coalesce(r, d)",
+        "'it''s'",
+        r"r'a\nb'",
+        "rank() OVER (ORDER BY i NULLS LAST)",
+        "rank() OVER (ORDER BY i DESC NULLS FIRST, k)",
+        "rank() OVER (ORDER BY coalesce(i, 0), k + 1)",
+        "sum(i) OVER (ORDER BY k)",
+    ],
+)
+def test_of_the_same_value_nothing_is_said(expression: str) -> None:
+    assert said(f"SELECT k, {expression} AS x FROM t") == ()
+
+
+def test_where_nulls_stand_counts_for_what_can_be_null_and_changes_rows() -> None:
+    assert said("SELECT k FROM t ORDER BY i") == ()
+    assert len(said("SELECT k FROM t ORDER BY i LIMIT 3")) == 1
+    assert said("SELECT k FROM t ORDER BY k LIMIT 3") == ()
+    of_groups = "SELECT i, rank() OVER (ORDER BY {} DESC) AS x FROM t GROUP BY i"
+    assert said(of_groups.format("count(*)")) == said(of_groups.format("max(k)")) == ()
+    assert len(said(of_groups.format("max(i)"))) == 1
+    joined = "SELECT a.k, rank() OVER (ORDER BY b.k) AS x FROM t a {} JOIN t b ON a.i = b.k"
+    assert said(joined.format("")) == ()
+    assert len(said(joined.format("LEFT"))) == 1
+
+
+LETTERS_AND_BITS = {"upper(s)", "upper(s) ### k<>4", "upper('Straße')", "X'41'"}
+
+
+def test_each_line_that_postgresql_answers_otherwise_is_said() -> None:
+    named = {
+        "boolean": "bool",
+        "real": "float4",
+        "double precision": "float8",
+        "smallint": "int2",
+        "int": "int4",
+        "bigint": "int8",
+    }
+    columns = {
+        name: COLUMNS["l"]
+        if kind == "int[]"
+        else column_type(named.get(kind, kind.partition("(")[0]), kind)
+        for name, (_, kind) in HOSTILE.items()
+    }
+    lines = expressions("otherwise")
+    unsaid = {line for line in lines if not other_types(query_of(line), {TABLE: columns})}
+    assert unsaid == LETTERS_AND_BITS

@@ -1,0 +1,202 @@
+"""Values of a view that are others than PostgreSQL would give them for the same text. Pure.
+
+The language is Spark's, and both engines of a proof go by it: what a reader of PostgreSQL's SQL
+would take for another value is said by the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from views.rebuild.plan.nulls import Nulls
+from views.rebuild.plan.numbers import Sort, number_of
+from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, branches, is_of, said
+
+_INTEGERS = (DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT)
+_WHOLE = (exp.Round, exp.Ceil, exp.Floor, exp.IntDiv, exp.Extract)
+_FLOATS = (DType.FLOAT, DType.DOUBLE)
+_REAL = (DType.FLOAT,)
+_JOINED = (exp.Concat, exp.ConcatWs, exp.DPipe)
+_SORTS = {Sort.WHOLE: 0, Sort.DECIMAL: 1, Sort.FLOAT: 2}
+_OF_DAYS = ("YEAR", "MONTH", "WEEK", "DAY", "QUARTER")
+
+
+def other_values(query: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:
+    """Yield a sentence for each value that is another one in PostgreSQL.
+
+    Args:
+        query: with qualified columns and inferred types.
+        sql: its text.
+        nulls: which of its values can be null.
+    """
+    for node in query.walk():
+        yield from _of(node, sql, nulls)
+    for order in nulls.orders():
+        here, there, word = ("first", "last", "")
+        if order.args.get("desc"):
+            here, there, word = ("last", "first", " desc")
+        yield (
+            f"order by {said(order.this)}{word} has nulls {here}, where PostgreSQL has them "
+            f"{there}: write {said(order.this)}{word} nulls {there}"
+        )
+
+
+def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901, PLR0912 - a table
+    match node:
+        case exp.Cast() if node.to.is_type(*_INTEGERS):
+            yield from _cut(node)
+        case exp.Cast() if node.to.is_type(*_REAL):
+            known = is_of(node.this, _REAL) or isinstance(node.this, exp.Null)
+            if not known and "float" in sql.lower():  # `real` is the same type to the parser
+                yield (
+                    f"{said(node)} is a real, where PostgreSQL's float is a double: write "
+                    f"cast({said(node.this)} as double), or as real if one is meant"
+                )
+        case exp.Extract() if node.name.lower() == "dow":
+            yield (
+                f"{said(node)} is 1 of a Sunday, where PostgreSQL's is 0: write {said(node)} - 1"
+            )
+        case exp.Sign() if is_of(node.this, _FLOATS):
+            yield f"{said(node)} is NaN of NaN, where PostgreSQL's is 0"
+        case exp.Round() if is_of(node.this, _FLOATS) and node.args.get("decimals") is None:
+            yield (
+                f"{said(node)} rounds halves away from 0, where PostgreSQL rounds those of floats "
+                "to the even number"
+            )
+        case exp.Floor() | exp.Ceil() if is_of(node.this, _FLOATS):
+            yield (
+                f"{said(node)} is a bigint, 0 of NaN and the last one of Infinity, where "
+                "PostgreSQL's is a double"
+            )
+        case exp.Add() | exp.Sub() if isinstance(node.expression, exp.Interval):
+            yield from _interval(node)
+        case exp.Concat() | exp.ConcatWs() | exp.DPipe():
+            yield from _joined(node, nulls)
+        case exp.Lag() | exp.Lead():
+            yield from _default(node)
+        case exp.BitwiseXor():
+            yield (
+                f"{said(node)} is an exclusive or, where PostgreSQL's ^ is a power: write "
+                f"power({said(node.this)}, {said(node.expression)})"
+            )
+        case exp.Bracket() if is_of(node.this, (DType.ARRAY,)):
+            yield f"{said(node)} counts elements from 0, where PostgreSQL counts them from 1"
+        case (
+            exp.EQ()
+            | exp.NEQ()
+            | exp.In()
+            | exp.Between()
+            | exp.LT()
+            | exp.LTE()
+            | exp.GT()
+            | (exp.GTE())
+        ):
+            yield from _of_reals(node)
+        case exp.Literal() if node.is_string:
+            yield from _escaped(node, sql)
+        case _:
+            yield from _widened(node)
+
+
+def _cut(node: exp.Cast) -> Iterator[str]:
+    inner = node.this.unnest()
+    number = number_of(inner)
+    if number is None or isinstance(inner, _WHOLE) or (number.size and number.size[1] == 0):
+        return
+    if isinstance(inner, exp.Literal) and float(inner.name).is_integer():
+        return
+    text = f"{said(node)} cuts the fraction off, where PostgreSQL rounds it"
+    if number.sort is Sort.FLOAT:
+        yield f"{text}, halves to the even number"
+    elif number.sort is Sort.DECIMAL:
+        yield f"{text}: write cast(round({said(inner)}) as {node.to.sql('spark').lower()})"
+
+
+def _interval(node: exp.Add | exp.Sub) -> Iterator[str]:
+    if not is_of(node.this, (DType.DATE,)) or isinstance(node.parent, exp.Predicate):
+        return
+    around = node.parent
+    while isinstance(around, exp.Paren):
+        around = around.parent
+    if isinstance(around, exp.Cast) and around.to.is_type(*WITHOUT_ZONE):
+        return
+    if node.expression.text("unit").upper().rstrip("S") in _OF_DAYS:
+        yield (
+            f"{said(node)} is a date, where PostgreSQL's is a timestamp: write "
+            f"cast({said(node)} as timestamp_ntz)"
+        )
+    else:
+        yield (
+            f"{said(node)} has a time zone here, and none in PostgreSQL: write "
+            f"cast({said(node)} as timestamp_ntz)"
+        )
+
+
+def _joined(node: exp.Expr, nulls: Nulls) -> Iterator[str]:
+    parts = [each for each in node.iter_expressions() if isinstance(each, exp.Condition)]
+    for part in parts:
+        if is_of(part, ZONED):
+            yield f"{said(part)} in {said(node)} has no offset, which PostgreSQL's text of it has"
+        elif is_of(part, (DType.BOOLEAN,)) and not isinstance(node, exp.DPipe):
+            yield f"{said(part)} in {said(node)} is true or false, where PostgreSQL's is t or f"
+    if type(node) is exp.Concat and any(map(nulls.may_be, parts)):
+        listed = ", ".join(map(said, parts))
+        yield (
+            f"{said(node)} is null where a part of it is, where PostgreSQL leaves that part out: "
+            f"write concat_ws('', {listed})"
+        )
+
+
+def _default(node: exp.Lag | exp.Lead) -> Iterator[str]:
+    value, default = number_of(node.this), node.args.get("default")
+    other = None if default is None else number_of(default)
+    if value is None or default is None or other is None:
+        return
+    deeper = is_of(node.this, _REAL) and is_of(default, (DType.DOUBLE,))
+    if _SORTS[other.sort] < _SORTS[value.sort] + (not deeper or isinstance(default, exp.Literal)):
+        return
+    yield (
+        f"{said(default)} in {said(node)} is cut to the type of {said(node.this)}, where "
+        "PostgreSQL takes both to one that holds them: "
+        f"cast {said(node.this)} to the type of {said(default)}"
+    )
+
+
+def _of_reals(node: exp.Expr) -> Iterator[str]:
+    """Say which constants are reals to PostgreSQL beside a real, and doubles here."""
+    if not is_of(node.this, _REAL):
+        return
+    values = [*node.expressions, *(node.args.get(word) for word in ("expression", "low", "high"))]
+    for value in values:
+        if not isinstance(value, exp.Literal):
+            continue
+        if value.is_string or (isinstance(node, exp.In) and not value.name.isdigit()):
+            yield (
+                f"{said(node)} compares doubles, where PostgreSQL compares reals: write "
+                f"cast({value.name} as real) for {said(value)}"
+            )
+
+
+def _escaped(node: exp.Literal, sql: str) -> Iterator[str]:
+    start, end = node.meta.get("start"), node.meta.get("end")
+    if start is None or end is None or sql[start : start + 1] != "'":
+        return
+    inner = sql[start + 1 : end].replace("''", "'")
+    if "\\" in inner and inner != node.name:
+        yield (
+            f"{sql[start : end + 1]} has an escape, where PostgreSQL has a backslash: write "
+            f"r{sql[start : end + 1]} for its text"
+        )
+
+
+def _widened(node: exp.Expr) -> Iterator[str]:
+    values = [each for each in branches(node) if not isinstance(each, exp.Null)]
+    reals = [is_of(each, _REAL) for each in values]
+    others = [number_of(each) for each, real in zip(values, reals, strict=True) if not real]
+    doubles = [
+        is_of(each, (DType.DOUBLE,)) and not isinstance(each, exp.Literal) for each in values
+    ]
+    if any(reals) and others and None not in others and not any(doubles):
+        yield f"{said(node)} is a double, where PostgreSQL's is a real"

@@ -1,0 +1,43 @@
+"""Parts of a query whose types are inferred, for the sentences of a plan. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlglot import exp
+
+DType = exp.DataType.Type
+ZONED = (DType.TIMESTAMPTZ, DType.TIMESTAMPLTZ)
+WITHOUT_ZONE = (DType.TIMESTAMP, DType.TIMESTAMPNTZ, DType.DATE)
+_TEXTS = re.compile(r"('(?:[^']|'')*')")
+
+
+def is_of(node: exp.Expr | None, types: tuple[Any, ...]) -> bool:
+    """Tell whether a value has one of some types."""
+    return node is not None and node.type is not None and node.type.is_type(*types)
+
+
+def said(node: exp.Expr) -> str:
+    """Return the expression as its author may have written it, without the names of tables."""
+    plain = node.copy()
+    for column in plain.find_all(exp.Column):
+        column.set("table", None)
+        column.this.set("quoted", False)
+    parts = _TEXTS.split(plain.sql(dialect="spark"))
+    return "".join(part if place % 2 else part.lower() for place, part in enumerate(parts))
+
+
+def branches(node: exp.Expr) -> list[exp.Expr]:
+    """Return the values of which an expression gives one; none for another expression."""
+    match node:
+        case exp.Case():
+            found = [each.args.get("true") for each in node.args["ifs"]]
+            return [each for each in (*found, node.args.get("default")) if each is not None]
+        case exp.If() if not isinstance(node.parent, exp.Case):
+            both = (node.args.get("true"), node.args.get("false"))
+            return [each for each in both if each is not None]
+        case exp.Coalesce() | exp.Greatest() | exp.Least():
+            return [node.this, *node.expressions]
+        case _:
+            return []
