@@ -62,4 +62,12 @@ def run_connector(
     else:
         settings = parse_settings(config)
         check_topics(settings, servers.group)
-        run_task(kafka, settings, share, stop, registry=registry, started=telling.started)
+        run_task(
+            kafka,
+            settings,
+            share,
+            stop,
+            registry=registry,
+            started=telling.started,
+            waits=telling.waits,
+        )

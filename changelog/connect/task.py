@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -38,8 +38,6 @@ _POLL_S = 0.2
 _LOOK_S = 10.0
 """How often it looks whether topics have got partitions."""
 _AGAIN_S = 1.0
-_MOST = 50_000
-"""Records of a batch, whatever is asked for: a producer of dead letters holds 100,000."""
 _FETCH_BYTES = 4 << 20
 """Compressed, of all partitions of a broker: what is fetched is held whole."""
 _RECORD_BYTES = 64 << 20
@@ -72,6 +70,7 @@ def run_task(
     *,
     registry: RegistryConnection | None = None,
     started: Callable[[], None] = lambda: None,
+    waits: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write the records of a share until stopped.
 
@@ -82,6 +81,7 @@ def run_task(
         stop: set by who wants an end.
         registry: of Avro's schemas, where the settings name none; None for none.
         started: called when it reads.
+        waits: told for what it waits; empty for nothing.
 
     Raises:
         ChangelogError: it cannot go on, and waiting would not help; says why.
@@ -93,15 +93,36 @@ def run_task(
         value_form=settings.value_form,
         schema=schemas.schema if schemas.is_there else None,
     )
+
+    awaited: set[str] = set()
+
+    def began(missing: Sequence[str]) -> None:
+        started()
+        awaited.update(missing)
+        said = f"topics that are not there: {', '.join(missing)}" if missing else ""
+        if said:
+            log.warning("%s: waiting: %s", settings.name, said)
+        waits(said)
+
     with closing(schemas), closing(bad):
         while not stop.is_set():
             try:
-                _attempt(kafka, settings, share, stop, bad=bad, reading=reading, started=started)
+                _attempt(
+                    kafka,
+                    settings,
+                    share,
+                    stop,
+                    bad=bad,
+                    reading=reading,
+                    awaited=awaited,
+                    began=began,
+                )
             except OvertakenError as error:
                 log.info("%s", one_line(error))
                 stop.wait(_POLL_S)
             except UnavailableError as error:
                 log.warning("%s: waiting: %s", settings.name, one_line(error))
+                waits(one_line(error))
                 stop.wait(_AGAIN_S)
 
 
@@ -113,9 +134,21 @@ def _attempt(
     *,
     bad: BadRecords,
     reading: Reading,
-    started: Callable[[], None],
+    awaited: Collection[str],
+    began: Callable[[Sequence[str]], None],
 ) -> None:
-    """Read from the places until stopped, or until the partitions are others."""
+    """Read from the places until stopped, or until the partitions are others.
+
+    Args:
+        kafka: the brokers.
+        settings: what the sink does.
+        share: which partitions.
+        stop: set by who wants an end.
+        bad: takes records that cannot be written.
+        reading: reads keys and values.
+        awaited: topics that were not there before: they are read from their start.
+        began: told which topics are not there, once the others are read.
+    """
     watched = consuming.Watched(settings.name)
     config = {**kafka.client_config(group_id=settings.group), **_CLIENT}
     config["fetch.max.bytes"] = max(_FETCH_BYTES, int(str(config.get("message.max.bytes", 0))))
@@ -123,14 +156,15 @@ def _attempt(
     try:
         with ExitStack() as opened:
             target = opened.enter_context(closing(Target(settings)))
-            partitions = shared(_partitions(consumer, settings.topics), share)
-            places = _places(consumer, target, settings, partitions)
+            partitions, missing = _partitions(consumer, settings.topics, share)
+            _check_there(target, settings, missing)
+            places = _places(consumer, target, settings, partitions, awaited)
             consumer.assign([TopicPartition(*each, place) for each, place in places.items()])
             batches = opened.enter_context(
                 closing(_Batches(target, settings, reading, places, bad))
             )
-            read = consuming.Batches(consumer, min(settings.batch_size, _MOST))
-            started()
+            read = consuming.Batches(consumer, settings.batch_size)
+            began(missing)
             looked = time.monotonic()
             while not stop.is_set():
                 messages = read.next(_POLL_S)
@@ -139,9 +173,9 @@ def _attempt(
                 else:
                     batches.settle()
                 watched.tell(consumer, places)
-                if time.monotonic() - looked > _LOOK_S:
+                if time.monotonic() - looked > (_AGAIN_S if missing else _LOOK_S):
                     looked = time.monotonic()
-                    if shared(_partitions(consumer, settings.topics), share) != partitions:
+                    if _partitions(consumer, settings.topics, share) != (partitions, missing):
                         break
             batches.settle()
             watched.tell(consumer, places, at_once=True)
@@ -160,8 +194,15 @@ def shared(partitions: Sequence[Partition], share: Share) -> list[Partition]:
     return [each for n, each in enumerate(partitions) if n % share.of == share.task]
 
 
-def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[Partition]:
+def _partitions(
+    consumer: Consumer, topics: Sequence[str], share: Share
+) -> tuple[list[Partition], list[str]]:
+    """Return the partitions of a task, and the topics that are not there.
+
+    As a consumer of Kafka's that has subscribed to it, a task waits for a topic that is made later.
+    """
     found: list[Partition] = []
+    missing: list[str] = []
     for topic in topics:
         twin = twin_of(topic)
         if twin and consumer.list_topics(twin, timeout=REQUEST_S).topics[twin].partitions:
@@ -171,16 +212,31 @@ def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[Partition]:
             error = said.error
             if error is not None and not is_missing(error):
                 raise log_error(error, f'cannot see topic "{topic}"')
-            raise LogError(
-                f'there is no topic "{topic}"',
-                hint="make it, `changelog topics --create`, and restart the task",
-            )
+            missing.append(topic)
         found += [(topic, partition) for partition in sorted(said.partitions)]
-    return found
+    return shared(found, share), missing
+
+
+def _check_there(target: Target, settings: SinkSettings, missing: Collection[str]) -> None:
+    """Check that no topic is gone of which records were read.
+
+    Raises:
+        LogError: one is; made anew, it would have other records at the same places.
+    """
+    for topic in sorted({topic for topic, _ in target.places()} & {*missing}):
+        raise LogError(
+            f'there is no topic "{topic}" any more, and connector "{settings.name}" has places in '
+            "it: records that it had not read are lost",
+            hint="stop the connector and reset its offsets: it waits for the topic then",
+        )
 
 
 def _places(
-    consumer: Consumer, target: Target, settings: SinkSettings, partitions: Sequence[Partition]
+    consumer: Consumer,
+    target: Target,
+    settings: SinkSettings,
+    partitions: Sequence[Partition],
+    awaited: Collection[str],
 ) -> dict[Partition, int]:
     """Return where each partition goes on; writes down where new ones begin.
 
@@ -192,7 +248,8 @@ def _places(
         first, end = consumer.get_watermark_offsets(TopicPartition(*each), timeout=REQUEST_S)
         place = stored.get(each)
         if place is None:
-            place = begun[each] = end if settings.latest else first
+            at_end = settings.latest and each[0] not in awaited
+            place = begun[each] = end if at_end else first
         elif not first <= place <= end:
             raise LogError(
                 f'connector "{settings.name}" is at {place} of partition {each[1]} of topic '

@@ -68,6 +68,7 @@ class _Run:
     state: str = UNASSIGNED
     trace: str = ""
     result: Mapping[str, Any] | None = None
+    waits_for: str = ""
     thread: threading.Thread | None = None
 
 
@@ -167,7 +168,13 @@ class Worker:
             before = known.get(each)
             self._start(each, wanted[each], before.result if before else None)
         told = {
-            each: Status(state=run.state, worker=self._name, trace=run.trace, result=run.result)
+            each: Status(
+                state=run.state,
+                worker=self._name,
+                trace=run.trace,
+                result=run.result,
+                waits_for="" if run.state == FAILED else run.waits_for,
+            )
             for each, run in self._runs.items()
         }
         told |= {
@@ -220,12 +227,17 @@ class Worker:
         def started() -> None:
             run.state = RUNNING
 
+        def waits(what: str) -> None:
+            run.waits_for = what
+
         def ended(result: Mapping[str, Any], why: str) -> None:
             run.result, run.trace, run.state = result, why, FAILED if why else RUNNING
 
         try:
             share = Share(task[1], run.wanted.of)
-            telling = Telling(run=run.wanted.name, last=run.result, started=started, ended=ended)
+            telling = Telling(
+                run=run.wanted.name, last=run.result, started=started, waits=waits, ended=ended
+            )
             run_connector(self._servers, run.wanted.config, share, run.stop, telling)
         except ChangelogError as error:
             run.trace, run.state = one_line(error), FAILED

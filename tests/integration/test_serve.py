@@ -241,18 +241,46 @@ def test_what_workers_know_reaches_no_table_and_no_dead_letters(
 
 
 def test_a_failed_task_has_a_trace_and_goes_on_after_a_restart(worker, config, prefix, query, send):
-    wrong = {**config, "topics": f"{prefix}.later"}
+    wrong = {**config, "auto.create": "false"}
     client = KafkaConnect(url=worker)
+    send([{"id": 1, "a": "y"}])
     client.create_connector({"name": prefix, "config": wrong})
     try:
         wait_until(lambda: "FAILED" in states(worker, prefix), DEADLINE_S, "a task has failed")
-        task = client.get_connector_status(prefix)["tasks"][0]
-        assert "there is no topic" in task["trace"]
+        assert traced(worker, prefix, "there is no table")
         client.update_connector(prefix, config)
         client.restart_connector(prefix, include_tasks=True, only_failed=True)
-        send([{"id": 1, "a": "y"}])
         wait_until(lambda: query("SELECT a FROM t") == [("y",)], DEADLINE_S, "the row is there")
         wait_until(lambda: states(worker, prefix) == ["RUNNING"] * 2, DEADLINE_S, "both run")
+    finally:
+        client.delete_connector(prefix)
+
+
+def test_a_topic_that_is_made_later_is_waited_for_and_one_that_goes_is_missed(
+    worker, config, prefix, kafka, query
+):
+    def waits():
+        return [each.get("waits_for") for each in client.get_connector_status(prefix)["tasks"]]
+
+    later, client = f"{prefix}.later", KafkaConnect(url=worker)
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    both = {**config, "topics": f"{later},{config['topics']}", "auto.offset.reset": "latest"}
+    client.create_connector({"name": prefix, "config": both})
+    try:
+        said = f"topics that are not there: {later}"
+        wait_until(lambda: waits() == [said] * 2, DEADLINE_S, "both wait")
+        assert states(worker, prefix) == ["RUNNING"] * 2
+        admin.create_topics([NewTopic(later, 1, 1)])[later].result(30)
+        producer = Producer({**kafka.client_config(), "log_level": 0})
+        producer.produce(later, value=json.dumps({"id": 1, "a": "z"}))
+        assert producer.flush(30) == 0
+        wait_until(lambda: query("SELECT a FROM t") == [("z",)], DEADLINE_S, "the row is there")
+        wait_until(lambda: waits() == [None] * 2, DEADLINE_S, "none waits")
+        admin.delete_topics([later])[later].result(30)
+        client.restart_connector(prefix, include_tasks=True)
+        wait_until(
+            partial(traced, worker, prefix, f'no topic "{later}" any more'), DEADLINE_S, "told"
+        )
     finally:
         client.delete_connector(prefix)
 

@@ -32,12 +32,14 @@ class Telling:
         run: names this run among all of its task.
         last: what the last run told; None before the first.
         started: it is at work, or waits for its time.
+        waits: takes what it waits for before it can go on; empty for nothing.
         ended: takes the result of a run, and why it failed, empty where it did not.
     """
 
     run: str
     last: Mapping[str, Any] | None
     started: Callable[[], None]
+    waits: Callable[[str], None]
     ended: Callable[[Mapping[str, Any], str], None]
 
 

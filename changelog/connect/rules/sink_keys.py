@@ -103,6 +103,7 @@ SINK_KEYS = (
         kind="INT",
         default="3000",
         least=1,
+        most=50_000,  # a producer of dead letters holds 100,000
         text="Most records of one transaction.",
     ),
     Key(name="auto.create", kind="BOOLEAN", text="Make a table that is missing."),

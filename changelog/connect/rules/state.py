@@ -60,12 +60,14 @@ class Status:
         worker: `host:port` of who has it.
         trace: why it failed; empty otherwise.
         result: what its last run told, of a rebuild; None otherwise.
+        waits_for: what a sink waits for before it can go on; empty for nothing.
     """
 
     state: str
     worker: str
     trace: str = ""
     result: Mapping[str, Any] | None = None
+    waits_for: str = ""
 
 
 class Cluster:
@@ -122,6 +124,7 @@ class Cluster:
         found = self.statuses.get((name, task)) or Status(state=UNASSIGNED, worker="")
         said = {"id": task, "state": found.state, "worker_id": found.worker}
         said |= {"trace": found.trace} if found.trace else {}
+        said |= {"waits_for": found.waits_for} if found.waits_for else {}
         return said | ({} if found.result is None else {"result": found.result})
 
     def info(self, name: str) -> dict[str, Any]:
@@ -158,11 +161,13 @@ def _status(said: Any) -> Status:  # noqa: ANN401 - any JSON
     match said:
         case {"state": str() as state, "worker": str() as worker}:
             trace, result = said.get("trace", ""), said.get("result")
+            waits_for = said.get("waits_for", "")
         case _:
             raise ValueError("no status")
-    if not isinstance(trace, str) or not (result is None or isinstance(result, dict)):
+    is_text = isinstance(trace, str) and isinstance(waits_for, str)
+    if not is_text or not (result is None or isinstance(result, dict)):
         raise ValueError("no status")
-    return Status(state=state, worker=worker, trace=trace, result=result)
+    return Status(state=state, worker=worker, trace=trace, result=result, waits_for=waits_for)
 
 
 def connector_record(connector: Connector, *, new: bool = False) -> tuple[bytes, bytes]:

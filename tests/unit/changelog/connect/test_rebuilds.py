@@ -62,7 +62,9 @@ class Told:
             if len(self.results) == 2:
                 self.stop.set()
 
-        telling = Telling(run="r-0", last=last, started=lambda: None, ended=ended)
+        telling = Telling(
+            run="r-0", last=last, started=lambda: None, waits=lambda _: None, ended=ended
+        )
         run_rebuild(self.root, parse_rebuild(config), self.stop, telling)
 
 

@@ -61,6 +61,7 @@ def test_names_of_other_sinks_mean_the_same(synonym, name, value):
         ({"tasks.max": "0"}, "tasks.max"),
         ({"tasks.max": "1.5"}, "tasks.max"),
         ({"batch.size": 10}, "batch.size"),
+        ({"batch.size": "50001"}, "batch.size"),
         ({"writeMode": "merge"}, "writeMode"),
         ({"writeMode": "update"}, "pk.fields"),
         ({"writeMode": "upsert"}, "pk.fields"),
@@ -343,7 +344,7 @@ def test_what_workers_know_is_what_the_topic_says_last():
     connector = Connector(config={**UPSERT, "tasks.max": "2"}, restarts={1: 3})
     records = [
         connector_record(connector),
-        status_record("s", 0, Status(state="RUNNING", worker="w:1")),
+        status_record("s", 0, Status(state="RUNNING", worker="w:1", waits_for="topic")),
         status_record("s", 1, Status(state="FAILED", worker="w:2", trace="why")),
         connector_record(Connector(config={**LEAST, "name": "t"}, state="STOPPED")),
         (connector_key("gone"), None),
@@ -357,7 +358,7 @@ def test_what_workers_know_is_what_the_topic_says_last():
         "name": "s",
         "connector": {"state": "RUNNING", "worker_id": "w:1"},
         "tasks": [
-            {"id": 0, "state": "RUNNING", "worker_id": "w:1"},
+            {"id": 0, "state": "RUNNING", "worker_id": "w:1", "waits_for": "topic"},
             {"id": 1, "state": "FAILED", "worker_id": "w:2", "trace": "why"},
         ],
         "type": "sink",

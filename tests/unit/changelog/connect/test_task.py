@@ -1,0 +1,68 @@
+"""Which partitions a task reads, and from where, while topics come and go."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from changelog.connect.rules.settings import parse_settings
+from changelog.connect.task import Share, _check_there, _partitions, _places
+from changelog.contract.base.errors import LogError, UnavailableLogError
+
+SINK = {"name": "s", "topics": "a", "connection.url": "postgresql://db/app"}
+
+
+class Broker:
+    """What a consumer is told: topics with their partitions or an error, and 3 to 9 of each."""
+
+    def __init__(self, **topics):
+        self._topics = topics
+
+    def list_topics(self, topic, timeout):
+        found = self._topics.get(topic, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        error = found if isinstance(found, KafkaError) else None
+        partitions = {} if error else dict.fromkeys(range(found))
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions=partitions)})
+
+    def get_watermark_offsets(self, partition, timeout):
+        return 3, 9
+
+
+class Places:
+    def __init__(self, stored=()):
+        self._stored, self.begun = dict(stored), {}
+
+    def places(self):
+        return self._stored
+
+    def begin(self, places):
+        self.begun |= places
+
+
+def test_a_topic_that_is_not_there_is_left_to_wait_for():
+    broker: Any = Broker(a=3, b=1)
+    assert _partitions(broker, ["a", "no", "b"], Share(0, 2)) == ([("a", 0), ("a", 2)], ["no"])
+
+
+def test_a_topic_that_has_no_leader_yet_is_waited_for_as_a_server_is():
+    broker: Any = Broker(a=KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    with pytest.raises(UnavailableLogError):
+        _partitions(broker, ["a"], Share(0, 1))
+
+
+def test_one_that_is_gone_with_places_in_it_is_an_error():
+    settings = parse_settings(SINK)
+    target: Any = Places({("a", 1): 5})
+    _check_there(target, settings, ["b"])
+    with pytest.raises(LogError, match='no topic "a" any more'):
+        _check_there(target, settings, ["b", "a"])
+
+
+@pytest.mark.parametrize(("reset", "known"), [("latest", 9), ("earliest", 3)])
+def test_one_that_was_waited_for_is_read_from_its_start(reset, known):
+    settings = parse_settings({**SINK, "auto.offset.reset": reset})
+    target: Any = Places()
+    broker: Any = Broker()
+    found = _places(broker, target, settings, [("a", 0), ("late", 0)], {"late"})
+    assert found == target.begun == {("a", 0): known, ("late", 0): 3}
