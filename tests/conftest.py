@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support import warm
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -136,6 +138,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
 def pytest_configure() -> None:
     """End as on Ctrl-C when somebody ends the run, so that its servers end too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    warm.install()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

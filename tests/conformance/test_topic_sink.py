@@ -229,6 +229,7 @@ def test_another_project_replays_the_topic_and_proves_it(
     assert "exact" in read.verdict
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("value", first(1, ["avro", "json"]))
 def test_without_keys_new_rows_come_once_and_others_are_refused(topic, value):
     """Before readers see anything; and a delta is told as a switch is."""

@@ -33,6 +33,7 @@ def refused(capture, *options):
     return said
 
 
+@pytest.mark.matrix
 def test_without_a_snapshot_topics_hold_changes_alone_until_they_are_copied(capture):
     capture.catch_up("--skip-snapshot")
     capture.sql("UPDATE notes SET text = 'changed' WHERE id = 3", "DELETE FROM notes WHERE id = 4")

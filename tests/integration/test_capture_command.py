@@ -142,6 +142,7 @@ def test_a_second_capture_of_the_same_slot_is_refused(capture):
     capture.stop()
 
 
+@pytest.mark.matrix
 def test_no_server_at_the_address_is_one_line_and_exit_code_1(capture):
     port = pick()
     code, _, said = capture.run(

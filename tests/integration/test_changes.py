@@ -80,6 +80,7 @@ def test_a_client_that_goes_on_has_the_view_at_each_frontier(stack, view):
     assert {generation for _, generation, _ in reader.frontiers} == {1, 2}
 
 
+@pytest.mark.matrix
 def test_a_server_that_forgets_where_its_client_was_is_seen(stack, view):
     assert followed(stack, view, FORGETS).wrong(view.truth)
 
@@ -108,6 +109,7 @@ def test_the_example_of_the_page_follows(stack, view):
     assert found["rows"][1,] == {"id": 1, "name": "second"}
 
 
+@pytest.mark.matrix
 def test_what_cannot_be_gone_on_from_is_told(stack, view, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
@@ -230,6 +232,7 @@ def test_twin_a_server_that_trusts_every_mark_leaves_deleted_rows(stack, view):
     assert late.reader.rows[2] == "first 2"
 
 
+@pytest.mark.matrix
 def test_a_mark_stays_good_while_nothing_behind_it_was_cleaned_away(stack, view):
     """However old it is: what comes next stands right behind it."""
     kafka = KafkaConnection(brokers=stack.endpoints().brokers)
@@ -310,6 +313,7 @@ def large(stack, tmp_path):
     return made
 
 
+@pytest.mark.matrix
 def test_a_client_that_takes_nothing_costs_little_and_is_let_go(stack, detour, large):
     with idle_client(stack, detour, large.root) as (answered, holds):
         wait_until(lambda: not holds(), DEADLINE_S, "the client is let go")

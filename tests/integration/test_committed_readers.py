@@ -114,6 +114,7 @@ def open_transaction(kafka, topic):
         other.abort_transaction(30)
 
 
+@pytest.mark.matrix
 def test_a_transaction_that_hangs_is_named_and_nobody_stalls(make, monkeypatch):
     log = make("")
     capture, topic, frontier = log.capture, log.topic, log.capture.frontier()

@@ -57,6 +57,7 @@ def test_the_doctor_finds_what_is_wrong_from_source_to_sinks(captured) -> None:
     project.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
 
 
+@pytest.mark.matrix
 def test_the_doctor_names_who_works_on_a_view(captured) -> None:
     project, _ = captured
     settings = RebuildSettings(project=load_project(project.root))

@@ -36,6 +36,7 @@ def project(stack, tmp_path):
         yield made
 
 
+@pytest.mark.matrix
 def test_the_crontab_of_the_examples_rebuilds_each_view_once(project, tmp_path) -> None:
     """The night's line, and the one of the morning that finds nothing left to do."""
     environment, lines = crontab()

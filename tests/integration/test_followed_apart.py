@@ -113,6 +113,7 @@ def followed(stack, tmp_path):
         yield Followed(project, stack.endpoints().cache)
 
 
+@pytest.mark.matrix
 def test_a_view_that_is_written_whole_keeps_no_other_waiting(followed):
     with followed.running():
         beside = followed.process_of(followed.whole)

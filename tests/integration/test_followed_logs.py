@@ -115,6 +115,7 @@ def wanted(two: Two):
     return [(id_, item, paid.get(id_), total.get(id_)) for id_, item in orders]
 
 
+@pytest.mark.matrix
 def test_a_view_of_two_captures_goes_forward_by_either(two, served, follow):
     with follow() as (made, specs, settings):
         assert made()

@@ -120,6 +120,7 @@ def follow_changes(shop, make_round):
         shop.is_right()
 
 
+@pytest.mark.matrix
 def test_a_wrong_row_is_refuted_before_any_reader_has_it(shop, monkeypatch):
     sound = delta_of
 
@@ -232,6 +233,7 @@ def test_twin_a_row_that_is_computed_wrongly_here_is_seen_where_nobody_proves(sh
     shop.is_right()
 
 
+@pytest.mark.matrix
 def test_a_record_that_one_reader_skips_is_missed_by_the_other(shop, monkeypatch):
     sound = increment._folded
 
@@ -261,6 +263,7 @@ def test_twin_a_record_that_is_skipped_is_not_seen_where_nobody_counts(shop, mon
     shop.is_right()
 
 
+@pytest.mark.matrix
 def test_a_key_that_is_not_found_here_is_found_when_all_is_compared(shop, monkeypatch):
     sound = Walk.related
 
@@ -288,6 +291,7 @@ class _KilledError(Exception):
     """Stands for a kill at a named step."""
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("step", first(2, ["apply", "record", "scan", "merge", "prove", "verify"]))
 def test_a_follower_that_ends_at_any_step_goes_on_where_it_was(shop, monkeypatch, step):
     monkeypatch.setattr("views.rebuild.resident.RECORDED_EVERY", timedelta(0))
@@ -316,6 +320,7 @@ def moved_twice(shop, one, other):
     shop.change(f"UPDATE orders SET customer_id = {other} WHERE id = 31")
 
 
+@pytest.mark.matrix
 def test_a_follower_that_starts_again_knows_what_rows_held_where_it_was(shop):
     moved_twice(shop, 25, 26)
     outcome = shop.round()
@@ -335,6 +340,7 @@ def test_where_the_log_has_not_that_frontier_views_are_computed_whole(shop, monk
     shop.is_right()
 
 
+@pytest.mark.matrix
 def test_twin_what_rows_held_inside_of_a_layer_leaves_a_row_that_nobody_has(shop, monkeypatch):
     moved_twice(shop, 29, 30)
     with monkeypatch.context() as patched:
@@ -366,6 +372,7 @@ def test_together_a_sink_that_was_away_from_a_round_catches_up_by_spark(shop, mo
         assert follower.is_here
 
 
+@pytest.mark.matrix
 def test_checkpoints_are_brought_forward_beside_the_rounds(shop, monkeypatch):
     monkeypatch.setattr(sealing, "EVERY_S", 0.0)
     with shop.followed() as follower:

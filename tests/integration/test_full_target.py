@@ -138,6 +138,7 @@ def test_a_rebuild_leaves_readers_what_they_have_and_goes_on_once_there_is_room(
     made.is_right()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("mode", first(1, ["exchange", "upsert"]))
 def test_a_follower_ends_with_what_readers_have_and_the_next_goes_on(target, run, mode):
     made = target(mode)

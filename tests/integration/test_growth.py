@@ -25,6 +25,7 @@ def grow(capture, topic, partitions):
     admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
 
+@pytest.mark.matrix
 def test_three_partitions_become_six_and_no_row_is_wrong(capture):
     topic = f"{capture.prefix}.notes"
     capture.catch_up()

@@ -41,6 +41,7 @@ def warned(capsys, monkeypatch, capture):
     return {found["view"]: found["warnings"] for found in ran.results}
 
 
+@pytest.mark.matrix
 def test_a_parent_is_told_at_check_at_start_in_plans_and_by_verify(capture, capsys, monkeypatch):
     code, out, _ = capture.run("--check", "--json")
     assert code == 0

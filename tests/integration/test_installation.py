@@ -151,6 +151,7 @@ def test_with_a_compiler(machine):
     is_built(machine)
 
 
+@pytest.mark.matrix
 def test_a_wheel_says_which_machines_can_open_its_library(machine):
     machine.install("cc", works=True)
     is_built(machine)
@@ -180,6 +181,7 @@ def test_without_one_that_of_the_wheel_is_taken(machine):
     is_built(machine)
 
 
+@pytest.mark.matrix
 def test_with_broken_ones_that_of_the_wheel_is_taken(machine):
     machine.install("cc", works=False)
     machine.install("gcc", works=False)

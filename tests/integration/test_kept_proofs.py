@@ -141,6 +141,7 @@ def sign(table: DeltaTable) -> None:
     table.update(predicate="order_id = 100", updates={"seen": "CAST(0 AS DOUBLE)"})
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "plant", [alter, *(pytest.param(each, marks=pytest.mark.matrix) for each in (remove, sign))]
 )
@@ -195,6 +196,7 @@ def named_at(path: Path) -> set[str]:
     return {each.name for each in Manifest.from_json(path.read_bytes()).files}
 
 
+@pytest.mark.matrix
 def test_a_file_with_a_flipped_bit_is_told_and_the_topic_read(project, refresh, shared) -> None:
     path = manifest_at(project, shared)
     base = path.with_name(Manifest.from_json(path.read_bytes()).base.name)

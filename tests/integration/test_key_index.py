@@ -64,6 +64,7 @@ def test_a_unique_index_keys_a_table_and_its_changes(capture, identity):
     assert '"notes_id" (id)' in out.replace('\\"', '"')
 
 
+@pytest.mark.matrix
 def test_what_gives_no_key_is_refused_by_name_with_what_mends_it(capture):
     said = refused(capture, "--key-index", NAMED)
     assert "--key-index public.notes=notes_id" in refused(capture, "--allow-unkeyed")

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from tests.support.capture_command import CrashingCapture
+from tests.support.matrix import first
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -25,7 +26,7 @@ def seconds(capture, *words):
     return time.monotonic() - begun, report
 
 
-@pytest.mark.parametrize("option", ["--limit-rows", "--limit-bytes"])
+@pytest.mark.parametrize("option", first(1, ["--limit-rows", "--limit-bytes"]))
 def test_snapshot_and_stream_are_held_to_a_rate(capture, option):
     # Of a row: a key of 6 or 7 bytes, a value of some 20.
     rate = RATE if option == "--limit-rows" else RATE * 20
@@ -56,6 +57,7 @@ def test_twin_a_capture_that_does_not_wait_is_not_held(capture):
     assert {row["text"] for row in capture.rows("notes").values()} == {"changed"}
 
 
+@pytest.mark.matrix
 def test_frontiers_go_on_and_postgresql_hears_of_a_capture_that_is_held_back(capture):
     capture.make_notes(1)
     capture.outside("ALTER SYSTEM SET wal_sender_timeout = '2s'", "SELECT pg_reload_conf()")

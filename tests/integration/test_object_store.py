@@ -43,6 +43,7 @@ def rows_of(place, options):
     return duckdb.from_arrow(found).order("id").fetchall()
 
 
+@pytest.mark.matrix
 def test_views_in_a_store_that_speaks_s3(store, project):
     def rebuilt(*more):
         ran = session.run("rebuild-view", "orders_kept", "--project", str(project.root), *more)

@@ -216,6 +216,7 @@ def test_status_tells_before_during_and_after(capture):
     assert late["lag_bytes"] > 1000
 
 
+@pytest.mark.matrix
 def test_source_and_log_are_told_each_without_the_other(capture):
     capture.catch_up()
     with closing(socket.socket()) as nobody:

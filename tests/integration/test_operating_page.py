@@ -55,6 +55,7 @@ def status(shell):
     return json.loads(shell.run("changelog status --allow-inactive --json"))
 
 
+@pytest.mark.matrix
 def test_capture_is_asked_by_sql_and_the_wal_has_its_limit(source):
     _, _, shell = source
     try:

@@ -59,6 +59,7 @@ def at_once(count, call):
         return [each.result() for each in [pool.submit(call) for _ in range(count)]]
 
 
+@pytest.mark.matrix
 def test_a_second_capture_is_told_that_one_runs_and_never_to_drop_the_slot(capture):
     capture.begin()
     capture.wait_for_frontier()

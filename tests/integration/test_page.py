@@ -9,6 +9,7 @@ import uuid
 from contextlib import closing, contextmanager
 
 import httpx
+import pytest
 
 from tests.support.captured_project import captured_database, write_settings
 from tests.support.connect_workers import running
@@ -76,6 +77,7 @@ def test_the_page_says_how_the_line_stands(stack, tmp_path):
                 assert any("1 was refuted" in line for line in events)
 
 
+@pytest.mark.matrix
 def test_what_is_away_is_unknown_and_holds_up_nothing(stack, tmp_path):
     """The source refuses, the cache takes requests and never answers one."""
     endpoints = stack.endpoints()
@@ -107,6 +109,7 @@ def test_what_is_away_is_unknown_and_holds_up_nothing(stack, tmp_path):
             assert TOKEN not in text
 
 
+@pytest.mark.matrix
 def test_brokers_that_are_away_are_told_and_hold_up_nothing(stack, tmp_path):
     with (
         captured_database(stack, tmp_path / "project", STATEMENTS) as (project, slot),

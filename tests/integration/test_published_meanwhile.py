@@ -47,6 +47,7 @@ def test_tables_that_were_not_sent_for_a_while_are_named_and_copied_anew(capture
     capture.catch_up()
 
 
+@pytest.mark.matrix
 def test_a_publication_that_was_made_again_is_another_one(capture):
     capture.sql("DROP TABLE more")
     unsent(capture, *MADE_AGAIN)

@@ -27,6 +27,7 @@ def test_the_page_has_snippets():
     assert len(SNIPPETS) >= 6
 
 
+@pytest.mark.matrix
 def test_the_snippets_run(spark, stack, tmp_path, monkeypatch):
     with captured_database(stack, tmp_path, TABLES) as (project, _):
         project.capture()

@@ -54,6 +54,7 @@ def verdicts(done) -> dict[str, tuple]:
     return {each["view"]: (each["verified"], each["mismatches"]) for each in done.results}
 
 
+@pytest.mark.matrix
 def test_a_value_without_a_place_counts_only_where_a_view_reads_it(
     spark, project, capsys, monkeypatch
 ):

@@ -329,6 +329,7 @@ def reader_is_untouched(project, endpoints, view):
     assert served_names(project, endpoints, view) == {"Old"}
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_a_kill_before_publishing_leaves_readers_untouched(project, endpoints, view, run) -> None:
     new_name(project, 1, "Old")

@@ -115,6 +115,7 @@ def restart_once(monkeypatch, server):
     return done
 
 
+@pytest.mark.matrix
 def test_a_restart_of_the_broker_is_read_across_by_a_second_attempt(
     project, server, run, monkeypatch
 ) -> None:

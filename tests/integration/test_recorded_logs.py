@@ -134,6 +134,7 @@ def test_every_type_of_an_envelope_is_what_postgresql_has(log, read, form, order
     assert read.report.mismatches == 0
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "form",
     first(

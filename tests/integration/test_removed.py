@@ -134,6 +134,7 @@ def test_it_is_mended_by_itself_where_that_is_asked_for(capture, cut_off, runnin
     assert report["verified"]
 
 
+@pytest.mark.matrix
 def test_a_capture_that_runs_ends_with_it_or_goes_on_without_the_table(capture):
     capture.start()
     capture.wait_for_frontier()
@@ -181,6 +182,7 @@ def test_what_was_copied_and_removed_while_capture_was_down_is_copied_once_more(
     assert capture.problems() == []
 
 
+@pytest.mark.matrix
 def test_removing_what_is_dead_harms_nothing(capture):
     capture.catch_up()
     capture.command("resnapshot", "notes", "--json")
@@ -197,6 +199,7 @@ def test_removing_what_is_dead_harms_nothing(capture):
     assert says(capture.problems(), capture)
 
 
+@pytest.mark.matrix
 def test_frontiers_that_were_removed_are_missed(capture):
     capture.catch_up()
     topic = f"{capture.prefix}._frontier"
@@ -214,6 +217,7 @@ def test_frontiers_that_were_removed_are_missed(capture):
     assert capture.problems() == []
 
 
+@pytest.mark.matrix
 def test_topics_that_expire_by_their_settings_are_left_to_do_so(capture):
     path = capture.folder / "changelog.toml"
     path.write_text(path.read_text() + 'messages = ["*"]\n')

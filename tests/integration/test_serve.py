@@ -482,6 +482,7 @@ def is_caught_up(query, truth):
     return query(f"SELECT sum(next_offset) FROM {PLACES}") == [(truth.sent,)]
 
 
+@pytest.mark.matrix
 def test_the_death_of_a_worker_that_writes_by_key_leaves_the_rows_as_they_are(
     pair, send, query, dsn
 ):
@@ -512,6 +513,7 @@ def test_twin_whose_places_move_ahead_of_a_death_loses_changes(pair, send, query
         assert dict(query("SELECT id, a FROM t")) != truth.rows
 
 
+@pytest.mark.matrix
 def test_a_restart_of_all_workers_goes_on(workers, config, prefix, send, query):
     group = f"g{uuid.uuid4().hex[:8]}"
     send({"id": n, "a": "x"} for n in range(10))
@@ -532,6 +534,7 @@ def tasks_of(url, name):
     return httpx.get(f"{url}/connectors/{name}/config").json().get("tasks.max")
 
 
+@pytest.mark.matrix
 def test_two_workers_that_make_the_same_connector_at_once_agree(workers, config, prefix):
     group = f"g{uuid.uuid4().hex[:8]}"
     with workers(group) as (first, *_), workers(group) as (second, *_):

@@ -110,6 +110,7 @@ def test_the_life_of_a_capture_by_debeziums_keys(worker, config, prefix, execute
     assert ids(records) == [1, 2, 3]
 
 
+@pytest.mark.matrix
 def test_a_capture_that_cannot_begin_has_a_trace(worker, config, prefix, execute):
     wrong = {**config, "table.include.list": r"public\.nothing", "database.password": "canary-pw"}
     curl("POST", f"{worker}/connectors", {"name": prefix, "config": wrong})
@@ -133,6 +134,7 @@ def test_validation_of_a_capture_names_the_keys(worker, config, prefix):
         assert named == [key]
 
 
+@pytest.mark.matrix
 def test_another_worker_goes_on_when_the_one_with_the_capture_is_killed(
     stack, config, prefix, execute, records
 ):

@@ -105,6 +105,7 @@ def test_a_search_server_that_is_held_delays_no_other_sink_and_catches_up(shop):
         shop.is_right()
 
 
+@pytest.mark.matrix
 def test_twin_together_they_wait_for_the_sink_that_is_held(shop):
     with (
         search_behind_a_proxy(shop) as proxy,

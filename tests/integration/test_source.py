@@ -493,6 +493,7 @@ def test_psycopg2_s_own_reader_would_have_moved_the_slot(server, pg):
     connection.close()
 
 
+@pytest.mark.matrix
 def test_a_caller_that_does_not_read_keeps_the_connection_by_its_status(pg, capture):
     run(pg, "CREATE TABLE t (id int PRIMARY KEY, v text)")
     made = capture()

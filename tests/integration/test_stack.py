@@ -188,6 +188,7 @@ def test_the_registry_refuses_a_schema_that_cannot_read_earlier_ones(stack):
     )
 
 
+@pytest.mark.matrix
 def test_a_paused_broker_does_not_answer_until_it_is_resumed(stack):
     stack.up()
     kafka = stack.server("kafka")

@@ -51,6 +51,7 @@ def capture_of(kafka, registry, prefix, tmp_path):
         each.kill()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("version", first(1, [18, 16]))
 def test_a_standby_is_captured_and_goes_on_when_it_is_promoted(capture_of, prefix, version):
     with pair(version) as servers:

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg2
+import pytest
 from psycopg2.extensions import make_dsn
 
 from tests.support.page import blocks_of, missing, printed, script_of
@@ -28,6 +29,7 @@ NARROW = (
 """Commands that are shown on a small terminal too, before the page ends what it began."""
 
 
+@pytest.mark.matrix
 def test_whoever_follows_the_page_sees_what_it_shows(stack, tmp_path):
     blocks = blocks_of(PAGE)
     database = f"start{uuid.uuid4().hex[:8]}"

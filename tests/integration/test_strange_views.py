@@ -96,6 +96,7 @@ def test_what_spark_does_not_read_and_what_it_fails_at_leaves_the_other_views_al
     assert [name for name, each in results.items() if each["published"]] == list(PRUNED), again.err
 
 
+@pytest.mark.matrix
 def test_names_keep_their_case_and_the_key_is_written_in_either(project, run, stack):
     settings = project.root / "changelog.toml"
     before = settings.read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.topic import frontier_topic
 from tests.support.capture_command import CrashingCapture
+from tests.support.matrix import first
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -77,7 +78,7 @@ def test_a_start_after_a_strangers_record_copies_its_table_again_and_goes_on(cap
     assert "others have written" not in second  # there is nothing to mend any more
 
 
-@pytest.mark.parametrize("kind", POSITIONS)
+@pytest.mark.parametrize("kind", first(1, POSITIONS))
 def test_a_strangers_position_hides_no_row_of_ours(capture, kind):
     catch_up(capture)
     position = POSITIONS[kind](capture.frontier(), capture.end_of_wal())
@@ -95,6 +96,7 @@ def test_a_strangers_position_hides_no_row_of_ours(capture, kind):
     assert stands_well(capture)
 
 
+@pytest.mark.matrix
 def test_a_topic_that_strangers_wrote_to_before_the_first_start_is_taken(capture):
     write(capture, NO_HEADERS, count=3)
     catch_up(capture)
@@ -104,7 +106,7 @@ def test_a_topic_that_strangers_wrote_to_before_the_first_start_is_taken(capture
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("{prefix}", b"{}"), ("{prefix}", b"\xff"), ("other", b"no frontier"), (None, b"?")],
+    first(1, [("{prefix}", b"{}"), ("{prefix}", b"\xff"), ("other", b"no frontier"), (None, b"?")]),
 )
 def test_a_strangers_record_on_the_topic_of_frontiers_is_passed_over(capture, key, value):
     catch_up(capture)

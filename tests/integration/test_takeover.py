@@ -61,6 +61,7 @@ def held(shop):
     }
 
 
+@pytest.mark.matrix
 def test_a_rebuild_takes_over_where_the_follower_is_and_it_goes_on_from_there(shop, monkeypatch):
     # Several steps to get there, of few keys each.
     monkeypatch.setattr("views.rebuild.run.forward.MOST_KEYS", 7)
@@ -96,6 +97,7 @@ def test_what_the_follower_shows_while_the_rebuild_is_on_its_way_is_shown_by_it_
         shop.is_right()
 
 
+@pytest.mark.matrix
 def test_twin_that_does_not_look_where_readers_are_takes_them_back(shop, monkeypatch):
     monkeypatch.setattr(Takeover, "is_behind", lambda *_: False)
     with shop.followed() as follower:

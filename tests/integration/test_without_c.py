@@ -50,6 +50,7 @@ def project(stack, tmp_path, monkeypatch):
         yield made
 
 
+@pytest.mark.matrix
 def test_capture_rebuild_and_verify_in_python(project, monkeypatch):
     made = project
     made.execute(CHANGES)

@@ -32,6 +32,7 @@ def settings_of(orders):
     return inspect(orders.kafka, [orders.topic])[orders.topic].settings
 
 
+@pytest.mark.matrix
 def test_a_topic_whose_settings_changed_gets_them_back(orders):
     told = recipe("A topic's settings changed")
     orders.view("delta")
