@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 
 import pytest
 
@@ -15,12 +16,14 @@ from changelog.contract.base.errors import ViewError
 from tests.support.compared_types import (
     CORE,
     DDL,
+    MIXED,
     MORE,
     OF_A_CONSTANT,
     OF_AGGREGATES,
     OF_ALL_ROWS,
     OF_TEXTS,
     OF_TWO_ROWS,
+    OF_TWO_TYPES,
     WHOLE,
 )
 from tests.support.engines import Engines, Source, own_session
@@ -65,6 +68,11 @@ def asked_of(types, whole):
         if name in whole:
             texts = [(form, form.format(c=column, a=one, b=other)) for form in OF_ALL_ROWS]
             tables += [Asked(name, *each) for each in texts]
+    numbers = {name: f"c{number}" for number, name in enumerate(types)}
+    for name, other in permutations(MIXED, 2):
+        for form in OF_TWO_TYPES:
+            if {name, other} <= numbers.keys():
+                rows.append(Asked(name, form, form.format(c=numbers[name], o=numbers[other])))
     return list(dict.fromkeys(rows)), sums, tables
 
 

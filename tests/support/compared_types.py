@@ -111,6 +111,18 @@ OF_TWO_ROWS = (
     "greatest(x.{c}, y.{c}) = x.{c}",
     "CASE WHEN x.id > 2 THEN x.{c} ELSE y.{c} END = {a}",
 )
+MIXED = ("text", "varchar(7)", "numeric(12,3)", "bigint", "date", "timestamp", "boolean")
+"""Types of which a column stands beside one of each other."""
+OF_TWO_TYPES = (
+    *("x.{c} = y.{o}", "x.{c} <> y.{o}", "x.{c} < y.{o}", "x.{c} IN (y.{o})"),
+    *("x.{c} BETWEEN y.{o} AND y.{o}", "x.{c} IS DISTINCT FROM y.{o}", "nullif(x.{c}, y.{o})"),
+    *("coalesce(x.{c}, y.{o})", "greatest(x.{c}, y.{o})"),
+    "CASE WHEN x.id > 2 THEN x.{c} ELSE y.{o} END",
+    "CASE x.{c} WHEN y.{o} THEN 1 END",
+    "(SELECT count(*) FROM m WHERE {c} IN (SELECT {o} FROM n))",
+    "(SELECT count(*) FROM m JOIN n ON m.{c} = n.{o})",
+    "(SELECT count(*) FROM (SELECT {c} FROM m UNION ALL SELECT {o} FROM n) q)",
+)
 OF_A_CONSTANT = (
     *("x.{c} = {a}", "x.{c} <> {b}", "{a} = x.{c}", "x.{c} < {b}", "x.{c} >= {a}"),
     *("x.{c} IN ({a}, {b})", "x.{c} NOT IN ({a})", "x.{c} BETWEEN {a} AND {b}"),

@@ -22,6 +22,7 @@ from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
 from views.base.spark_sql import SparkSql
 from views.meaning.held import BRANCHES, Held, Holders, is_open
+from views.meaning.mixed import check_mixed
 from views.meaning.types import Meaning, is_joined, is_text, meaning_of, written
 from views.project.spec import SqlSource
 
@@ -82,13 +83,13 @@ def meant(
         for name, kind in columns.items()
         if meaning_of(kind) is not None
     }
-    if not special:
-        return sql.text
     try:
         query, flat, keys = _qualified(sql, tables, primary)
     except (SqlglotError, RecursionError, KeyError):
         return _unread(sql.text, tables)
-    return _Reader(sql.text, query, flat, key, keys).text()
+    held = Holders(query, flat)
+    check_mixed(query, flat, held)
+    return _Reader(sql.text, query, held, key, keys).text() if special else sql.text
 
 
 def _qualified(
@@ -163,13 +164,13 @@ class _Reader:
         self,
         text: str,
         query: exp.Expr,
-        tables: Mapping[str, Mapping[str, ColumnType]],
+        held: Holders,
         key: Sequence[str],
         primary: Mapping[str, set[str]],
     ) -> None:
         self._text = text
         self._query = query
-        self._held = Holders(query, tables)
+        self._held = held
         self._key = {name.lower() for name in key}
         self._primary = primary
         self._edits: set[Edit] = set()

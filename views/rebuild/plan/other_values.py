@@ -150,18 +150,24 @@ def _joined(node: exp.Expr, nulls: Nulls) -> Iterator[str]:
 
 
 def _default(node: exp.Lag | exp.Lead) -> Iterator[str]:
-    value, default = number_of(node.this), node.args.get("default")
-    other = None if default is None else number_of(default)
-    if value is None or default is None or other is None:
-        return
-    deeper = is_of(node.this, _REAL) and is_of(default, (DType.DOUBLE,))
-    if _SORTS[other.sort] < _SORTS[value.sort] + (not deeper or isinstance(default, exp.Literal)):
+    default = node.args.get("default")
+    if default is None or not _is_narrower(node.this, default):
         return
     yield (
         f"{said(default)} in {said(node)} is cut to the type of {said(node.this)}, where "
         "PostgreSQL takes both to one that holds them: "
         f"cast {said(node.this)} to the type of {said(default)}"
     )
+
+
+def _is_narrower(value: exp.Expr, default: exp.Expr) -> bool:
+    """Tell whether the type of a value does not hold what stands in for it."""
+    if is_of(value, (DType.DATE,)):
+        return is_of(default, (*ZONED, DType.TIMESTAMP, DType.TIMESTAMPNTZ))
+    if is_of(value, _REAL) and is_of(default, (DType.DOUBLE,)):
+        return not isinstance(default, exp.Literal)
+    one, other = number_of(value), number_of(default)
+    return one is not None and other is not None and _SORTS[one.sort] < _SORTS[other.sort]
 
 
 def _of_reals(node: exp.Expr) -> Iterator[str]:

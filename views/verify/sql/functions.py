@@ -246,7 +246,9 @@ clock or takes some row is refused in any case.
   digits, money, json, jsonb, citext, composite types, ranges of numeric; enums, inet, timetz and
   lists have equality but no order here. Texts have the order of their code points: one under
   another collation is not sorted, nor compared by `<`, and one under a collation that is not
-  deterministic not compared at all. `cast(x AS string)` is a text from there on. Capture records
+  deterministic not compared at all. A text is compared with no number, date or boolean, nor made
+  one column with it, as PostgreSQL has it; a constant in quotes takes the type of what stands
+  beside it. `cast(x AS string)` is a text from there on. Capture records
   sorts of types and collations with the schemas since this version: where an older one has written
   them, enums and other types of users are refused until capture was started anew, and texts count
   as sorted by code points. A function in Python is given frames and compares by itself.

@@ -248,7 +248,9 @@ def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
             raise _refuse(node, f"no test has compared {signature}")
 
 
-def _check_meaning(query: exp.Expr, types: Types, bags: Bags) -> None:
+def _check_meaning(  # noqa: C901 - one for each form
+    query: exp.Expr, types: Types, bags: Bags
+) -> None:
     for node in query.walk():
         if (why := bags.misread(node)) is not None:
             raise _refuse(node, why)
@@ -263,6 +265,8 @@ def _check_meaning(query: exp.Expr, types: Types, bags: Bags) -> None:
                 _check_function(node, types)
             case exp.Like() | exp.ILike() if "\\" in node.expression.name:
                 raise _refuse(node, "the two engines escape differently")
+            case exp.In() if node.args.get("query") is not None and not _is_filter(node):
+                raise _refuse(node, "Spark has false where it is null: write it in WHERE")
             case exp.AtTimeZone() | exp.FromTimeZone():
                 raise _refuse(node, "each engine has rules of time zones of its own")
             case exp.RegexpLike() | exp.RegexpILike() | exp.Lateral() | exp.TableSample():
@@ -271,6 +275,16 @@ def _check_meaning(query: exp.Expr, types: Types, bags: Bags) -> None:
                 _check_columns(node, types)
             case exp.Mul() | exp.Add() | exp.Sub() if _is_unknown_decimal(node, types):
                 raise _refuse(node, "the decimal's precision is not known")
+
+
+def _is_filter(node: exp.In) -> bool:
+    """Tell whether rows go by it alone, so that null and false are one."""
+    around = node.parent
+    if isinstance(around, exp.Not):
+        around = around.parent
+    while isinstance(around, exp.And | exp.Or | exp.Paren):
+        around = around.parent
+    return isinstance(around, exp.Where | exp.Having | exp.Join | exp.Qualify)
 
 
 def _check_columns(node: exp.SetOperation, types: Types) -> None:

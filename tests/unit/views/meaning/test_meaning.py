@@ -239,3 +239,70 @@ def test_a_type_has_what_its_element_or_its_collation_has(kind, equal, ordered):
 
 def test_a_number_that_is_carried_as_one_needs_no_look():
     assert meaning_of(column_type("numeric", "numeric(12,3)")) is None
+
+
+NUMBERS = {"n": column_type("int4", "integer"), "m": column_type("numeric", "numeric(9,2)")}
+OTHERS = {
+    **NUMBERS,
+    "dt": column_type("date", "date"),
+    "ts": column_type("timestamp", "timestamp without time zone"),
+    "f": column_type("bool", "boolean"),
+}
+
+
+def of_all(sql):
+    tables = {TableName("public", name): {**COLUMNS, **OTHERS} for name in ("x", "y")}
+    spec = parse_sql_view("v", PATH, f"-- key: id\n{sql}")
+    return as_meant(spec, tables, dict.fromkeys(tables, ("id",)))
+
+
+@pytest.mark.parametrize(
+    ("sql", "said", "hint"),
+    [
+        ("SELECT id FROM x WHERE t = 5", '"t" is text and 5 is a number', "write '5'"),
+        (
+            "SELECT id FROM x WHERE n <> t",
+            '"t" is text and "n" is integer, which PostgreSQL does not compare',
+            "write cast(n AS string), or cast(t AS int)",
+        ),
+        ("SELECT id FROM x WHERE vc < m", '"m" is numeric(9,2)', "cast(vc AS decimal(9, 2))"),
+        ("SELECT id FROM x WHERE n IN (1, t)", '"t" is text', "cast(n AS string)"),
+        ("SELECT id FROM x WHERE dt BETWEEN '2024-01-01' AND t", '"dt" is date', "AS date)"),
+        ("SELECT x.id FROM x JOIN y ON x.t = y.ts", '"ts" is timestamp', "AS timestamp_ntz)"),
+        ("SELECT x.id FROM x JOIN (SELECT id, t AS n FROM y) z USING (n)", '"n"', "AS string)"),
+        ("SELECT id FROM x WHERE t IN (SELECT f FROM y)", "which PostgreSQL does not compare", ""),
+        ("SELECT id, coalesce(t, n) AS v FROM x", "does not take to one type", "cast(t AS int)"),
+        ("SELECT id, CASE WHEN f THEN t ELSE 0 END AS v FROM x", "to one type", "write '0'"),
+        ("SELECT id, CASE n WHEN t THEN 1 END AS v FROM x", "does not compare", ""),
+        ("SELECT id, if(f, dt, t) AS v FROM x", "to one type", ""),
+        ("SELECT id, lag(t, 1, 0) OVER (ORDER BY id) AS v FROM x", "to one type", "write '0'"),
+        ("SELECT id, t AS v FROM x UNION ALL SELECT id, n FROM y", "to one type", "AS int)"),
+        (
+            "SELECT id FROM (SELECT id, n, 'a' AS kind FROM x) q WHERE kind = n",
+            '"kind" is text',
+            "",
+        ),
+        ("SELECT id FROM x WHERE length(t) = t", "LENGTH(t) is a number", ""),
+        ("SELECT id FROM x WHERE f = n", '"f" is boolean and "n" is integer', "cast one of them"),
+        ("SELECT id FROM x WHERE dt = 20240101", '"dt" is date and 20240101 is a number', ""),
+    ],
+)
+def test_types_that_postgresql_does_not_compare_are_refused_with_a_cast(sql, said, hint):
+    with pytest.raises(ViewError) as refused:
+        of_all(sql)
+    assert said in str(refused.value)
+    assert hint in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        *("n = '5'", "m < '1.5'", "dt >= '2024-01-01'", "f = 'true'", "n = m", "dt < ts"),
+        *("cast(n AS string) = t", "n = cast(t AS int)", "t IN ('5', NULL)", "f IS NOT NULL"),
+        *("coalesce(n, '0') = 1", "n + 1 = m", "dt + 1 > ts", "length(t) = n", "n = year(dt)"),
+        *("coalesce(t, NULL, vc) = 'a'", "if(f, n, NULL) = 0", "t = concat(n, '')"),
+        "t IN (SELECT cast(n AS string) FROM y)",
+    ],
+)
+def test_a_constant_text_takes_the_type_of_what_stands_beside_it(where):
+    of_all(f"SELECT id FROM x WHERE {where}")

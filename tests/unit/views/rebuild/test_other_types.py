@@ -97,6 +97,7 @@ def test_of_the_same_types_nothing_is_said(expression: str) -> None:
         ("dt || tz", "tz in dt || tz has no offset"),
         ("lag(i, 1, n) OVER (ORDER BY k)", "cast i to the type of n"),
         ("lead(r, 1, d) OVER (ORDER BY k)", "cast r to the type of d"),
+        ("lag(dt, 1, ts) OVER (ORDER BY k)", "cast dt to the type of ts"),
         ("i ^ 2", "write power(i, 2)"),
         ("l[0]", "where PostgreSQL counts them from 1"),
         ("r IN (0.1)", "write cast(0.1 as real) for 0.1"),

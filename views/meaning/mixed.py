@@ -1,0 +1,298 @@
+"""Values of two types that PostgreSQL neither compares nor takes to one type. Pure.
+
+Spark casts a text beside a number, a date or a boolean without a word; PostgreSQL has no such
+operator, since `'05'` and `'5'` are one number and two texts. A constant text takes the type of
+what stands beside it, in both. What is not known here is not refused.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from itertools import zip_longest
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope
+
+from changelog.contract.base.errors import ViewError
+from changelog.contract.rows.types import ColumnType, Kind
+from views.meaning.held import Holders, Tables, is_open
+from views.meaning.types import is_text, meaning_of
+
+
+class Sort(Enum):
+    """A sort of types that PostgreSQL takes to one another."""
+
+    TEXT = "text"
+    NUMBER = "a number"
+    BOOLEAN = "boolean"
+    MOMENT = "a date or timestamp"
+
+
+_OF_KINDS = {
+    Kind.BOOLEAN: Sort.BOOLEAN,
+    Kind.INT: Sort.NUMBER,
+    Kind.LONG: Sort.NUMBER,
+    Kind.FLOAT: Sort.NUMBER,
+    Kind.DOUBLE: Sort.NUMBER,
+    Kind.DECIMAL: Sort.NUMBER,
+    Kind.DATE: Sort.MOMENT,
+    Kind.TIMESTAMP: Sort.MOMENT,
+    Kind.TIMESTAMPTZ: Sort.MOMENT,
+}
+_SPARK = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INT: "int",
+    Kind.LONG: "bigint",
+    Kind.FLOAT: "double",
+    Kind.DOUBLE: "double",
+    Kind.DATE: "date",
+    Kind.TIMESTAMP: "timestamp_ntz",
+    Kind.TIMESTAMPTZ: "timestamp",
+}
+_DType = exp.DataType.Type
+_MOMENTS = (
+    *(_DType.DATE, _DType.TIMESTAMP, _DType.TIMESTAMPTZ, _DType.TIMESTAMPLTZ),
+    _DType.TIMESTAMPNTZ,
+)
+_COMPARED = (
+    *(exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
+    exp.Nullif,
+)
+_BRANCHES = (exp.Coalesce, exp.Greatest, exp.Least)
+_FIRST = (
+    *(exp.Alias, exp.Paren, exp.Filter, exp.Window, exp.Min, exp.Max, exp.First, exp.Last),
+    *(exp.AnyValue, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.Nullif, exp.Distinct),
+    *(exp.IgnoreNulls, exp.RespectNulls),
+)
+_NUMBERS = (
+    *(exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Length, exp.Abs, exp.Ceil, exp.Floor),
+    *(exp.Round, exp.Sqrt, exp.Pow, exp.Ln, exp.Exp, exp.Sign, exp.Mul, exp.Div, exp.IntDiv),
+    *(exp.Mod, exp.Neg, exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile, exp.Extract),
+    *(exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfMonth),
+    *(exp.DayOfWeek, exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.DateDiff),
+    *(exp.StrPosition, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
+)
+_TEXTS = (
+    *(exp.Concat, exp.ConcatWs, exp.DPipe, exp.Upper, exp.Lower, exp.Trim, exp.Substring),
+    *(exp.Left, exp.Right, exp.Replace, exp.Repeat, exp.Pad, exp.Translate, exp.TimeToStr),
+    *(exp.MD5, exp.SHA2),
+)
+_OF_MOMENTS = (exp.DateTrunc, exp.TimestampTrunc, exp.LastDay, exp.TsOrDsAdd, exp.TsOrDsToDate)
+
+
+def check_mixed(query: exp.Expr, tables: Tables, held: Holders) -> None:
+    """Check that no values of two sorts are compared, or are to become one type.
+
+    Args:
+        query: with qualified columns.
+        tables: the columns that it reads.
+        held: where each of its columns comes from.
+
+    Raises:
+        ViewError: some are.
+    """
+    sorts = _Sorts(tables, held)
+    for node in query.walk():
+        sorts.check(node, _compared(node), compared=True)
+        sorts.check(node, _branches(node), compared=False)
+        if isinstance(node, exp.SetOperation):
+            sides = sorts.columns(node.left), sorts.columns(node.right)
+            for one, other in zip(*sides, strict=False):
+                sorts.check(node, [one, other], compared=False)
+
+
+def _compared(node: exp.Expr) -> list[exp.Expr]:
+    """Return the values that an expression compares with one another."""
+    match node:
+        case _ if isinstance(node, _COMPARED):
+            return [node.this, node.expression]
+        case exp.Between():
+            return [node.this, node.args["low"], node.args["high"]]
+        case exp.In():
+            inner = node.args.get("query")
+            return [node.this, *([inner] if inner is not None else node.expressions)]
+        case exp.Case() if node.this is not None:
+            return [node.this, *(each.this for each in node.args["ifs"])]
+        case _:
+            return []
+
+
+def _branches(node: exp.Expr) -> list[exp.Expr]:
+    """Return the values that an expression chooses from; none for another expression."""
+    match node:
+        case exp.Case():
+            found = [each.args["true"] for each in node.args["ifs"]] + [node.args.get("default")]
+        case exp.If() if not isinstance(node.parent, exp.Case):
+            found = [node.args.get("true"), node.args.get("false")]
+        case exp.Lag() | exp.Lead():
+            found = [node.this, node.args.get("default")]
+        case _ if isinstance(node, _BRANCHES):
+            found = [node.this, *node.expressions]
+        case _:
+            found = []
+    return [each for each in found if each is not None]
+
+
+class _Sorts:
+    """Knows the sorts of the values of a query."""
+
+    def __init__(self, tables: Tables, held: Holders) -> None:
+        self._tables, self._held = tables, held
+        self._known: dict[int, Sort | None] = {}
+
+    def check(self, node: exp.Expr, values: list[exp.Expr], *, compared: bool) -> None:
+        """Check that values are of one sort, as far as that is known.
+
+        Raises:
+            ViewError: two are not.
+        """
+        known = [(value, sort) for value in values if (sort := self.of(value)) is not None]
+        for value, sort in known[1:]:
+            if sort is not known[0][1]:
+                raise self._refusal(node, known[0][0], value, compared=compared)
+
+    def of(self, node: exp.Expr | None) -> Sort | None:
+        """Return the sort of a value; None for a constant text, null, and what is not known."""
+        if node is None or is_open(node):
+            return None
+        if id(node) not in self._known:
+            self._known[id(node)] = None
+            self._known[id(node)] = self._found(node)
+        return self._known[id(node)]
+
+    def columns(self, query: exp.Expr) -> list[exp.Expr]:
+        """Return a value for each column of a query: the first one whose sort is known."""
+        query = query.unnest() if isinstance(query, exp.Subquery) else query
+        if isinstance(query, exp.SetOperation):
+            sides = zip_longest(self.columns(query.left), self.columns(query.right))
+            return [one if other is None or self.of(one) else other for one, other in sides]
+        return list(query.selects) if isinstance(query, exp.Select) else []
+
+    def _found(self, node: exp.Expr) -> Sort | None:  # noqa: C901, PLR0911, PLR0912 - a table
+        match node:
+            case exp.Column():
+                return self._of_column(node)
+            case exp.Literal():
+                return Sort.NUMBER
+            case exp.Cast():
+                return _of_type(node.to)
+            case exp.Boolean() | exp.Not() | exp.Connector() | exp.Is() | exp.Exists():
+                return Sort.BOOLEAN
+            case exp.Query():
+                return self._first(self.columns(node)[:1])
+            case exp.Nullif():
+                return self.of(node.this)
+            case exp.Predicate() | exp.LogicalAnd() | exp.LogicalOr():
+                return Sort.BOOLEAN
+            case exp.Add() | exp.Sub():
+                both = {self.of(node.left), self.of(node.right)}
+                return Sort.NUMBER if both == {Sort.NUMBER} else None
+            case _ if _branches(node):
+                return self._first(_branches(node))
+            case _ if isinstance(node, _FIRST):
+                return self._first([node.this] if node.this is not None else node.expressions)
+            case _ if isinstance(node, _NUMBERS):
+                return Sort.NUMBER
+            case _ if isinstance(node, _TEXTS):
+                return Sort.TEXT
+            case _ if isinstance(node, _OF_MOMENTS):
+                return Sort.MOMENT
+            case _:
+                return None
+
+    def _first(self, values: list[exp.Expr]) -> Sort | None:
+        return next((sort for value in values if (sort := self.of(value)) is not None), None)
+
+    def _of_column(self, node: exp.Column) -> Sort | None:
+        kind = self._kind(node)
+        if kind is not None:
+            return _of_kind(kind)
+        source = self._held.source(node)
+        if not isinstance(source, Scope) or not isinstance(source.expression, exp.Query):
+            return None
+        names = [name.lower() for name in source.expression.named_selects]
+        if names.count(node.name.lower()) != 1:
+            return None
+        values = self.columns(source.expression)
+        place = names.index(node.name.lower())
+        if place >= len(values):
+            return None
+        # A constant text of an inner query is a text.
+        return Sort.TEXT if _is_text(values[place]) else self.of(values[place])
+
+    def _kind(self, node: exp.Expr) -> ColumnType | None:
+        source = self._held.source(node) if isinstance(node, exp.Column) else None
+        if not isinstance(source, exp.Table):
+            return None
+        return self._tables.get(source.name, {}).get(node.name.lower())
+
+    def _refusal(
+        self, node: exp.Expr, one: exp.Expr, other: exp.Expr, *, compared: bool
+    ) -> ViewError:
+        pair = sorted((one, other), key=lambda value: self.of(value) is not Sort.TEXT)
+        texts = [_shown(value) for value in pair]
+        quoted = [
+            f'"{text}"' if isinstance(value.unalias(), exp.Column) else text
+            for value, text in zip(pair, texts, strict=True)
+        ]
+        kinds = [self._kind(value.unalias()) for value in pair]
+        sorts = [self.of(value) for value in pair]
+        named = [
+            f"{text} is {kind.name if kind is not None else sort and sort.value}"
+            for text, kind, sort in zip(quoted, kinds, sorts, strict=True)
+        ]
+        what = "does not compare" if compared else "does not take to one type"
+        if sorts[0] is not Sort.TEXT:
+            hint = "cast one of them to the type of the other"
+        elif isinstance(pair[1], exp.Literal):
+            hint = f"write '{pair[1].name}'"
+        else:
+            target = _cast_of(kinds[1], pair[1])
+            hint = f"write cast({texts[1]} AS string)" + (
+                f", or cast({texts[0]} AS {target})" if target else ""
+            )
+        return ViewError(
+            f"{_shown(node)}: {' and '.join(named)}, which PostgreSQL {what}", hint=hint
+        )
+
+
+def _of_kind(kind: ColumnType) -> Sort | None:
+    meaning = meaning_of(kind)
+    if meaning is not None:
+        return Sort.TEXT if is_text(meaning) or meaning.is_char else None
+    return Sort.TEXT if kind.kind is Kind.STRING else _OF_KINDS.get(kind.kind)
+
+
+def _of_type(kind: exp.DataType) -> Sort | None:
+    if kind.is_type(*exp.DataType.TEXT_TYPES):
+        return Sort.TEXT
+    if kind.is_type(*exp.DataType.NUMERIC_TYPES):
+        return Sort.NUMBER
+    if kind.is_type(*_MOMENTS):
+        return Sort.MOMENT
+    return Sort.BOOLEAN if kind.is_type(_DType.BOOLEAN) else None
+
+
+def _is_text(value: exp.Expr) -> bool:
+    inner = value.unalias()
+    return isinstance(inner, exp.Literal) and inner.is_string
+
+
+def _cast_of(kind: ColumnType | None, value: exp.Expr) -> str:
+    """Return Spark's name of the type that a text is cast to; empty where it is not known."""
+    if kind is None:
+        return value.to.sql("spark").lower() if isinstance(value, exp.Cast) else ""
+    if kind.kind is Kind.DECIMAL:
+        return f"decimal({kind.precision}, {kind.scale})"
+    return _SPARK.get(kind.kind, "")
+
+
+def _shown(node: exp.Expr) -> str:
+    """Return an expression for people, without the names of tables."""
+    plain = node.unalias().copy()
+    for column in plain.find_all(exp.Column):
+        for part in ("table", "db"):
+            column.set(part, None)
+        column.this.set("quoted", False)
+    text = " ".join(str(plain.sql(dialect="spark", comments=False)).split())
+    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - for people
