@@ -77,7 +77,12 @@ _DOCUMENTS = frozenset({"json", "jsonb", "xml"})
 _RANGES = frozenset(name for name in _EQUAL if name.endswith("range"))
 _OWN_FUNCTIONS = _RANGES | {"tsvector", "ltree", "hstore"}
 """Types whose own functions in PostgreSQL bear names of functions of texts."""
-_NUMERIC = "cast({} AS decimal(38, 10)) with the digits that it needs"
+_NUMERIC = (
+    "cast({} AS decimal(38, 10)) with the digits that its values need, 38 at most, or "
+    "cast({} AS double) for the first 15 of them"
+)
+_MOST_DIGITS = 38
+_SIZE = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _ADVICE = {
     "numeric": _NUMERIC,
     "money": "a numeric(19,2) column in the table",
@@ -108,7 +113,7 @@ def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for e
         return Meaning("bytea", equal=True, ordered=True, functions=True, advice=_BYTES_ADVICE)
     if kind.kind is not Kind.STRING:
         return None
-    advice = _ADVICE.get(base, _TEXT_ADVICE)
+    advice = _of_numeric(kind.name) or _ADVICE.get(base, _TEXT_ADVICE)
     if base in {"character", "bpchar"}:
         found = _MODIFIER.search(kind.name)
         length = int(found[1]) if found else int(base == "character")
@@ -130,6 +135,28 @@ def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for e
         ordered=both,
         functions=base in _DOCUMENTS or ((both or base in _EQUAL) and base not in _OWN_FUNCTIONS),
         advice=advice,
+    )
+
+
+def _of_numeric(name: str) -> str:
+    """Return what to write for a numeric whose digits are declared; empty for another type."""
+    found = _SIZE.fullmatch(name)
+    if found is None:
+        return ""
+    precision, scale = int(found[1]), int(found[2])
+    if scale > _MOST_DIGITS:
+        return (
+            f"cast({{}} AS double) for its first 15 digits: no decimal of the engines has {scale} "
+            f"behind the point, they end at {_MOST_DIGITS}"
+        )
+    whole = max(precision - scale, 0)
+    behind = max(scale, 0)
+    if whole + behind <= _MOST_DIGITS:
+        return f"cast({{}} AS decimal({whole + behind}, {behind}))"
+    return (
+        f"cast({{}} AS decimal({_MOST_DIGITS}, {behind})), which fails at values of more than "
+        f"{_MOST_DIGITS - behind} digits before the point, or cast({{}} AS double) for the first "
+        "15 digits"
     )
 
 

@@ -113,6 +113,7 @@ _ODD_CAPITALS = (
 """Letters whose capital form differs between the engines: a test looks at each there is."""
 _ODD_SMALL = r"[\x{130}\x{3a3}\x{1c89}\x{a7cb}-\x{a7dc}\x{10d50}-\x{10d65}\x{16ea0}-\x{16eb8}]"
 """The same of small forms; that of the Greek sigma depends on what follows."""
+_MOST_DIGITS = 38
 _EXACT_DIGITS = 15
 """Digits of a decimal that a double holds, so that one division makes the nearest double."""
 _IN_64_BITS = 18
@@ -309,6 +310,9 @@ def _check_function(node: exp.Func, types: Types) -> None:
         case exp.Concat() | exp.ConcatWs():
             for part in node.expressions:
                 _check_text(node, types.of(part))
+        case exp.Cast() if (digits := _digits_of(node.to)) > _MOST_DIGITS:
+            why = f"no decimal of the engines has {digits} digits: {_MOST_DIGITS} are the most"
+            raise _refuse(node, f"{why}; cast to double for the first {_EXACT_DIGITS}")
         case exp.Cast() if node.to.is_type(*exp.DataType.TEXT_TYPES):
             _check_text(node, types.of(node.this))
         case exp.Extract() if node.name.lower() not in _PARTS:
@@ -317,6 +321,12 @@ def _check_function(node: exp.Func, types: Types) -> None:
             raise _refuse(node, "its number of places, or the type of its argument, is not known")
         case _:
             return
+
+
+def _digits_of(kind: exp.DataType) -> int:
+    """Return how many digits a decimal has; 0 for another type."""
+    sizes = kind.expressions if kind.is_type(exp.DataType.Type.DECIMAL) else []
+    return int(sizes[0].name) if sizes else 0
 
 
 def _check_text(node: exp.Expr, kind: Type | None) -> None:

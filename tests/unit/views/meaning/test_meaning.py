@@ -306,3 +306,22 @@ def test_types_that_postgresql_does_not_compare_are_refused_with_a_cast(sql, sai
 )
 def test_a_constant_text_takes_the_type_of_what_stands_beside_it(where):
     of_all(f"SELECT id FROM x WHERE {where}")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("numeric(50,10)", "cast(v AS decimal(38, 10)), which fails at values of more than 28"),
+        ("numeric(3,-2)", "cast(v AS decimal(5, 0))"),
+        ("numeric(2,5)", "cast(v AS decimal(5, 5))"),
+        ("numeric(60,45)", "cast(v AS double) for its first 15 digits: no decimal"),
+        ("numeric", "cast(v AS decimal(38, 10)) with the digits that its values need, 38 at most"),
+    ],
+)
+def test_a_numeric_that_is_carried_as_text_has_a_cast_that_is_possible(name, hint):
+    table = TableName("public", "x")
+    columns = {"id": COLUMNS["id"], "v": column_type("numeric", name)}
+    spec = parse_sql_view("v", PATH, "-- key: id\nSELECT id FROM x WHERE v > 5")
+    with pytest.raises(ViewError) as refused:
+        as_meant(spec, {table: columns}, {table: ("id",)})
+    assert hint in (refused.value.hint or "")

@@ -70,3 +70,8 @@ def test_what_no_line_compares_is_refused(line, signature, without):
 def test_types_that_an_operation_is_never_given_are_refused(line):
     with pytest.raises(UnverifiableError, match="no test has compared"):
         translate(query_of(line), TYPES)
+
+
+def test_a_decimal_of_more_digits_than_there_are_is_refused_with_what_would_do():
+    with pytest.raises(UnverifiableError, match="50 digits: 38 are the most; cast to double"):
+        translate(query_of("cast(s AS decimal(50,10))"), TYPES)
