@@ -29,7 +29,7 @@ from changelog.contract.forms.declared import (
     declared_columns,
 )
 from changelog.contract.log.joined import CapturedLog
-from changelog.contract.rows.choices import ColumnChoice, ValueChoice
+from changelog.contract.rows.choices import ColumnChoice, ValueChoice, choices_of
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.setting import Section, Setting
 from replay.base.config import TASK_MEMORY_MB, OnBadRecord
@@ -93,9 +93,9 @@ class Kept(Section):
         """Return what views get of values that have no form, by column.
 
         Raises:
-            ConfigurationError: a pattern is of no column.
+            ChoicesError: a pattern is of no column.
         """
-        return tuple(ColumnChoice.parse(name, each) for name, each in self.values.items())
+        return choices_of(self.values)
 
 
 class Log(BaseModel):

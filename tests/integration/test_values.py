@@ -107,9 +107,9 @@ def test_a_value_without_a_form_is_refused_with_its_rows_or_takes_the_form_that_
     assert refuted.code == 3, refuted.err
     monkeypatch.undo()
 
-    choose(project, amuont="null")
-    unknown = ran("shown", "--plan")
+    choose(project, amuont="null", id="text")
+    unknown = ran("shown", "years", "--plan")
     assert unknown.code == 2, unknown.err
-    assert (
-        'rebuild.values."public.prices.amuont": no captured table has such a column' in unknown.err
-    )
+    told = 'rebuild.values."public.prices.amuont": no captured table has such a column'
+    assert unknown.err.count(told) == 1
+    assert unknown.err.count("all values of public.prices.id (integer) have a form") == 1

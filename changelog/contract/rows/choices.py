@@ -23,6 +23,18 @@ _PATTERN = re.compile(rf"(?:(?P<schema>{PART})\.)?(?P<table>{PART})\.(?P<column>
 _MOMENTS = {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}
 
 
+class ChoicesError(ConfigurationError):
+    """Lines of `rebuild.values` are wrong, whatever a view reads; says all that are."""
+
+    @classmethod
+    def of(cls, mistakes: Iterable[ConfigurationError]) -> Self:
+        """Return one error for some, each said once."""
+        found = list(mistakes)
+        said = dict.fromkeys(str(each.args[0]) for each in found)
+        hints = dict.fromkeys(each.hint for each in found if each.hint)
+        return cls("; ".join(said), hint="; ".join(hints))
+
+
 class ValueChoice(Enum):
     """The form in which views get a value that their column's type does not hold."""
 
@@ -79,6 +91,23 @@ class ColumnChoice:
         return None if None in reasons else [each for each in reasons if each is not None]
 
 
+def choices_of(values: Mapping[str, ValueChoice]) -> tuple[ColumnChoice, ...]:
+    """Return the choices of the lines of a project's settings.
+
+    Raises:
+        ChoicesError: some are of no column.
+    """
+    found, mistakes = list[ColumnChoice](), list[ConfigurationError]()
+    for pattern, choice in values.items():
+        try:
+            found.append(ColumnChoice.parse(pattern, choice))
+        except ConfigurationError as error:
+            mistakes.append(error)
+    if mistakes:
+        raise ChoicesError.of(mistakes)
+    return tuple(found)
+
+
 def advice(table: TableName, column: LoggedColumn) -> str:
     """Return the hint that says how views get something in place of values without a form."""
     name = ".".join(
@@ -110,9 +139,10 @@ def chosen(choices: Iterable[ColumnChoice], schema: LoggedSchema) -> dict[str, V
     A column's own name counts before patterns.
 
     Raises:
-        ConfigurationError: two patterns cover a column and say different things.
+        ChoicesError: two patterns cover a column and say different things.
     """
     found: dict[str, ColumnChoice] = {}
+    mistakes = list[ConfigurationError]()
     own = [each for each in choices if each.is_of(schema.table)]
     for column in schema.columns:
         for each in sorted(own, key=lambda choice: choice.is_wild):
@@ -120,11 +150,14 @@ def chosen(choices: Iterable[ColumnChoice], schema: LoggedSchema) -> dict[str, V
                 continue
             other = found.setdefault(column.column, each)
             if other.choice is not each.choice and (other.is_wild or not each.is_wild):
-                raise ConfigurationError(
+                mistake = ConfigurationError(
                     f'rebuild.values: "{other.pattern}" and "{each.pattern}" both cover '
                     f"{schema.table}.{column.column} and say different things",
                     hint="give the column a line of its own, by its whole name",
                 )
+                mistakes.append(mistake)
+    if mistakes:
+        raise ChoicesError.of(mistakes)
     made = {name: each.choice for name, each in found.items()}
     return {name: choice for name, choice in made.items() if choice is not ValueChoice.REFUSE}
 

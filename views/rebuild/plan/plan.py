@@ -11,7 +11,7 @@ from changelog.contract.base.errors import ConfigurationError, VerdictError, Vie
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.log.joined import CapturedLog, beside
-from changelog.contract.rows.choices import ColumnChoice, ValueChoice
+from changelog.contract.rows.choices import ChoicesError, ColumnChoice, ValueChoice
 from changelog.contract.rows.inheritance import unread
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
@@ -402,9 +402,33 @@ def schemas_now(
     project, found = settings.project, dict[TableName, TopicSchemas]()
     for cut in [plan.cut] if plan.parts is None else plan.parts.captured:
         own = schemas_of(project.registry, project.kafka, cut.record.frontier, cut.topics, steps)
-        found |= {table: each.with_choices(settings.choices) for table, each in own.items()}
+        found |= own
+    if not settings.choices:
+        return found
+    return _with_choices(found, plan, settings)
+
+
+def _with_choices(
+    schemas: Mapping[TableName, TopicSchemas], plan: Plan, settings: RebuildSettings
+) -> dict[TableName, TopicSchemas]:
+    """Return the schemas with what views get of values that have no form.
+
+    Raises:
+        ChoicesError: lines of `rebuild.values` contradict each other, or are of no column.
+    """
+    found, mistakes = dict[TableName, TopicSchemas](), list[ConfigurationError]()
+    for table, each in schemas.items():
+        try:
+            found[table] = each.with_choices(settings.choices)
+        except ChoicesError as error:
+            mistakes.append(error)
     for choice in settings.choices:
-        _require_column(choice, found, plan, settings)
+        try:
+            _require_column(choice, schemas, plan, settings)
+        except ConfigurationError as error:
+            mistakes.append(error)
+    if mistakes:
+        raise ChoicesError.of(mistakes)
     return found
 
 

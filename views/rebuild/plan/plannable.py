@@ -13,6 +13,7 @@ import sqlglot
 
 from changelog.contract.base.errors import ChangelogError, NoFrontierError, UnavailableError
 from changelog.contract.log.order import with_places
+from changelog.contract.rows.choices import ChoicesError
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.decode.schemas import TopicSchemas
@@ -81,7 +82,7 @@ def plannable(
     try:
         plan = plan_of(specs, sample=sample)
     except ChangelogError as error:
-        if stand_together or isinstance(error, UnavailableError | NoFrontierError):
+        if stand_together or isinstance(error, UnavailableError | NoFrontierError | ChoicesError):
             raise
         good, errors = _parted(specs, plan_of)
         if not good:
@@ -136,13 +137,14 @@ def _parted(
 
     Raises:
         UnavailableError: a server does not answer.
+        ChoicesError: the settings are wrong for all of them.
     """
     middle = len(specs) // 2
     good, errors = list[ViewSpec](), dict[str, ChangelogError]()
     for some in (specs[:middle], specs[middle:]) if middle else (specs,):
         try:
             plan_of(some)
-        except UnavailableError:
+        except (UnavailableError, ChoicesError):
             raise
         except ChangelogError as error:
             if len(some) == 1:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.contract.rows.choices import ColumnChoice, ValueChoice, advice, as_viewed, chosen
+from changelog.contract.rows.choices import (
+    ChoicesError,
+    ColumnChoice,
+    ValueChoice,
+    advice,
+    as_viewed,
+    choices_of,
+    chosen,
+)
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
 from changelog.contract.rows.types import ColumnType, Kind
@@ -86,3 +94,15 @@ def test_the_advice_is_a_line_that_can_be_pasted():
     assert '"public.prices.amount" = "null" or "text"' in advice(TABLE, odd)
     assert '"\\"a b\\".c.amount" = "null"' in advice(TableName("a b", "c"), odd)
     assert '"text"' not in advice(TABLE, SCHEMA.columns[3])
+
+
+def test_all_mistakes_are_told_at_once():
+    amounts = of(public__prices__amoun=TEXT, public__ANY__amount=TEXT, ANY__ANY__amount=NULL)
+    with pytest.raises(ChoicesError) as contradicted:
+        chosen([*amounts, *of(ANY__prices__ns=NULL, public__ANY__ns=REFUSE)], SCHEMA)
+    assert str(contradicted.value).count("both cover") == 2
+    with pytest.raises(ChoicesError) as unread:
+        choices_of({"amount": NULL, "public.prices.amount": TEXT, "b": TEXT})
+    assert '"amount" is not a pattern' in str(unread.value)
+    assert '"b" is not a pattern' in str(unread.value)
+    assert str(unread.value).count("write schema.table.column") == 1

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from changelog.contract.base.errors import UnavailableError, ViewError
+from changelog.contract.base.errors import ChangelogError, UnavailableError, ViewError
+from changelog.contract.rows.choices import ChoicesError
 from views.project.spec import ViewSpec
 from views.project.sql import parse_sql_view
 from views.rebuild.plan.plannable import _parted
@@ -34,9 +35,12 @@ def test_a_few_views_that_cannot_be_planned_are_found_by_halves(bad: set[int]) -
     assert len(asked) <= 2 + 18 * len(bad)
 
 
-def test_a_server_that_is_away_is_no_view_s_fault() -> None:
+@pytest.mark.parametrize("error", [UnavailableError("away"), ChoicesError("of no column")])
+def test_a_server_that_is_away_or_a_setting_that_is_wrong_is_no_view_s_fault(
+    error: ChangelogError,
+) -> None:
     def plan_of(some: Any) -> Any:
-        raise UnavailableError("away")
+        raise error
 
-    with pytest.raises(UnavailableError):
+    with pytest.raises(type(error)):
         _parted([spec_of("a"), spec_of("b")], plan_of)
