@@ -29,7 +29,7 @@ pytest_plugins = [
 
 # No deadline: a busy machine is not a failing law. The same examples at every run, so that nobody's
 # first run fails by chance; `make properties` looks further, and what it finds becomes an example.
-settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
+settings.register_profile("fixed", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.register_profile(
     "random",
     deadline=None,

@@ -140,6 +140,7 @@ def test_a_server_that_is_away_is_said_and_readers_see_nothing_of_it(line, step)
         goes_on(line)
 
 
+@pytest.mark.matrix
 @of_each_sink
 @pytest.mark.parametrize("step", first(1, ["seal", "write", "open", "publish"]))
 def test_a_server_that_stands_still_is_left_in_time(line, step):

@@ -57,6 +57,7 @@ def captured(shell, topic_prefix):
     shell.run(f"changelog capture --until now --topic-prefix '{topic_prefix}'")
 
 
+@pytest.mark.matrix
 def test_the_commands_of_topics_by_hand_run(shell, execute):
     execute(ORDERS)
     captured(shell, "")
@@ -97,6 +98,7 @@ def said(shell, command):
     return shell.run(command) if is_bounded else shell.follow(command, str.strip)
 
 
+@pytest.mark.matrix
 def test_the_commands_of_loading_and_publishing_run(shell, execute):
     execute(ORDERS)
     captured(shell, "shop")

@@ -35,6 +35,7 @@ def grow(bench):
     return before
 
 
+@pytest.mark.matrix
 def test_a_topic_that_grew_from_three_to_six_partitions_folds_by_position(bench):
     before, log = grow(bench), bench.log
     assert "6 partitions, the frontier knows 3" in str(

@@ -95,6 +95,7 @@ class KilledError(Exception):
 STEPS = ["behind the commit", "apply", "record", "scan", "merge", "prove", "verify"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("step", first(1, STEPS))
 def test_a_follower_brings_the_topic_forward_and_goes_on_after_a_kill(
     spark, chained, monkeypatch, step

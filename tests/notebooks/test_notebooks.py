@@ -32,13 +32,7 @@ def test_a_notebook_is_stored_without_outputs(path):
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=[] if path.stem in FEW else pytest.mark.matrix)
-        for path in NOTEBOOKS
-    ],
-)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_imports_only_what_is_public(path):
     cells = json.loads(path.read_text())["cells"]
     code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
@@ -92,7 +86,13 @@ def told(notebook: nbformat.NotebookNode) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem in FEW else pytest.mark.matrix)
+        for path in NOTEBOOKS
+    ],
+)
 # Jupyter's client leaves sockets to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
