@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz site help clean
+.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel sanitize fuzz site help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -103,6 +103,9 @@ site: pages .venv-site/.ready ## Build the site of docs/ in site/, every broken 
 	@echo "site/index.html"
 
 check: lint type imports docs ## Every check that runs no code of ours against servers
+
+size: ## Count the lines of Python by folder; last line is JSON
+	@$(BIN)/python scripts/size.py
 
 lock: $(READY) ## Write the lock files anew from pyproject.toml (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
