@@ -18,7 +18,7 @@ PRODUCT = ("changelog", "replay", "views")
 def main() -> None:
     """Print modules and lines of each folder, largest first."""
     words = ["git", "ls-files", "-z", "*.py"]
-    listed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+    listed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603
     lines: Counter[str] = Counter()
     modules: Counter[str] = Counter()
     for name in filter(None, listed.stdout.split("\0")):
