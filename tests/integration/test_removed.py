@@ -9,7 +9,6 @@ from changelog.contract.base.errors import VerdictError
 from replay.broker.topics import inspect
 from tests.support.beginnings import delete_before, delete_records, expire
 from tests.support.capture_command import CrashingCapture
-from tests.support.matrix import first
 from tests.support.wait import wait_until
 from views.verify.records.read import topic_facts
 
@@ -109,7 +108,7 @@ def test_it_is_told_at_the_start_and_mended_by_a_copy_that_is_asked_for(capture,
     assert any(capture.frontier().alive_from[capture.topic])
 
 
-@pytest.mark.parametrize("cut_off", first(1, [delete_records, EXPIRED]))
+@pytest.mark.parametrize("cut_off", [delete_records, EXPIRED])
 @pytest.mark.parametrize("running", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_it_is_mended_by_itself_where_that_is_asked_for(capture, cut_off, running):
     capture.set(on_incompatible="resnapshot")
