@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from changelog.connect import consuming
 from changelog.connect.bad_records import BadRecords
+from changelog.connect.consuming import Watched
 from changelog.connect.postgres.places import OvertakenError, Partition
 from changelog.connect.postgres.target import Asked, Refused, Target
 from changelog.connect.rules.records.events import Events
@@ -29,6 +29,7 @@ from changelog.connect.schemas import Schemas
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import LogError, UnavailableError
 from changelog.kafka.errors import is_missing, log_error
+from changelog.kafka.messages import Batches
 from changelog.runtime.edge import one_line
 from changelog.sink.client import REQUEST_S, make_client
 
@@ -149,7 +150,7 @@ def _attempt(
         awaited: topics that were not there before: they are read from their start.
         began: told which topics are not there, once the others are read.
     """
-    watched = consuming.Watched(settings.name)
+    watched = Watched(settings.name)
     config = {**kafka.client_config(group_id=settings.group), **_CLIENT}
     config["fetch.max.bytes"] = max(_FETCH_BYTES, int(str(config.get("message.max.bytes", 0))))
     consumer = make_client(Consumer, config)
@@ -163,7 +164,7 @@ def _attempt(
             batches = opened.enter_context(
                 closing(_Batches(target, settings, reading, places, bad))
             )
-            read = consuming.Batches(consumer, settings.batch_size)
+            read = Batches(consumer, settings.batch_size)
             began(missing)
             looked = time.monotonic()
             while not stop.is_set():

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogError, UnavailableLogError
 from changelog.kafka.errors import is_passing, log_error
+from changelog.kafka.messages import Batches
 from changelog.lines.ask import READER, bounds_of, chosen, find_topic, offsets_since
 from changelog.lines.forms.render import Lines
 from changelog.lines.group import GroupPlaces
@@ -119,10 +120,11 @@ class Reading:
         found = find_topic(self._kafka, topic)
         partitions = chosen(topic, found.partitions, self._wanted.partitions)
         consumer: Consumer = make_client(Consumer, self._settings())
+        batches = Batches(consumer, _BATCH, lingers=False)
         try:
             self._begin(consumer, partitions)
             while not self._is_over() and not stop():
-                self._step(consumer)
+                self._step(consumer, batches)
             self._group.store(consumer)
         except KafkaException as error:
             raise log_error(error, f'cannot read topic "{topic}"') from error
@@ -251,10 +253,9 @@ class Reading:
             return True
         return self._wanted.until is not None and self._was_assigned and self._progress.is_done
 
-    def _step(self, consumer: Consumer) -> None:
+    def _step(self, consumer: Consumer, batches: Batches) -> None:
         self._is_shaken = False
-        first = consumer.poll(_POLL_S)
-        batch = [] if first is None else [first, *consumer.consume(_BATCH, 0)]
+        batch = batches.next(_POLL_S)
         failure = self._failure or self._group.refusal
         if failure is not None:
             raise failure

@@ -26,6 +26,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.base.headers import RecordHeaders, decode_headers
 from changelog.kafka.errors import is_passing, log_error
+from changelog.kafka.messages import Batches
 from changelog.sink.client import REQUEST_S, admin_client, answered_offset, make_client
 
 _BATCH = 2000
@@ -129,8 +130,9 @@ def _records(
     consumer: Consumer, left: dict[tuple[str, int], OffsetRange], stall_s: float
 ) -> Iterator[Message]:
     deadline = time.monotonic() + stall_s
+    messages = Batches(consumer, _BATCH, lingers=False)
     while left:
-        batch = consumer.consume(_BATCH, _POLL_S)
+        batch = messages.next(_POLL_S)
         if batch:
             deadline = time.monotonic() + stall_s
         elif time.monotonic() > deadline:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import UnavailableLogError
 from changelog.kafka.errors import log_error
+from changelog.kafka.messages import Batches
 from changelog.runtime.kafka_clients import lent
 from replay.base.task_faults import Fault, error_of
 from replay.broker.topics import consumer_of
@@ -59,8 +60,9 @@ def _read(
 ) -> Iterator[Message]:
     count, heard = 0, time.monotonic()
     consumer.assign([TopicPartition(topic, each.partition, each.start) for each in left.values()])
+    batches = Batches(consumer, _BATCH, lingers=False)
     while left:
-        batch = _consumed(kafka, consumer)
+        batch = _next(kafka, batches)
         if batch:
             heard = time.monotonic()
         elif time.monotonic() > heard + STALL_S:
@@ -82,11 +84,10 @@ def _read(
         told(count)
 
 
-def _consumed(kafka: KafkaConnection, consumer: Consumer) -> list[Message]:
+def _next(kafka: KafkaConnection, batches: Batches) -> list[Message]:
     """Return the records that have arrived, without waiting for a full batch."""
     try:
-        first = consumer.poll(_WAIT_S)
-        return [] if first is None else [first, *consumer.consume(_BATCH, 0)]
+        return batches.next(_WAIT_S)
     except KafkaException as error:
         raise log_error(error, kafka=kafka) from error
 

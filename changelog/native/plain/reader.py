@@ -9,6 +9,7 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from changelog.contract.base.headers import POSITION
+from changelog.kafka.messages import Batches
 from changelog.native.base.folded import FoldRecord
 from changelog.native.base.news import News
 from changelog.native.plain.fold import Fold
@@ -29,6 +30,7 @@ class RangeReader:
             KafkaException: librdkafka does not know a setting.
         """
         self._consumer = Consumer({**config, "error_cb": self._hear})
+        self._messages = Batches(self._consumer, _MOST_MESSAGES, lingers=False)
         self._following = 0
         self._errors: list[KafkaError] = []
         self._is_fatal = False
@@ -61,7 +63,7 @@ class RangeReader:
         added, ends_at = 0, None
         self._errors.clear()
         while time.monotonic() < deadline:
-            found = self._consumer.consume(min(end - self._following, _MOST_MESSAGES), _BATCH_S)
+            found = self._messages.next(_BATCH_S, end - self._following)
             records = [_record(each) for each in found if each.error() is None]
             into.add([each for each in records if each.offset < end])
             added += sum(each.offset < end for each in records)

@@ -11,7 +11,7 @@
 #include "grow.h"
 #include "kafka.h"
 
-enum { FETCHED = 512, FETCH_MS = 20, FRAME_BYTES = 5 };
+enum { FETCHED = 64, FETCH_MS = 20, FRAME_BYTES = 5, LARGE = 64 << 10 };
 enum { PARTITION_EOF = -191 };
 
 /* ---- records ---- */
@@ -184,6 +184,7 @@ struct batch_reader {
     int32_t count;
     int32_t last; /* slice of the last record */
     rd_kafka_message *messages[FETCHED];
+    size_t step; /* messages that are asked for at a time */
     header *headers;
     int64_t header_room;
 };
@@ -197,6 +198,7 @@ batch_reader *batch_reader_open(const char *const *names, const char *const *val
         snprintf(said, said_size, "no memory is left");
         return free(r), NULL;
     }
+    r->step = 1;
     for (size_t n = 0; n < count; n++) {
         if (kafka.conf_set(conf, names[n], values[n], said, said_size) != RD_KAFKA_CONF_OK) {
             kafka.conf_destroy(conf);
@@ -362,10 +364,21 @@ static void pause_closed(batch_reader *r)
     kafka.topic_partition_list_destroy(closed);
 }
 
-static size_t wanted(const batch *into, const batch_limits *until)
+static size_t wanted(const batch_reader *r, const batch *into, const batch_limits *until)
 {
-    int64_t left = until->records - into->count;
-    return left < FETCHED ? (size_t)left : FETCHED;
+    size_t left = (size_t)(until->records - into->count);
+    return left < r->step ? left : r->step;
+}
+
+/* Ask for few at a time, and for one alone where they are large: what is given has to be taken,
+ * and what was unpacked of a small batch may be gigabytes. */
+static void pace(batch_reader *r, ptrdiff_t count)
+{
+    size_t came = 0;
+    for (ptrdiff_t n = 0; n < count; n++)
+        came += r->messages[n]->len + r->messages[n]->key_len;
+    size_t twice = 2 * r->step;
+    r->step = came > LARGE * (size_t)count ? 1 : twice < FETCHED ? twice : FETCHED;
 }
 
 void batch_reader_poll(batch_reader *r, batch *into, const batch_limits *until, batch_news *news)
@@ -378,9 +391,10 @@ void batch_reader_poll(batch_reader *r, batch *into, const batch_limits *until, 
            into->count < until->records && batch_size(into) < until->bytes &&
            now_ms() < deadline) {
         ptrdiff_t count =
-            kafka.consume_batch_queue(r->queue, FETCH_MS, r->messages, wanted(into, until));
+            kafka.consume_batch_queue(r->queue, FETCH_MS, r->messages, wanted(r, into, until));
         if (count < 0)
             break;
+        pace(r, count);
         for (ptrdiff_t n = 0; n < count; n++) {
             if (r->messages[n]->err != 0)
                 hear(r, r->messages[n], news);

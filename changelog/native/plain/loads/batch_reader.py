@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from changelog.kafka.messages import Batches
 from changelog.native.base.batches import BatchNews, BatchRecord, Limits, Slice
 from changelog.native.plain.loads.batches import Batch
 
@@ -26,6 +27,7 @@ class BatchReader:
             KafkaException: librdkafka does not know a setting.
         """
         self._consumer = Consumer(dict(config))
+        self._messages = Batches(self._consumer, _FETCHED, lingers=False)
         self._slices: dict[tuple[str, int], Slice] = {}
         self._open: set[tuple[str, int]] = set()
 
@@ -63,7 +65,7 @@ class BatchReader:
             and time.monotonic() < deadline
         ):
             reading = {*self._open}
-            for each in self._consumer.consume(min(_FETCHED, until.records - len(into)), _FETCH_S):
+            for each in self._messages.next(_FETCH_S, until.records - len(into)):
                 error = each.error()
                 if error is None:
                     self._take(each, into, until)

@@ -12,9 +12,7 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from changelog.connect import consuming
 from changelog.connect.answers import Answers
-from changelog.connect.consuming import Batches
 from changelog.connect.requests import Asked
 from changelog.connect.rules.keys import MOST_TASKS
 from changelog.connect.rules.kinds import problems
@@ -196,44 +194,6 @@ def test_both_engines_refuse_a_scale_that_no_numeric_has(scale):
         replay_digits({"value": b"\1", "scale": scale})
     with pytest.raises(Exception, match="no scale of a numeric"):
         verify_digits({"value": b"\1", "scale": scale})
-
-
-class Large:
-    """A consumer whose records are large; it gives what it is asked for."""
-
-    def __init__(self, sizes):
-        self._left, self.given = list(sizes), []
-
-    def consume(self, count, _timeout):
-        taken, self._left = self._left[:count], self._left[count:]
-        self.given.append(len(taken))
-        return [Sized(each) for each in taken]
-
-
-class Sized:
-    def __init__(self, size):
-        self._size = size
-
-    def __len__(self):
-        return self._size
-
-    def key(self):
-        return None
-
-
-def test_a_batch_of_large_records_is_short():
-    consumer = Large([1 << 20] * 3000)
-    batches = Batches(consumer, 3000)  # type: ignore[arg-type]
-    found = batches.next(0.2)
-    assert sum(map(len, found)) <= consuming.BATCH_BYTES + (1 << 20)
-    assert max(consumer.given) == 1
-
-
-def test_a_batch_of_small_records_has_as_many_as_are_asked_for():
-    consumer = Large([100] * 5000)
-    batches = Batches(consumer, 3000)  # type: ignore[arg-type]
-    assert [len(batches.next(0.2)) for _ in range(3)] == [3000, 2000, 0]
-    assert len(consumer.given) < 120
 
 
 def fail():
