@@ -339,8 +339,8 @@ def _metrics(
         return
     from changelog.capture.inspect import metrics
 
-    slot, *groups = settings.capture.slots
-    probe = metrics.SourceProbe(settings.postgres, slot, groups)
+    groups = [group.slot for group in settings.capture.slot_groups]
+    probe = metrics.SourceProbe(settings.postgres, settings.slot, groups)
     served = metrics.CaptureMetrics(report, probe, slot=settings.slot)
     with metrics.serve_metrics(served, port=port, address=address):
         yield

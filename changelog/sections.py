@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
     ConfigDict,
@@ -97,6 +97,14 @@ class Registry(Section):
     options: Annotated[
         dict[str, str], Setting("Settings of its client, confluent-kafka's names.", secret=True)
     ] = Field(default_factory=dict)
+
+
+class SlotGroup(NamedTuple):
+    """Tables that a slot of their own sends: its name, its publication's, and their patterns."""
+
+    slot: str
+    publication: str
+    tables: tuple[str, ...]
 
 
 class CaptureSettings(Section):
@@ -499,9 +507,16 @@ class CaptureSettings(Section):
     @property
     def slots(self) -> dict[str, str]:
         """Return each slot with its publication: the main one, then those of the groups."""
-        return {self.slot: self.publication} | {
-            f"{self.slot}_{name}": f"{self.publication}_{name}" for name in self.groups
-        }
+        groups = {group.slot: group.publication for group in self.slot_groups}
+        return {self.slot: self.publication} | groups
+
+    @property
+    def slot_groups(self) -> tuple[SlotGroup, ...]:
+        """Return the groups of tables that have a slot beside the main one."""
+        return tuple(
+            SlotGroup(f"{self.slot}_{name}", f"{self.publication}_{name}", tables)
+            for name, tables in self.groups.items()
+        )
 
     @property
     def first_lsn(self) -> Lsn | None:

@@ -92,7 +92,7 @@ def _request(settings: Project, tables: tuple[TableName, ...], timeout: float) -
         registry=settings.registry,
         slot=settings.slot,
         publication=settings.capture.publication,
-        groups=tuple(settings.capture.slots.values())[1:],
+        groups=tuple(group.publication for group in settings.capture.slot_groups),
         topic_prefix=settings.topic_prefix,
         tables=tables,
         timeout_seconds=timeout,

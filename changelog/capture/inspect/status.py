@@ -461,7 +461,8 @@ def _at_source(settings: Project, apart_s: float, steps: Steps) -> _AtSource:
     steps.more(3)
     steps.begin("source")
     with closing(connect(settings.postgres)) as connection:
-        slot, *groups = settings.capture.slots
+        slot = settings.slot
+        groups = [group.slot for group in settings.capture.slot_groups]
         before = ask_source(connection, slot, groups)
         steps.done()
         steps.begin("how fast WAL is written")

@@ -439,9 +439,9 @@ class CaptureSession:
                 failover=self._capture.failover_slot,
             )
         stack.enter_context(made)
-        for each in slots[1:]:
+        for group in self._capture.slot_groups:
             # What the others have sent before that, the copies of the tables have.
-            with create_slot(self._settings.postgres, each) as of_group:
+            with create_slot(self._settings.postgres, group.slot) as of_group:
                 begins = max(made.consistent_point, of_group.consistent_point)
                 made = replace(made, consistent_point=begins)
         failpoint(Failpoint.SLOT_MADE)

@@ -213,13 +213,13 @@ def key_index_of(capture: CaptureSettings) -> Callable[[TableName], str]:
 
 
 def groups_of(capture: CaptureSettings) -> TableGroups:
-    """Return which publication sends which table.
+    """Return the publications and the tables that each sends.
 
     Raises:
         ConfigurationError: a pattern does not parse.
     """
-    names = list(capture.slots.values())
-    return TableGroups(names[0], dict(zip(names[1:], capture.groups.values(), strict=True)))
+    groups = {group.publication: group.tables for group in capture.slot_groups}
+    return TableGroups(capture.publication, groups)
 
 
 def catalogue_of(
