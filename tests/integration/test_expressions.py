@@ -6,27 +6,41 @@ What no line of `tests/fixtures/expressions.txt` has compared has no place in th
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache, partial
+from itertools import islice
 from typing import Any
 
 import duckdb
 import psycopg2
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
-from tests.support.hostile_rows import COLUMNS, PROVED, ROWS, expressions, queries_of, query_of
+from tests.support.compared_signatures import signatures_of
+from tests.support.hostile_rows import (
+    COLUMNS,
+    PROVED,
+    ROWS,
+    column_types,
+    expressions,
+    queries_of,
+    query_of,
+)
+from tests.support.random_expressions import AT_ONCE, Drawn, everywhere
+from views.rebuild.plan.other_types import other_types
 from views.verify.sql import translate as translation
 from views.verify.sql.evaluate import evaluate
 from views.verify.sql.translate import UnverifiableError, translate
 from views.verify.values.names import reading_name
-from views.verify.values.types import arrow_type, duckdb_type, parse_type, quoted
+from views.verify.values.types import Type, arrow_type, duckdb_type, parse_type, quoted
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -224,6 +238,130 @@ def test_twin_a_translation_with_a_defect_is_found(engines, monkeypatch):
     sql = query_of("trim(s)")
     found = differences(["trim(s)"], by_spark(spark, sql), by_verifier(engines, sql))
     assert [key for _, key, _, _ in found] == [2]
+
+
+class Nests:
+    """Compares expressions row by row, since at hostile values many end with an error."""
+
+    def __init__(self, spark, database, cursor):
+        self.spark, self.database, self.cursor = spark, database, cursor
+        self.wrong: list[object] = []
+        self.values = self.by_postgresql = 0
+        self.loud: list[object] = []
+
+    def look_at(self, lines: list[str]) -> None:
+        """Compare some expressions where the verifier gives a value."""
+        made = self.spark.sql(f"SELECT k, {listed(lines)} FROM t")
+        kinds = [parse_type(kind) for _, kind in made.dtypes]
+        theirs = {
+            line: found
+            for line, kind in zip(lines, kinds[1:], strict=True)
+            if (found := self._of_verifier(line, kinds[0], kind))
+        }
+        ours = self._of_spark({line: [*found] for line, found in theirs.items()})
+        for line, found in theirs.items():
+            self.values += len(ours[line])
+            self._compare(line, "verifier", ours[line], found, CLOSE)
+            if may_be_asked_of_postgresql(line):
+                answers, close = self._of_postgresql(line, [*ours[line]])
+                self.by_postgresql += bool(answers)
+                self._compare(line, "PostgreSQL", ours[line], answers, close)
+
+    def _compare(self, line, engine, ours, theirs, close):
+        for key in ours.keys() & theirs.keys():
+            one, two = ours[key], theirs[key]
+            same_zone = engine == "verifier" or zoned(one) == zoned(two)
+            if not alike(one, two, close) or not same_zone:
+                self.wrong.append((engine, line, key, one, two))
+
+    def _of_verifier(self, line: str, *kinds: Type) -> dict[int, Any]:
+        """Return its values by key, without those rows that it ends with an error at."""
+        try:
+            columns = [*zip(("k", "x0"), kinds, strict=True)]
+            evaluate(self.database, "out", query_of(line), TYPES, columns)
+        except ChangelogError:
+            return {}
+        return by_keys(
+            KEYS,
+            lambda keys: self.database.sql(f"FROM out WHERE k IN ({keys})").fetchall(),
+            duckdb.Error,
+        )
+
+    def _of_spark(self, keys: dict[str, list[int]]) -> dict[str, dict[int, Any]]:
+        """Return its values of many expressions at the keys of each."""
+        guarded = [f"CASE WHEN k IN ({joined(of)}) THEN {line} END" for line, of in keys.items()]
+        try:
+            rows = by_spark(self.spark, f"SELECT k, {listed(guarded)} FROM t") if keys else []
+        except (PySparkException, OverflowError):  # Python has no year 0
+            if len(keys) > 1:
+                items = [*keys.items()]
+                middle = len(items) // 2
+                return self._of_spark(dict(items[:middle])) | self._of_spark(dict(items[middle:]))
+            ((line, of),) = keys.items()
+            if len(of) == 1:
+                self.loud.append((line, of))
+                return {line: {}}
+            found = (self._of_spark({line: [key]}) for key in of)
+            return {line: {key: value for each in found for key, value in each[line].items()}}
+        return {
+            line: {row["k"]: row[f"x{n}"] for row in rows if row["k"] in of}
+            for n, (line, of) in enumerate(keys.items())
+        }
+
+    def _of_postgresql(self, line: str, keys: list[int]) -> tuple[dict[int, Any], float]:
+        """Return its values by key, where it has any, and how close they are."""
+        kinds = set()
+
+        def ask(of: str) -> list[tuple[int, Any]]:
+            self.cursor.execute(f"SELECT k, {line} AS x0 FROM t WHERE k IN ({of})")
+            kinds.add(self.cursor.description[1].type_code)
+            return list(self.cursor.fetchall())
+
+        found = by_keys(keys, ask, psycopg2.Error)
+        return found, CLOSE_REALS if kinds == {REAL} else CLOSE
+
+
+KEYS = [row[0] for row in ROWS]
+
+
+def by_keys(keys, ask, error) -> dict[int, Any]:
+    """Ask for the values of all rows at once, or where that fails one by one."""
+    try:
+        return dict(ask(joined(keys)))
+    except error:
+        found = dict[int, Any]()
+        for key in keys:
+            with suppress(error):
+                found |= dict(ask(key))
+        return found
+
+
+def joined(keys) -> str:
+    return ", ".join(map(str, keys))
+
+
+def listed(lines) -> str:
+    return ", ".join(f"{line} AS x{n}" for n, line in enumerate(lines))
+
+
+def may_be_asked_of_postgresql(line: str) -> bool:
+    """Tell whether a line is of parts that PostgreSQL has compared, and nothing is said of it."""
+    return signatures_of(line) <= everywhere() and not other_types(
+        query_of(line), {TABLE: column_types()}, {TABLE: {"k"}}
+    )
+
+
+def test_nested_expressions_are_alike_wherever_they_have_a_value(engines, cursor):
+    """CHANGELOG_EXPRESSIONS=2000 looks at more, CHANGELOG_EXPRESSIONS_SEED=7 at others."""
+    seed = int(os.environ.get("CHANGELOG_EXPRESSIONS_SEED", "31"))
+    count = int(os.environ.get("CHANGELOG_EXPRESSIONS", "150"))
+    nests = Nests(engines[0], engines[1], cursor)
+    lines = list(islice(Drawn(seed).provable(), count))
+    for start in range(0, count, AT_ONCE):
+        nests.look_at(lines[start : start + AT_ONCE])
+    assert nests.wrong == []
+    assert nests.values > 5 * count
+    assert nests.by_postgresql > count // 4
 
 
 @pytest.mark.parametrize("line", expressions("refused"))

@@ -7,6 +7,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from changelog.contract.rows.types import ColumnType, array_type, column_type
+
 PLACE = Path(__file__).parents[1] / "fixtures" / "expressions.txt"
 COLUMNS = {
     "k": ("int", "int"),
@@ -59,6 +61,20 @@ ROWS = [
      _T("0001-01-01T00:00:00"), _Z("0001-01-01T00:00:00"), True, b"x", [1, 2]),
 ]
 # fmt: on
+
+
+def column_types() -> dict[str, ColumnType]:
+    """Return the columns' types as the log has them."""
+    named = {"boolean": "bool", "real": "float4", "double precision": "float8"}
+    named |= {"smallint": "int2", "int": "int4", "bigint": "int8"}
+    formatted = {"int": "integer", "timestamp": "timestamp without time zone"}
+    formatted |= {"timestamptz": "timestamp with time zone"}
+    found = {}
+    for name, (_, kind) in COLUMNS.items():
+        one = kind.removesuffix("[]")
+        base = column_type(named.get(one, one.partition("(")[0]), formatted.get(one, one))
+        found[name] = array_type(base, kind) if kind.endswith("[]") else base
+    return found
 
 
 def expressions(section: str) -> list[str]:

@@ -54,6 +54,8 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
                     f"{said(node)} is a real, where PostgreSQL's float is a double: write "
                     f"cast({said(node.this)} as double), or as real if one is meant"
                 )
+        case exp.Cast() if node.to.is_type(*exp.DataType.TEXT_TYPES):
+            yield from _scaled(node, node.this)
         case exp.Extract() if node.name.lower() == "dow":
             yield (
                 f"{said(node)} is 1 of a Sunday, where PostgreSQL's is 0: write {said(node)} - 1"
@@ -137,6 +139,7 @@ def _interval(node: exp.Add | exp.Sub) -> Iterator[str]:
 def _joined(node: exp.Expr, nulls: Nulls) -> Iterator[str]:
     parts = [each for each in node.iter_expressions() if isinstance(each, exp.Condition)]
     for part in parts:
+        yield from _scaled(node, part)
         if is_of(part, ZONED):
             yield f"{said(part)} in {said(node)} has no offset, which PostgreSQL's text of it has"
         elif is_of(part, (DType.BOOLEAN,)) and not isinstance(node, exp.DPipe):
@@ -147,6 +150,20 @@ def _joined(node: exp.Expr, nulls: Nulls) -> Iterator[str]:
             f"{said(node)} is null where a part of it is, where PostgreSQL leaves that part out: "
             f"write concat_ws('', {listed})"
         )
+
+
+def _scaled(node: exp.Expr, part: exp.Expr) -> Iterator[str]:
+    """Say which numbers get the digits of another branch, which counts in their text alone."""
+    number = number_of(part)
+    if number is None or number.sort is not Sort.DECIMAL:
+        return
+    for inner in part.walk():
+        found = [number_of(each) for each in branches(inner)]
+        if len({each.size[1] if each.size else None for each in found if each is not None}) > 1:
+            yield (
+                f"{said(inner)} in {said(node)} has as many digits after the point as the one with "
+                "most of them, where PostgreSQL's text of it has its own"
+            )
 
 
 def _default(node: exp.Lag | exp.Lead) -> Iterator[str]:

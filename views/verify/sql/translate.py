@@ -583,7 +583,9 @@ def _rounded(node: exp.Round, inner: Type | None) -> exp.Expr | None:
     )
 
 
-def _cast(node: exp.Cast, inner: Type | None) -> exp.Expr | None:
+def _cast(  # noqa: PLR0911 - one for each type
+    node: exp.Cast, inner: Type | None
+) -> exp.Expr | None:
     target = node.to.sql("spark").lower()
     name = target.partition("(")[0]
     if node.to.is_type(*exp.DataType.TEXT_TYPES) and _is_moment(inner):
@@ -605,6 +607,11 @@ def _cast(node: exp.Cast, inner: Type | None) -> exp.Expr | None:
         raise _refuse(node, "the type of its argument is not known")
     if name in INTEGERS and inner is not None and inner.name in FLOATS | {"decimal"}:
         return _raw(f"CAST(trunc({node.this.sql('duckdb')}) AS {node.to.sql('duckdb')})")
+    if name == "float" and inner is not None and inner.name == "double":
+        # Beyond a float's range Spark has the infinities, and DuckDB nothing.
+        value, kind = node.this.sql("duckdb"), node.to.sql("duckdb")
+        infinite = f"CASE WHEN {value} > 0 THEN 'inf' WHEN {value} < 0 THEN '-inf' END"
+        return _raw(f"coalesce(TRY_CAST({value} AS {kind}), CAST({infinite} AS {kind}))")
     if name == "decimal":
         if inner is None:
             raise _refuse(node, "the type of its argument is not known")

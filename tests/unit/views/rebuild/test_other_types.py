@@ -6,8 +6,7 @@ import pytest
 
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType, Kind, column_type
-from tests.support.hostile_rows import COLUMNS as HOSTILE
-from tests.support.hostile_rows import expressions, query_of
+from tests.support.hostile_rows import column_types, expressions, query_of
 from views.rebuild.plan.other_types import other_types
 
 TABLE = TableName("public", "t")
@@ -94,6 +93,8 @@ def test_of_the_same_types_nothing_is_said(expression: str) -> None:
         ("dt - interval '1' hour", "has a time zone here"),
         ("concat(dt, '-', i)", "write concat_ws('', dt, '-', i)"),
         ("concat_ws('/', k = 1, 'x')", "where PostgreSQL's is t or f"),
+        ("'a' || coalesce(n, 0)", "where PostgreSQL's text of it has its own"),
+        ("cast(1 + greatest(n, w) AS string)", "greatest(n, w) in cast(1 + greatest"),
         ("dt || tz", "tz in dt || tz has no offset"),
         ("lag(i, 1, n) OVER (ORDER BY k)", "cast i to the type of n"),
         ("lead(r, 1, d) OVER (ORDER BY k)", "cast r to the type of d"),
@@ -123,6 +124,8 @@ def test_another_value_than_postgresqls_is_said(expression: str, sentence: str) 
         "cast(dt + interval '1' month AS date)",
         "dt < dt - interval '1' month",
         "concat(k, '-', k)",
+        "'a' || coalesce(n, 0.25)",
+        "cast(coalesce(i, 0) AS string)",
         "lag(n, 1, i) OVER (ORDER BY k)",
         "lag(r, 1, 0.5) OVER (ORDER BY k)",
         "r = 0.1",
@@ -156,20 +159,7 @@ LETTERS_AND_BITS = {"upper(s)", "upper(s) ### k<>4", "upper('Straße')", "X'41'"
 
 
 def test_each_line_that_postgresql_answers_otherwise_is_said() -> None:
-    named = {
-        "boolean": "bool",
-        "real": "float4",
-        "double precision": "float8",
-        "smallint": "int2",
-        "int": "int4",
-        "bigint": "int8",
-    }
-    columns = {
-        name: COLUMNS["l"]
-        if kind == "int[]"
-        else column_type(named.get(kind, kind.partition("(")[0]), kind)
-        for name, (_, kind) in HOSTILE.items()
-    }
+    columns = column_types()
     lines = expressions("otherwise")
     unsaid = {line for line in lines if not other_types(query_of(line), {TABLE: columns})}
     assert unsaid == LETTERS_AND_BITS
