@@ -314,8 +314,11 @@ class LogProducer:
 
     @property
     def queued(self) -> int:
-        """Return how many records are not acknowledged yet."""
-        return len(self._producer)
+        """Return how many records are not acknowledged yet; no more than were queued.
+
+        The client counts among them what it has to tell, such as that a broker is away.
+        """
+        return min(len(self._producer), self.records)
 
     def _say_waiting(self, started: float) -> None:
         """Say now and then that a wait is long: librdkafka itself waits in silence."""

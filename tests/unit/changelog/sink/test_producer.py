@@ -17,6 +17,7 @@ from changelog.contract.base.errors import (
 from changelog.contract.log.properties import RECORD_BYTES
 from changelog.native.buffers import Record, Records
 from changelog.sink.producer import LogProducer
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.usefixtures("native_way")
 
@@ -71,6 +72,14 @@ def test_a_full_queue_counts_bytes_too(make):
     with pytest.raises(InterruptedWaitError):
         produce_all(producer, 100, bytes(100_000))
     assert producer.bytes <= 1024 * 1024
+
+
+def test_what_the_client_has_to_tell_is_no_record(make):
+    producer = make()
+    assert producer.queued == 0
+    producer.produce("t", b"k", None, [])
+    wait_until(lambda: len(producer._producer) > 1, 30, "the client tells that no broker is there")
+    assert producer.queued == 1
 
 
 def many(count, value=b"v"):
