@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
@@ -10,11 +11,12 @@ from confluent_kafka.admin import OffsetSpec
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, UnavailableLogError
-from changelog.kafka.errors import log_error
+from changelog.kafka.errors import Meaning, cause_of, log_error, meaning
 from changelog.lines.place import Bounds
 from changelog.sink.client import REQUEST_S, admin_client, answered_offset, meet
 from changelog.sink.topics import TopicDescription, describe
 
+_AGAIN_S = 0.1
 READER = "changelog-read"
 """As whom is read without a group: the client demands one. Nothing is stored for it."""
 
@@ -95,10 +97,27 @@ def bounds_of(
 ) -> dict[int, Bounds]:
     """Return what partitions hold now; with `committed`, up to the first open transaction.
 
+    The leader of a topic that was just made may not know yet that it is: it is asked again.
+
     Raises:
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
+    deadline, asked = time.monotonic() + REQUEST_S, [*partitions]
+    while True:
+        try:
+            return _bounds(kafka, topic, asked, committed=committed)
+        except UnavailableLogError as error:
+            cause = cause_of(error.__cause__)
+            is_busy = cause is not None and meaning(cause) is Meaning.BUSY
+            if not is_busy or time.monotonic() > deadline:
+                raise
+            time.sleep(_AGAIN_S)
+
+
+def _bounds(
+    kafka: KafkaConnection, topic: str, partitions: Sequence[int], *, committed: bool
+) -> dict[int, Bounds]:
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     places = [TopicPartition(topic, n) for n in partitions]
     admin = admin_client(kafka)  # held: its requests end with it
