@@ -79,6 +79,9 @@ DebugContexts = Annotated[
         "-d", help="What the client logs of itself: broker,topic,…; all.", rich_help_panel=SERVERS
     ),
 ]
+CountOption = Annotated[
+    int | None, typer.Option("-c", "--count", min=1, help="End after so many records.")
+]
 QuietOption = Annotated[bool, typer.Option("-q", help="Say nothing but errors.")]
 NothingOption = Annotated[bool, typer.Option("-u", help="Nothing: nothing is kept back as it is.")]
 
@@ -177,9 +180,7 @@ class WriteLetters:
     line_file: Annotated[
         bool, typer.Option("-l", help="Lines of FILE; without it each FILE is one value.")
     ] = False
-    count: Annotated[
-        int | None, typer.Option("-c", "--count", min=1, help="End after so many records.")
-    ] = None
+    count: CountOption = None
     ends: Annotated[
         bool, typer.Option("-e", help="Nothing: the command ends where its input ends.")
     ] = False

@@ -32,22 +32,12 @@ from changelog.runtime.options import DebugOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.runtime.translated import translating
-from changelog.sections import SERVERS, Kafka, Registry
+from changelog.sections import Kafka, Registry
 
 if TYPE_CHECKING:
     from changelog.lines.forms.parse import Parse
 
 _INTERRUPTED = 130
-
-ClientOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-X",
-        "--client",
-        help="Setting of the client, prop=value; repeatable.",
-        rich_help_panel=SERVERS,
-    ),
-]
 
 
 @translating(READ_OTHERS)

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from changelog.lines.as_kcat import SettingsOption
+from changelog.lines.as_kcat import CountOption, SettingsOption
 from changelog.runtime.options import DebugOption
 
 _FORMS = "auto, text, json, avro, hex or base64"
@@ -40,9 +40,7 @@ class ReadWords:
         bool,
         typer.Option("-e", "--exit", help="End at what is the end now: --until end."),
     ] = False
-    count: Annotated[
-        int | None, typer.Option("-c", "--count", min=1, help="End after so many records.")
-    ] = None
+    count: CountOption = None
     partition: Annotated[
         list[int] | None,
         typer.Option("-p", "--partition", min=-1, help="Only this one; repeatable. -1 for all."),

@@ -12,7 +12,8 @@ import typer
 
 from changelog.config import Project, resolved
 from changelog.contract.base.errors import ConfigurationError
-from changelog.lines.cli import ClientOption, project_of
+from changelog.lines.as_kcat import SettingsOption
+from changelog.lines.cli import project_of
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, print_json, stop_on_signals, tell
 from changelog.runtime.examples import with_examples
@@ -116,7 +117,7 @@ class _Load:
     batch: Annotated[
         int, typer.Option("--batch", min=1, help="The most records of one transaction.")
     ] = 200_000
-    client: ClientOption = None
+    client: SettingsOption = None
     as_json: JsonOption = False
     debug: DebugOption = False
 

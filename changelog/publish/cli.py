@@ -16,7 +16,7 @@ from changelog.config import BROKERS, load_project, resolved
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.log.form import Output
 from changelog.contract.log.properties import parse_properties
-from changelog.lines.cli import ClientOption
+from changelog.lines.as_kcat import SettingsOption
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, print_json, say_error, stop_on_signals, tell
 from changelog.runtime.examples import with_examples
@@ -71,7 +71,7 @@ class _Publish:
     changed_only: Annotated[
         bool, typer.Option("--changed-only", help="Leave out rows that the topic has so already.")
     ] = False
-    client: ClientOption = None
+    client: SettingsOption = None
     as_json: JsonOption = False
     debug: DebugOption = False
 

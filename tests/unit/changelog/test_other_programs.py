@@ -351,3 +351,9 @@ def test_a_file_of_kcat_s_settings_is_read_as_kcat_reads_it(tmp_path):
     with pytest.raises(ConfigurationError, match="line 1 is a setting of Java's clients") as error:
         given_settings(None, str(file))
     assert "secret" not in one_line(error.value)
+
+
+@pytest.mark.parametrize("name", ["read", "write", "load", "publish"])
+def test_each_command_with_settings_of_the_client_lists_them(name):
+    result = CliRunner().invoke(app, [name, "-X", "list"])
+    assert (result.exit_code, "queued.max.messages.kbytes" in result.output) == (0, True)
