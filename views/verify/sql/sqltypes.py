@@ -229,8 +229,8 @@ def _literal(node: exp.Literal) -> Type | None:
 
 
 def _named(kind: exp.Expr | None) -> Type | None:
-    if kind is None:
-        return None
+    if kind is None or kind.is_type(exp.DataType.Type.UNKNOWN):
+        return None  # most parts of a query: to write and read it takes longer than the rest
     try:
         return parse_type(kind.sql("spark").lower().replace(": ", ":"))
     except ViewError:
