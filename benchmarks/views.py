@@ -48,6 +48,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from benchmarks.figures import Figures, say
 from benchmarks.machine import Noise
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.kafka.clients import writing_config
 from changelog.stack.stack import Stack
 from replay.spark.session import SessionSettings, session
 from views.sinks.base import Sink, SinkSettings
@@ -55,7 +56,7 @@ from views.sinks.make import make_sink
 from views.sinks.rendering import rendered
 from views.sinks.search.mapping import properties
 from views.sinks.topic.records import Form
-from views.sinks.topic.server import producer_settings, put
+from views.sinks.topic.server import put
 
 Entries = Sequence[tuple[str, str]]
 """Ids and documents."""
@@ -216,7 +217,7 @@ def topic_limit(kafka: KafkaConnection, frame: DataFrame) -> Callable[[Entries],
     def write(entries: Entries) -> None:
         name = f"{_BULK_LINE}-{time.monotonic_ns()}"
         admin.create_topics([NewTopic(name, 1, 1)])[name].result()
-        producer = Producer(producer_settings(kafka.client_config(), _WAIT_S))
+        producer = Producer(writing_config(kafka, wait_s=_WAIT_S))
         for key, value in records:
             put(producer, name, key, value)
         if producer.flush(_WAIT_S) or len(records) != len(entries):

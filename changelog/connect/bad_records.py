@@ -13,9 +13,9 @@ from changelog.connect.rules.settings import SinkSettings
 from changelog.connect.rules.topics import beside_dead_letters, check_dead_letters
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, SinkError
+from changelog.kafka.clients import REQUEST_S, make_client
+from changelog.kafka.cluster import describe
 from changelog.kafka.errors import log_error
-from changelog.sink.client import REQUEST_S, make_client
-from changelog.sink.topics import describe
 
 log = logging.getLogger("changelog.connect")
 

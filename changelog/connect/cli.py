@@ -94,7 +94,7 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     from changelog.connect.sessions import EndedSessions
     from changelog.connect.store import Store, make_topics
     from changelog.connect.worker import Worker
-    from changelog.sink.topics import cluster_id
+    from changelog.kafka.cluster import Cluster
 
     collect_rarely()
     settings = load_project(project, overrides=given, needs=[BROKERS])
@@ -112,7 +112,7 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
         raise ConfigurationError("--tls-certificate and --tls-key belong together")
     admission = Admission(token.encode())
     is_tls = asked.certificate is not None
-    cluster = cluster_id(kafka)
+    cluster = Cluster(kafka).meet()
     make_topics(kafka, asked.group)
     with (
         closing(listening(asked.host, asked.port)) as listener,

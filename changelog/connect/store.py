@@ -20,9 +20,9 @@ from changelog.connect.rules.state import Cluster
 from changelog.connect.rules.topics import state_topic, tasks_topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
+from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.errors import is_missing, is_passing, log_error
 from changelog.runtime.process.pulse import Pulse
-from changelog.sink.client import REQUEST_S, make_client
 
 log = logging.getLogger("changelog.connect")
 

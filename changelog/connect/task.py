@@ -28,10 +28,10 @@ from changelog.connect.rules.topics import refused_topic, twin_of
 from changelog.connect.schemas import Schemas
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import LogError, UnavailableError
+from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.errors import is_missing, log_error
 from changelog.kafka.messages import Batches
 from changelog.runtime.edge import one_line
-from changelog.sink.client import REQUEST_S, make_client
 
 log = logging.getLogger("changelog.connect")
 

@@ -34,9 +34,9 @@ from changelog.connect.store import TASKS, Record, Store
 from changelog.connect.task import Share
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
+from changelog.kafka.clients import make_client
 from changelog.runtime.edge import one_line
 from changelog.runtime.process.pulse import Pulse
-from changelog.sink.client import make_client
 
 log = logging.getLogger("changelog.connect")
 

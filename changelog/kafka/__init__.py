@@ -1,4 +1,5 @@
-"""What brokers mean by what they say: one table for all who ask them, and why none answers.
+"""Clients of Kafka, questions to the brokers, scans of topics, and what errors of brokers mean.
 
-Errors of confluent-kafka come in, errors of ours with an exit code and a hint go out.
+Connections come in; records, facts about topics and errors of ours with a hint go out. Everybody
+above this package asks Kafka through it, but the verifier, which reads by itself.
 """

@@ -7,7 +7,8 @@ topic, the locks) raises what is made here, in an error of its own family where 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -238,6 +239,15 @@ def log_error(
     said = _said(what, means.value.sentence, at, reason)
     kind: type[LogError] = means.value.error
     return kind(said, hint=hint or means.value.hint or access_hint(said))
+
+
+@contextmanager
+def explained(what: str = "", *, kafka: KafkaConnection | None = None) -> Iterator[None]:
+    """Raise errors of the brokers inside the block as `log_error` returns them."""
+    try:
+        yield
+    except KafkaException as error:
+        raise log_error(error, what, kafka=kafka) from error
 
 
 def _said(what: str, sentence: str, at: str, reason: str) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError
-from changelog.kafka.errors import log_error
-from changelog.lines.ask import READER
-from changelog.sink.client import REQUEST_S, make_client, meet
+from changelog.kafka.clients import REQUEST_S, reading_consumer
+from changelog.kafka.cluster import Cluster
+from changelog.kafka.errors import explained, log_error
 
 
 def metadata_text(kafka: KafkaConnection, topic: str | None, *, as_json: bool) -> str:
@@ -30,19 +31,15 @@ def metadata_text(kafka: KafkaConnection, topic: str | None, *, as_json: bool) -
 
 
 def _metadata(kafka: KafkaConnection, topic: str | None) -> ClusterMetadata:
-    consumer = _asker(kafka)  # a producer's question would make the topic on some clusters
-    try:
+    with explained("cannot list the topics"), _asker(kafka) as consumer:
         found: ClusterMetadata = consumer.list_topics(topic, timeout=REQUEST_S)
-    except KafkaException as error:
-        raise log_error(error, "cannot list the topics") from error
-    finally:
-        consumer.close()
     return found
 
 
-def _asker(kafka: KafkaConnection) -> Consumer:
-    meet(kafka)
-    return make_client(Consumer, {"group.id": READER, **kafka.client_config()})
+def _asker(kafka: KafkaConnection) -> closing[Consumer]:
+    """Return a consumer, since a producer's question would make a topic on some clusters."""
+    Cluster(kafka).meet()
+    return closing(reading_consumer(kafka))
 
 
 def _lines(found: ClusterMetadata, topic: str | None) -> Iterator[str]:
@@ -118,13 +115,8 @@ def offsets_text(kafka: KafkaConnection, asked: Sequence[TopicPartition], *, as_
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse, or do not know the topic.
     """
-    consumer = _asker(kafka)
-    try:
+    with explained("cannot find a time"), _asker(kafka) as consumer:
         found = consumer.offsets_for_times(sorted(asked), timeout=REQUEST_S)
-    except KafkaException as error:
-        raise log_error(error, "cannot find a time") from error
-    finally:
-        consumer.close()
     for each in found:
         if each.error is not None:
             raise log_error(each.error, f'cannot find a time in topic "{each.topic}"')

@@ -17,9 +17,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogError, UnavailableLogError
+from changelog.kafka.clients import READER, REQUEST_S, STALL_S, make_client
+from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import is_passing, log_error
 from changelog.kafka.messages import Batches
-from changelog.lines.ask import READER, bounds_of, chosen, find_topic, offsets_since
+from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since
 from changelog.lines.forms.render import Lines
 from changelog.lines.group import GroupPlaces
 from changelog.lines.place import (
@@ -34,8 +36,6 @@ from changelog.lines.place import (
 )
 from changelog.lines.progress import Progress
 from changelog.runtime.terminal import Output
-from changelog.sink.client import REQUEST_S, make_client, meet
-from changelog.sink.scan import STALL_S
 
 log = logging.getLogger("changelog.read")
 
@@ -97,6 +97,7 @@ class Reading:
     def __init__(self, kafka: KafkaConnection, wanted: Wanted, lines: Lines, out: Output) -> None:
         """Prepare; nothing is asked yet."""
         self._kafka, self._wanted, self._lines, self._out = kafka, wanted, lines, out
+        self._cluster = Cluster(kafka)
         self.shown = 0
         self._progress = Progress()
         self._frozen: dict[int, Bounds] = {}
@@ -117,7 +118,7 @@ class Reading:
             ClosedError: nobody reads the output any more.
         """
         topic = self._wanted.topic
-        found = find_topic(self._kafka, topic)
+        found = find_topic(self._cluster, topic)
         partitions = chosen(topic, found.partitions, self._wanted.partitions)
         consumer: Consumer = make_client(Consumer, self._settings())
         batches = Batches(consumer, _BATCH, lingers=False)
@@ -208,16 +209,16 @@ class Reading:
 
     def _bounds(self, partitions: Sequence[int]) -> dict[int, Bounds]:
         wanted = self._wanted
-        return bounds_of(self._kafka, wanted.topic, partitions, committed=wanted.committed)
+        return bounds_of(self._cluster, wanted.topic, partitions, committed=wanted.committed)
 
     def _take(self, consumer: Consumer, partitions: Sequence[int]) -> None:
         """Find where partitions begin and end."""
         bounds = {n: self._frozen[n] for n in partitions}
         stored = self._still_there(self._group.find(consumer, partitions))
         fresh = {n: each for n, each in bounds.items() if n not in stored}
-        since = self._since(consumer, self._wanted.start, list(fresh))
+        since = self._since(self._wanted.start, list(fresh))
         starts = first_offsets(self._wanted.start, fresh, since)
-        self._progress.take(starts | stored, self._ends(consumer, bounds))
+        self._progress.take(starts | stored, self._ends(bounds))
 
     def _still_there(self, stored: dict[int, int]) -> dict[int, int]:
         """Return the places of the group; one that is gone is told, unless `--from` says more."""
@@ -232,17 +233,20 @@ class Reading:
             if self._frozen[n].first <= each <= self._frozen[n].end
         }
 
-    def _ends(self, consumer: Consumer, bounds: dict[int, Bounds]) -> dict[int, int | None]:
+    def _ends(self, bounds: dict[int, Bounds]) -> dict[int, int | None]:
         until = self._wanted.until
         now_ms = time.time_ns() // 1_000_000
-        return end_offsets(until, bounds, self._since(consumer, until, list(bounds)), now_ms=now_ms)
+        return end_offsets(until, bounds, self._since(until, list(bounds)), now_ms=now_ms)
 
     def _since(
-        self, consumer: Consumer, place: Start | Until | None, partitions: Sequence[int]
+        self, place: Start | Until | None, partitions: Sequence[int]
     ) -> dict[int, int | None]:
         if not isinstance(place, Since) or not partitions:
             return {}
-        return offsets_since(consumer, self._wanted.topic, partitions, place.ms)
+        wanted = self._wanted
+        return offsets_since(
+            self._cluster, wanted.topic, partitions, place.ms, committed=wanted.committed
+        )
 
     def _open(self, partitions: Sequence[int]) -> list[TopicPartition]:
         places = self._progress.places
@@ -319,7 +323,7 @@ class Reading:
         if before_ms is not None and time.time_ns() // 1_000_000 >= before_ms:
             places = list(self._progress.ends)
             self._freeze(places)
-            self._progress.end_at(self._ends(consumer, {n: self._frozen[n] for n in places}))
+            self._progress.end_at(self._ends({n: self._frozen[n] for n in places}))
         if now - self._heard_at > _SAY_S:
             self._is_quiet(consumer, now)
 
@@ -344,7 +348,7 @@ class Reading:
             self._was_said = self._group.is_away = not self._answer(consumer)
         if self._wanted.until is None or now - self._heard_at < STALL_S:
             return
-        meet(self._kafka)
+        Cluster(self._kafka).meet()
         ends = self._progress.ends
         owed = [n for n in self._progress.open if (ends[n] or 0) <= self._frozen[n].end]
         if owed and self._was_assigned:

@@ -21,6 +21,7 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
 )
 from changelog.contract.log.properties import RECORD_BYTES
+from changelog.kafka.cluster import Cluster
 from changelog.lines.ask import chosen, find_topic
 from changelog.lines.forms.parse import InputError, Parse
 from changelog.sink.producer import WRITE_S, LogProducer
@@ -169,7 +170,7 @@ class Writing:
         topic, wanted = self._target.topic, self._target.partition
         chosen(
             topic,
-            find_topic(self._kafka, topic).partitions,
+            find_topic(Cluster(self._kafka), topic).partitions,
             () if wanted is None else (wanted,),
         )
         own = self._target.transactional_id or f"changelog-write-{uuid.uuid4()}"

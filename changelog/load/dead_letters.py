@@ -8,9 +8,9 @@ from confluent_kafka import KafkaException, Producer
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError
+from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.errors import log_error
 from changelog.native.batches import BatchRecord
-from changelog.sink.client import REQUEST_S, make_client
 
 _PREFIX = "__changelog.errors."
 

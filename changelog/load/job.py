@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 from changelog.connect.postgres.places import Partition
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import UnavailableLogError
+from changelog.kafka.clients import STALL_S, make_client
 from changelog.kafka.errors import is_passing, log_error
 from changelog.load.dead_letters import DeadLetters
 from changelog.load.target import LoadTarget, TableWriter
@@ -28,8 +29,6 @@ from changelog.native.batches import (
     Limits,
     Slice,
 )
-from changelog.sink.client import make_client
-from changelog.sink.scan import STALL_S
 
 _POLL_MS = 200
 _CLIENT = {

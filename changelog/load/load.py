@@ -11,7 +11,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer
 from rich.console import Console
 
 from changelog.connect.postgres.places import OvertakenError, Partition
@@ -21,6 +20,7 @@ from changelog.contract.base.errors import (
     LogError,
     UnavailableError,
 )
+from changelog.kafka.cluster import Cluster, TopicDescription
 from changelog.lines.ask import bounds_of, find_topic, offsets_since
 from changelog.lines.place import (
     Bounds,
@@ -42,8 +42,6 @@ from changelog.load.rules.wanted import Rules
 from changelog.load.target import LoadTarget, TableWriter
 from changelog.runtime.edge import one_line
 from changelog.runtime.progress.bar import RowBar
-from changelog.sink.client import make_client
-from changelog.sink.topics import TopicDescription
 
 log = logging.getLogger("changelog.load")
 
@@ -135,6 +133,7 @@ class Load:
         """
         self._kafka, self._settings, self._rules = kafka, settings, rules
         self._schema, self._latest, self._console = schema, latest, console
+        self._cluster = Cluster(kafka)
         self._begun = False
 
     def run(self, stop: Callable[[], bool]) -> Loaded:
@@ -161,13 +160,13 @@ class Load:
         return found
 
     def _attempt(self, found: Loaded, stop: Callable[[], bool]) -> bool:
-        topics = {name: find_topic(self._kafka, name) for name in self._settings.topics}
+        topics = {name: find_topic(self._cluster, name) for name in self._settings.topics}
         with closing(LoadTarget(self._settings.url, self._settings.name)) as target:
             table = target.table(self._settings.table)
             share = self._share(target, topics)
         aside = None
         if self._settings.dead_letters:
-            find_topic(self._kafka, self._settings.dead_letters)
+            find_topic(self._cluster, self._settings.dead_letters)
             aside = DeadLetters(self._kafka, self._settings.dead_letters)
         shares = split(share, self._settings.jobs)
         with_headers = aside is not None or self._rules.reads_headers
@@ -228,7 +227,7 @@ class Load:
     def _grown(self, topics: Mapping[str, TopicDescription]) -> bool:
         """Tell whether a topic has got partitions, which no job reads."""
         return any(
-            find_topic(self._kafka, name).partitions != each.partitions
+            find_topic(self._cluster, name).partitions != each.partitions
             for name, each in topics.items()
         )
 
@@ -253,7 +252,7 @@ class Load:
         ends: dict[Partition, int | None] = {}
         fresh: dict[Partition, int] = {}
         for name, each in topics.items():
-            bounds = bounds_of(self._kafka, name, range(each.partitions))
+            bounds = bounds_of(self._cluster, name, range(each.partitions))
             first = self._firsts(name, bounds)
             for partition in bounds:
                 at = (name, partition)
@@ -308,9 +307,7 @@ class Load:
         return end_offsets(until, bounds, since, now_ms=now_ms)
 
     def _since(self, name: str, bounds: Mapping[int, Bounds], ms: int) -> dict[int, int | None]:
-        config = self._kafka.client_config(group_id="changelog-load")
-        with closing(make_client(Consumer, config)) as consumer:
-            return offsets_since(consumer, name, bounds, ms)
+        return offsets_since(self._cluster, name, bounds, ms)
 
     def _checked(
         self,

@@ -24,17 +24,16 @@ from changelog.contract.log.form import Form, Output
 from changelog.contract.rows.codec import SchemaIds, key_of
 from changelog.contract.rows.relation import Relation
 from changelog.contract.rows.schema import key_schema, value_schema
+from changelog.kafka.cluster import Cluster
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.lines.ask import bounds_of
 from changelog.native.buffers import Records, Texts
 from changelog.publish.rows import QueryRows, relation_of
 from changelog.runtime.progress.bar import RowBar
 from changelog.sections import CaptureSettings
 from changelog.sink.by_hand import create_topics
-from changelog.sink.client import meet
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
-from changelog.sink.scan import OffsetRange, scan
-from changelog.sink.topics import describe
 from changelog.source.snapshot.copytext import parse_row
 
 _TRANSACTION_S = 900
@@ -204,8 +203,9 @@ class Publish:
     def _known(self, check: Callable[[], None]) -> dict[Digest, tuple[bytes, Digest]]:
         """Return the keys that the topic has, with a digest of the last value of each."""
         topic = self._settings.topic
-        partitions = describe(self._kafka, [topic])[topic].partitions
-        bounds = bounds_of(self._kafka, topic, range(partitions))
+        cluster = Cluster(self._kafka)
+        partitions = len(cluster.topics([topic])[topic].leaders)
+        bounds = bounds_of(cluster, topic, range(partitions))
         ranges = [OffsetRange(topic, n, each.first, each.end) for n, each in bounds.items()]
         found: dict[Digest, tuple[bytes, Digest]] = {}
         records = sum(each.end - each.start for each in ranges)
@@ -226,8 +226,9 @@ class Publish:
 
     def _make_topic(self) -> None:
         topic = self._settings.topic
-        meet(self._kafka)  # says why nobody answers, if nobody does
-        if topic not in describe(self._kafka, [topic]):
+        cluster = Cluster(self._kafka)
+        cluster.meet()  # says why nobody answers, if nobody does
+        if topic not in cluster.topics([topic]):
             create_topics(self._kafka, [topic], self._capture, unkeyed=not self._settings.key)
 
     def _ids(self, relation: Relation) -> SchemaIds:

@@ -6,15 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
-
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
-from changelog.kafka.errors import log_error
+from changelog.kafka.cluster import Cluster
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from changelog.sections import CaptureSettings
-from changelog.sink.client import REQUEST_S, admin_client
-from changelog.sink.topics import VISIBLE_S, cluster_id, describe, make_topics, plan_topics
+from changelog.sink.topics import VISIBLE_S, make_topics, plan_topics
 
 _NAP_S = 0.05
 
@@ -58,7 +55,7 @@ def create_topics(
     count = len({*names})
     steps.more(1 + 2 * count)
     steps.begin("brokers")
-    cluster_id(kafka)  # says why nobody answers, if nobody does
+    Cluster(kafka).meet()  # says why nobody answers, if nobody does
     steps.done()
     steps.begin("which are there")
     plan = plan_topics(
@@ -90,25 +87,19 @@ def delete_topics(kafka: KafkaConnection, names: Sequence[str], steps: Steps = U
         UnavailableLogError: the brokers do not answer, or still tell of one after half a minute.
         LogError: they refuse; says which topics are gone.
     """
-    admin = admin_client(kafka)
+    cluster = Cluster(kafka)
     gone: list[str] = []
-    steps.more(2 * len(names))
-    asked = admin.delete_topics(list(names), request_timeout=REQUEST_S)
     refused: LogError | None = None
-    for name, future in asked.items():
+    steps.more(2 * len(names))
+    for name, error in cluster.delete(names):
         steps.begin(name)
-        try:
-            future.result(timeout=2 * REQUEST_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                refused = refused or log_error(error, f'cannot delete topic "{name}"')
-                steps.done(2)
-                continue
-        gone.append(name)
-        steps.done()
+        refused = refused or error
+        steps.done(1 if error is None else 2)
+        if error is None:
+            gone.append(name)
     deadline = time.monotonic() + VISIBLE_S
     told = len(gone)
-    while there := describe(kafka, gone):
+    while there := cluster.topics(gone):
         steps.begin(next(iter(there)))
         steps.done(told - len(there))
         told = len(there)

@@ -14,8 +14,8 @@ from confluent_kafka import Message
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.position import POSITION_BYTES, Position
-from changelog.sink.client import nothing
-from changelog.sink.scan import OffsetRange, headers_of, scan
+from changelog.kafka.cluster import nothing
+from changelog.kafka.scan import OffsetRange, headers_of, scan
 
 MAX_KEYS = 2_000_000
 """Keys held at once: about 200 bytes each beside the key itself."""

@@ -6,44 +6,28 @@ Beside each slot's frontier stands, under a key of its own, how far its backfill
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import lt
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
-from confluent_kafka import IsolationLevel, Message, TopicCollection
-from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Message
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
+from changelog.contract.base.errors import CorruptRecordError, LogError
 from changelog.contract.log.backfill import BackfillRecord, backfill_key, is_frontier_key
 from changelog.contract.log.frontier import Frontier, FrontierRecord, frontier_of, is_strange
 from changelog.contract.log.standing import Standings, standing_key
-from changelog.kafka.errors import is_missing
-from changelog.sink.client import REQUEST_S, admin_client, answered, answered_offset, meet, nothing
+from changelog.kafka.cluster import Cluster, TopicEnds, nothing
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.producer import WRITE_S, LogProducer
-from changelog.sink.scan import OffsetRange, scan
 
 log = logging.getLogger("changelog.sink")
 T = TypeVar("T")
 
 _WINDOW = 2000
 _GROWTH = 8
-_NAP_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class TopicEnds:
-    """Where a topic stands: its id, and per partition its end, the leader's epoch, its start."""
-
-    topic_id: str
-    ends: tuple[int, ...]
-    leader_epochs: tuple[int, ...] = ()
-    starts: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -60,19 +44,16 @@ class FrontierLog:
     """Reads and writes the frontiers of one topic.
 
     Attributes:
-        on_wait: called again and again while a call waits for the broker.
         through: a transactional producer: what is written stands together with its records.
     """
 
     def __init__(
         self, kafka: KafkaConnection, topic: str, *, on_wait: Callable[[], None] = nothing
     ) -> None:
-        self.on_wait = on_wait
+        self._cluster = Cluster(kafka, on_wait=on_wait)
         self.through: LogProducer | None = None
         self._kafka = kafka
         self._topic = topic
-        self._admin = admin_client(kafka)
-        self._cluster_id = ""
         self._ids: dict[str, str] = {}
         self._known: _Known | None = None
         self._producer: LogProducer | None = None
@@ -85,8 +66,17 @@ class FrontierLog:
         """Close it."""
         self.close()
 
+    @property
+    def on_wait(self) -> Callable[[], None]:
+        """Return the function that is called again and again while a call waits for the broker."""
+        return self._cluster.on_wait
+
+    @on_wait.setter
+    def on_wait(self, call: Callable[[], None]) -> None:
+        self._cluster.on_wait = call
+
     def cluster_id(self, *, patient: bool = True) -> str:
-        """Return the cluster's identifier; the first request of this client, see `meet`.
+        """Return the cluster's identifier; the first request of this client, see `Cluster.meet`.
 
         Args:
             patient: waits for brokers that are not there, since they may be on their way.
@@ -95,8 +85,7 @@ class FrontierLog:
             RefusedAccessError: the brokers do not let us in.
             UnavailableLogError: no broker answers at the address.
         """
-        self._cluster_id = self._cluster_id or meet(self._kafka, patient=patient)
-        return self._cluster_id
+        return self._cluster.meet(patient=patient)
 
     def last(self, slot: str) -> FrontierRecord | None:
         """Return the newest frontier of a slot; None when there is none, or it was removed.
@@ -120,7 +109,7 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: it refuses.
         """
-        found = self._ends([self._topic], IsolationLevel.READ_COMMITTED).get(self._topic)
+        found = self._ends([self._topic], committed=True).get(self._topic)
         if found is None:
             return []
         here = enumerate(zip(found.starts, found.ends, strict=True))
@@ -180,7 +169,7 @@ class FrontierLog:
         key in the part that is known the newest record is kept, and what came since is read on.
         """
         # Nobody knows yet whether what an open transaction holds is going to stand.
-        found = self._ends([self._topic], IsolationLevel.READ_COMMITTED).get(self._topic)
+        found = self._ends([self._topic], committed=True).get(self._topic)
         if found is None:
             return None
         if len(found.ends) != 1:
@@ -325,7 +314,7 @@ class FrontierLog:
         )
 
     def places(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
-        """Return where topics stand, in two requests at once.
+        """Return where topics stand.
 
         Asks for the partitions each time: a topic may have grown, and one that was deleted and
         made anew under us no longer holds what a frontier would speak for.
@@ -348,22 +337,11 @@ class FrontierLog:
                 )
         return {topic: found[topic] for topic in topics}
 
-    def _ends(
-        self,
-        topics: Sequence[str],
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[str, TopicEnds]:
-        """Ask again while leaders move: the client learns of a new one by its first refusal."""
+    def _ends(self, topics: Sequence[str], *, committed: bool = False) -> dict[str, TopicEnds]:
+        # A frontier is written in the transaction of the records that it speaks for: to where these
+        # reach, not to where other transactions of before have ended.
         self.cluster_id()
-        deadline = time.monotonic() + REQUEST_S
-        while True:
-            try:
-                return topic_ends(self._admin, topics, self.on_wait, isolation)
-            except UnavailableLogError:
-                if time.monotonic() > deadline:
-                    raise
-            self.on_wait()
-            time.sleep(_NAP_S)
+        return self._cluster.standing(topics, committed=committed)
 
     def held_back(self, topics: Sequence[str]) -> dict[str, int]:
         """Return the topics in which a transaction is open, and from which offset on.
@@ -374,7 +352,7 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: it refuses.
         """
-        ends, stable = self._ends(topics), self._ends(topics, IsolationLevel.READ_COMMITTED)
+        ends, stable = self._ends(topics), self._ends(topics, committed=True)
         return {
             topic: min(
                 place for place, end in zip(each.ends, ends[topic].ends, strict=True) if place < end
@@ -392,77 +370,3 @@ class FrontierLog:
         if self._producer is not None:
             self._producer.close()
             self._producer = None
-
-
-def topic_ends(
-    admin: AdminClient,
-    topics: Iterable[str],
-    on_wait: Callable[[], None] = nothing,
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[str, TopicEnds]:
-    """Return id, ends and starts of each topic that exists, in three requests for all.
-
-    Readers of committed records reach the end that is asked for under their `isolation`.
-
-    `on_wait` is called again and again while the broker is slow: a replication connection is
-    lost when nobody speaks on it for `wal_sender_timeout`.
-
-    Raises:
-        UnavailableLogError: the broker does not answer.
-        LogError: it refuses.
-    """
-    names = sorted(set(topics))
-    if not names:
-        return {}
-    found = {}
-    asked = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_S)
-    for name, future in asked.items():
-        try:
-            found[name] = answered(future, f'cannot describe topic "{name}"', on_wait)
-        except LogError as error:
-            if not is_missing(error.__cause__):
-                raise
-    if not found:
-        return {}
-    counts = {name: len(topic.partitions) for name, topic in found.items()}
-    # Both are asked for before an answer is waited for.
-    latest = _asked(admin, counts, OffsetSpec.latest(), isolation)  # type: ignore[no-untyped-call]
-    earliest = _asked(admin, counts, OffsetSpec.earliest(), isolation)  # type: ignore[no-untyped-call]
-    ends = _answers(latest, counts, "end", on_wait)
-    starts = _answers(earliest, counts, "start", on_wait)
-    return {
-        name: TopicEnds(
-            str(topic.topic_id),
-            tuple(each.offset for each in ends[name]),
-            tuple(-1 if each.leader_epoch is None else each.leader_epoch for each in ends[name]),
-            tuple(each.offset for each in starts[name]),
-        )
-        for name, topic in found.items()
-    }
-
-
-def _asked(
-    admin: AdminClient, counts: Mapping[str, int], spec: OffsetSpec, isolation: IsolationLevel
-) -> dict[tuple[str, int], Future[Any]]:
-    """Ask for offsets of all partitions; the future of each answer by topic and partition."""
-    places = {Place(name, n): spec for name, count in counts.items() for n in range(count)}
-    # A frontier is written in the transaction of the records that it speaks for: to where these
-    # reach, not to where other transactions of before have ended.
-    asked = admin.list_offsets(places, isolation_level=isolation, request_timeout=REQUEST_S)
-    return {(place.topic, place.partition): answer for place, answer in asked.items()}
-
-
-def _answers(
-    asked: Mapping[tuple[str, int], Future[Any]],
-    counts: Mapping[str, int],
-    which: str,
-    on_wait: Callable[[], None],
-) -> dict[str, list[Any]]:
-    """Wait for the answers; per topic those of its partitions in order."""
-    return {
-        name: [
-            answered_offset(asked[name, n], f'cannot read the {which} of topic "{name}"', on_wait)
-            for n in range(count)
-        ]
-        for name, count in counts.items()
-    }

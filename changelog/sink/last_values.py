@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from changelog.contract.base.connection import KafkaConnection
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.scan import OffsetRange, scan
 
 
 def last_values(kafka: KafkaConnection, frontiers: FrontierLog, topic: str) -> dict[bytes, bytes]:

@@ -23,16 +23,13 @@ from confluent_kafka import KafkaError
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, RecordRefusedError, UnavailableLogError
 from changelog.contract.base.headers import Headers
-from changelog.contract.log.properties import RECORD_BYTES
+from changelog.kafka.clients import WAIT_S, make_client, writing_config
+from changelog.kafka.cluster import nothing
 from changelog.kafka.errors import Meaning, log_error, meaning
 from changelog.native.buffers import Records
 from changelog.native.librdkafka import PARTITION_UA, ProducerHandle
-from changelog.sink.client import WAIT_S, make_client, nothing
 
 log = logging.getLogger("changelog.producer")
-
-QUEUE_KBYTES = 64 * 1024
-QUEUE_MESSAGES = 200_000
 
 FULL_S = 0.005
 CLOSE_S = 2.0
@@ -106,27 +103,9 @@ class LogProducer:
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": transaction_s * 1000,
             }
-        handle = make_client(
-            ProducerHandle,
-            {
-                "compression.type": "lz4",
-                # See docs/decisions: below, the broker is asked too often; above, a change waits.
-                "linger.ms": 1,
-                "batch.size": 1_000_000,
-                "queue.buffering.max.kbytes": QUEUE_KBYTES,
-                "queue.buffering.max.messages": QUEUE_MESSAGES,
-                # How large a record may be is the topic's business, whose refusal is noticed.
-                "message.max.bytes": RECORD_BYTES,
-                **kafka.client_config(),
-                **(options or {}),
-                "enable.idempotence": True,
-                "acks": "all",
-                "partitioner": "murmur2_random",
-                "message.timeout.ms": 0,
-                **own,
-                "delivery.report.only.error": True,
-            },
-        )
+        # See docs/decisions: below, the broker is asked too often; above, a change waits.
+        wanted = {"linger.ms": 1, **(options or {}), "partitioner": "murmur2_random", **own}
+        handle = make_client(ProducerHandle, writing_config(kafka, wanted))
         return cls(handle, on_wait=on_wait, is_transactional=bool(transactional_id))
 
     def _notice(self) -> None:

@@ -16,8 +16,9 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.backfill import BackfillRecord
 from changelog.contract.log.frontier import Frontier
+from changelog.kafka.cluster import Cluster
+from changelog.kafka.scan import OffsetRange, headers_of, scan
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.scan import OffsetRange, headers_of, left_of, scan
 
 log = logging.getLogger("changelog.sink")
 MAX_SEQUENCE = (1 << 64) - 1
@@ -126,7 +127,7 @@ def last_positions(
     if frontier is not None:
         mendable = {topic for topic in frontier.tables if frontier.scope_of(topic).keyed}
     ranges, positions = _behind(frontiers, known, found, mendable)
-    ranges = left_of(kafka, ranges)
+    ranges = _left_of(kafka, ranges)
     ids = {topic: frontiers.topic_id(topic) for topic in found}
     findings = _Findings(frontier, backfill, _dead_before(backfill, ids), positions, wal_end)
     for record in scan(kafka, ranges):
@@ -269,3 +270,14 @@ def _behind(
                 )
             ranges.append(OffsetRange(topic, partition, start, end))
     return ranges, positions
+
+
+def _left_of(kafka: KafkaConnection, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return ranges without the records that were removed from the start of their topics."""
+    cut = [(each.topic, each.partition) for each in ranges if 0 < each.start < each.end]
+    held = Cluster(kafka).bounds(cut)
+    starts = {at: bounds.start for at, bounds in held.items()}
+    return [
+        each._replace(start=max(each.start, starts.get((each.topic, each.partition), 0)))
+        for each in ranges
+    ]

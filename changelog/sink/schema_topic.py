@@ -15,11 +15,11 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import KeyConflictError
 from changelog.contract.log.topic import schema_key, schema_noted
 from changelog.contract.rows.evolution import Version
+from changelog.kafka.cluster import describe
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.registry import described, same_schema
-from changelog.sink.scan import OffsetRange, scan
-from changelog.sink.topics import describe
 
 _KEY, _VALUE = "key", "value"
 

@@ -10,12 +10,11 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -25,10 +24,8 @@ from confluent_kafka.admin import (
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
-from changelog.contract.base.secret import redacted
 from changelog.contract.log.topic import LARGEST, TopicSettings
-from changelog.kafka.errors import log_error
-from changelog.sink.client import REQUEST_S, admin_client, answered, meet
+from changelog.kafka.cluster import Cluster, TopicDescription, until_led
 
 log = logging.getLogger("changelog.capture")
 
@@ -44,6 +41,7 @@ _LONGEST_LAG = "max.compaction.lag.ms"
 
 _MAY_CREATE = "allow this user to create topics, or make them by hand"
 _CREATE_HINTS = {
+    KafkaError.INVALID_CONFIG: "see capture.topic (-T); the names are Kafka's",
     KafkaError.INVALID_REPLICATION_FACTOR: "see capture.replication_factor",
     KafkaError.POLICY_VIOLATION: "the brokers' policy; see capture.topic (-T) and --partitions",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _MAY_CREATE,
@@ -52,80 +50,6 @@ _CREATE_HINTS = {
 
 Must = Callable[[str], TopicSettings]
 """Returns what a topic must have."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
-    """A topic as the broker has it.
-
-    Attributes:
-        topic_id: Kafka's identifier; a topic made anew has another.
-        partitions: their number.
-        settings: every setting, defaults included.
-        led: whether each partition has a leader, so that records can be written.
-    """
-
-    topic_id: str
-    partitions: int
-    settings: Mapping[str, str]
-    led: bool = True
-
-
-def cluster_id(kafka: KafkaConnection) -> str:
-    """Return the cluster's identifier; also shows that the brokers answer.
-
-    Raises:
-        RefusedAccessError: the brokers do not let us in.
-        UnavailableLogError: no broker answers at the address.
-    """
-    return meet(kafka)
-
-
-def describe(kafka: KafkaConnection, names: Iterable[str]) -> dict[str, TopicDescription]:
-    """Describe topics; those that do not exist are left out."""
-    return _describe(admin_client(kafka), sorted(set(names)))
-
-
-def _describe(admin: AdminClient, names: list[str]) -> dict[str, TopicDescription]:
-    if not names:
-        return {}
-    asked = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_S)
-    found: dict[str, Any] = {}
-    for name, future in asked.items():
-        try:
-            found[name] = future.result(timeout=2 * REQUEST_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise log_error(error, f'cannot describe topic "{name}"') from error
-    settings = _settings(admin, list(found))
-    return {
-        name: TopicDescription(
-            str(topic.topic_id),
-            len(topic.partitions),
-            settings[name],
-            led=all(_has_leader(partition) for partition in topic.partitions),
-        )
-        for name, topic in found.items()
-    }
-
-
-def _has_leader(partition: Any) -> bool:  # noqa: ANN401 - the client's type has no name
-    return partition.leader is not None and partition.leader.id >= 0
-
-
-def _settings(admin: AdminClient, names: list[str]) -> dict[str, dict[str, str]]:
-    if not names:
-        return {}
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    asked = admin.describe_configs(resources, request_timeout=REQUEST_S)
-    return {
-        resource.name: {
-            name: entry.value
-            for name, entry in answered(future, "cannot read topic settings").items()
-            if entry.value is not None
-        }
-        for resource, future in asked.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +97,8 @@ def plan_topics(
         LogError: the brokers refuse.
         UnavailableLogError: the brokers do not answer.
     """
-    admin = admin_client(kafka)
-    there = _describe(admin, sorted(set(wanted)))
+    cluster = Cluster(kafka)
+    there = cluster.describe(wanted)
     unlike = replace(settings, compacted=False)
 
     def must(name: str) -> TopicSettings:
@@ -209,7 +133,7 @@ def plan_topics(
         if name not in there
     )
     plan = TopicPlan(there, missing, differing, must)
-    _carry_out(admin, plan, only_ask=True)
+    _carry_out(cluster, plan, only_ask=True)
     return plan
 
 
@@ -240,18 +164,18 @@ def make_topics(kafka: KafkaConnection, plan: TopicPlan) -> dict[str, TopicDescr
     """
     if not plan.missing and not plan.differing:
         return dict(plan.there)
-    admin = admin_client(kafka)
-    _carry_out(admin, plan)
+    cluster = Cluster(kafka)
+    _carry_out(cluster, plan)
     names = {*plan.there, *(topic.topic for topic in plan.missing)}
-    return _settled(admin, sorted(names), plan.must)
+    return _settled(cluster, names, plan.must)
 
 
-def _carry_out(admin: AdminClient, plan: TopicPlan, *, only_ask: bool = False) -> None:
+def _carry_out(cluster: Cluster, plan: TopicPlan, *, only_ask: bool = False) -> None:
     """Alter and make, or only ask the brokers whether they would."""
     if plan.differing:
-        _alter(admin, {name: plan.there[name] for name in plan.differing}, plan.must, only_ask)
+        _alter(cluster, {name: plan.there[name] for name in plan.differing}, plan.must, only_ask)
     if plan.missing:
-        _create(admin, list(plan.missing), only_ask)
+        cluster.create(plan.missing, hints=_CREATE_HINTS, only_ask=only_ask)
 
 
 def _differing(topics: Mapping[str, TopicDescription], must: Must) -> dict[str, list[str]]:
@@ -290,7 +214,7 @@ def changes(actual: Mapping[str, str], settings: TopicSettings) -> dict[str, str
 
 
 def _alter(
-    admin: AdminClient, differing: Mapping[str, TopicDescription], must: Must, only_ask: bool
+    cluster: Cluster, differing: Mapping[str, TopicDescription], must: Must, only_ask: bool
 ) -> None:
     kinds = AlterConfigOpType
     resources = [
@@ -306,37 +230,17 @@ def _alter(
         )
         for name, topic in differing.items()
     ]
-    asked = admin.incremental_alter_configs(
-        resources, validate_only=only_ask, request_timeout=REQUEST_S
-    )
-    for resource, future in asked.items():
-        answered(future, f'cannot alter topic "{resource.name}"')
+    cluster.alter(resources, only_ask=only_ask)
 
 
-def _create(admin: AdminClient, topics: list[NewTopic], only_ask: bool) -> None:
-    asked = admin.create_topics(topics, validate_only=only_ask, request_timeout=REQUEST_S)
-    for name, future in asked.items():
-        try:
-            future.result(timeout=2 * REQUEST_S)
-        except KafkaException as error:
-            code, what = error.args[0].code(), f'cannot create topic "{name}"'
-            if code == KafkaError.INVALID_CONFIG:
-                hint = "see capture.topic (-T); the names are Kafka's"
-                said = redacted(f"{what}: {error.args[0].str()}")
-                raise TopicSettingsError(said, hint=hint) from error
-            if code != KafkaError.TOPIC_ALREADY_EXISTS:
-                hint = _CREATE_HINTS.get(code, "")
-                raise log_error(error, what, hint=hint) from error
-
-
-def _settled(admin: AdminClient, names: list[str], must: Must) -> dict[str, TopicDescription]:
+def _settled(cluster: Cluster, names: Collection[str], must: Must) -> dict[str, TopicDescription]:
     """Wait until all who ask are told of every topic: the brokers acknowledge earlier.
 
     Another process may have made one of them at the same time, so all are checked again.
     """
     deadline = time.monotonic() + VISIBLE_S
     while True:
-        found = _describe(admin, names)
+        found = until_led(partial(cluster.describe, names))
         ready = len(found) == len(names) and all(topic.led for topic in found.values())
         differing = _differing(found, must)
         if ready and not differing:

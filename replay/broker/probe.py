@@ -11,17 +11,17 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import UnavailableLogError
 from changelog.contract.log.frontier import Frontier
-from changelog.kafka.errors import log_error
+from changelog.kafka.clients import STALL_S, reading_consumer
+from changelog.kafka.errors import explained, log_error
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.broker.density import POINTS, Density, Stratum, strata_of
 from replay.broker.splits import doubtful
 from replay.broker.topic_state import PastEnds, TopicState
-from replay.broker.topics import TIMEOUT_S, consumer_of
 
 _FETCH_BYTES = 32 << 10
 _BACKOFF_MS = 5
@@ -64,10 +64,9 @@ class _Probe:
         self._kafka = kafka
         # A transaction that is open now may be committed while a scan goes on: what it has
         # appended already counts from when that was.
-        self._consumer = consumer_of(
+        self._consumer = reading_consumer(
             kafka,
             committed=False,
-            fetch_wait_max_ms=10,
             # With one message in hand it asks for no more, by default for a whole second.
             fetch_queue_backoff_ms=_BACKOFF_MS,
             fetch_message_max_bytes=_FETCH_BYTES,
@@ -84,7 +83,7 @@ class _Probe:
         left = {(place.topic, place.partition): place for place in places}
         if not left:
             return []
-        try:
+        with explained(kafka=self._kafka):
             self._consumer.assign([place.to_client() for place in places])
             while left:
                 message = self._next(left)
@@ -95,17 +94,15 @@ class _Probe:
                     steps.done()
             # A partition stays paused over assignments.
             self._consumer.resume([place.to_client() for place in places])
-        except KafkaException as error:
-            raise log_error(error, kafka=self._kafka) from error
         return list(answers.values())
 
     def _next(self, left: Mapping[tuple[str, int], _Place]) -> Message:
-        message = self._consumer.poll(TIMEOUT_S)
+        message = self._consumer.poll(STALL_S)
         if message is None:
             topic, partition = min(left)
             raise UnavailableLogError(
                 f'topic "{topic}", partition {partition} cannot be read: no answer in '
-                f"{TIMEOUT_S:.0f} s"
+                f"{STALL_S:.0f} s"
             )
         return message
 

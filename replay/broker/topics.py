@@ -11,26 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
 
-from confluent_kafka import (
-    OFFSET_INVALID,
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicCollection,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
-from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
@@ -44,12 +27,11 @@ from changelog.contract.base.errors import (
 from changelog.contract.log.backfill import is_frontier_key
 from changelog.contract.log.frontier import Frontier, FrontierRecord, is_strange
 from changelog.contract.log.topic import schema_noted
-from changelog.kafka.errors import Meaning, cause_of, is_missing, log_error, meaning
-from changelog.runtime.kafka_clients import QUIET, admin_client
+from changelog.kafka.cluster import Cluster, until_led
+from changelog.kafka.scan import OffsetRange, scan
 from replay.broker.topic_state import TopicState
 
 log = logging.getLogger("changelog.replay")
-TIMEOUT_S = 30.0
 STABLE_S = 10.0
 """How long an open transaction before a frontier's ends is waited for."""
 _NAP_S = 0.05
@@ -63,11 +45,26 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    wanted = list(topics)
-    try:
-        return _inspected(kafka, wanted)
-    except KafkaException as error:
-        raise log_error(error, kafka=kafka) from error
+    names = list(topics)
+    cluster = Cluster(kafka)
+
+    def ask() -> dict[str, TopicState]:
+        cluster_id, found = cluster.id(), cluster.standing(names)
+        settings = cluster.settings(found)
+        return {
+            name: TopicState(
+                topic=name,
+                topic_id=each.topic_id,
+                cluster_id=cluster_id,
+                settings=settings[name],
+                log_starts=each.starts,
+                ends=each.ends,
+                leader_epochs=each.leader_epochs,
+            )
+            for name, each in found.items()
+        }
+
+    return until_led(ask)
 
 
 def list_topics(kafka: KafkaConnection) -> list[str]:
@@ -77,12 +74,7 @@ def list_topics(kafka: KafkaConnection) -> list[str]:
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    try:
-        with admin_client(kafka) as admin:
-            names = admin.list_topics(timeout=TIMEOUT_S).topics
-    except KafkaException as error:
-        raise log_error(error, kafka=kafka) from error
-    return sorted(name for name in names if not name.startswith("__"))
+    return [name for name in Cluster(kafka).names() if not name.startswith("__")]
 
 
 def cleanable_ends(
@@ -104,22 +96,14 @@ def cleanable_ends(
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    asked = {
-        (topic, partition): OffsetSpec.for_timestamp(max(0, now_ms - lags_ms[topic]))
+    times_ms = {
+        (topic, partition): max(0, now_ms - lags_ms[topic])
         for topic, state in states.items()
         for partition in range(state.partitions)
     }
-    try:
-        found = _resolved(kafka, asked)
-    except KafkaException as error:
-        raise log_error(error, kafka=kafka) from error
-    return {
-        topic: tuple(
-            found[topic, partition][0] if found[topic, partition][0] >= 0 else end
-            for partition, end in enumerate(state.ends)
-        )
-        for topic, state in states.items()
-    }
+    found = Cluster(kafka).since(times_ms)
+    places = {at: states[at[0]].ends[at[1]] if each is None else each for at, each in found.items()}
+    return _by_topic(states, places)
 
 
 def stable_ends(
@@ -131,15 +115,16 @@ def stable_ends(
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {(topic, n): latest for topic, each in states.items() for n in range(each.partitions)}
-    try:
-        found = _resolved(kafka, asked, IsolationLevel.READ_COMMITTED)
-    except KafkaException as error:
-        raise log_error(error, kafka=kafka) from error
+    partitions = [(topic, n) for topic, each in states.items() for n in range(each.partitions)]
+    return _by_topic(states, Cluster(kafka).ends(partitions, committed=True))
+
+
+def _by_topic(
+    states: Mapping[str, TopicState], offsets: Mapping[tuple[str, int], int]
+) -> dict[str, tuple[int, ...]]:
     return {
-        topic: tuple(found[topic, n][0] for n in range(each.partitions))
-        for topic, each in states.items()
+        topic: tuple(offsets[topic, n] for n in range(state.partitions))
+        for topic, state in states.items()
     }
 
 
@@ -182,121 +167,6 @@ def _held_back(
             if offset < min(end, log_end):
                 return topic, partition, offset
     return None
-
-
-def _is_passing(error: BaseException) -> bool:
-    """Tell whether a topic is between two leaders, or so new that not every broker knows it."""
-    cause = cause_of(error)
-    return cause is not None and meaning(cause) in {Meaning.BUSY, Meaning.MISSING}
-
-
-_until_led = retry(
-    retry=retry_if_exception(_is_passing),
-    stop=stop_after_delay(10),
-    wait=wait_exponential(multiplier=0.05, max=1),
-    reraise=True,
-)
-
-
-@_until_led
-def _inspected(kafka: KafkaConnection, topics: list[str]) -> dict[str, TopicState]:
-    """Ask, and again while a partition is between two leaders, as that of a new topic is."""
-    with admin_client(kafka) as admin:
-        cluster_id = str(_within(admin.describe_cluster(request_timeout=TIMEOUT_S)).cluster_id)
-        described = _describe(admin, topics)
-        settings = _settings(admin, described)
-        places = [(name, n) for name, each in described.items() for n in range(each.partitions)]
-        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        starts = _offsets(admin, dict.fromkeys(places, earliest))
-        ends = _offsets(admin, dict.fromkeys(places, latest))
-        return {
-            name: TopicState(
-                topic=name,
-                topic_id=each.topic_id,
-                cluster_id=cluster_id,
-                settings=settings[name],
-                log_starts=tuple(starts[name, n][0] for n in range(each.partitions)),
-                ends=tuple(ends[name, n][0] for n in range(each.partitions)),
-                leader_epochs=tuple(ends[name, n][1] for n in range(each.partitions)),
-            )
-            for name, each in described.items()
-        }
-
-
-@_until_led
-def _resolved(
-    kafka: KafkaConnection,
-    wanted: Mapping[tuple[str, int], OffsetSpec],
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[tuple[str, int], tuple[int, int]]:
-    """Ask for offsets alone, by a client that has met the brokers.
-
-    Where they are the first thing that is asked for, it sometimes waits a second or three first.
-    """
-    with admin_client(kafka) as admin:
-        _within(admin.describe_cluster(request_timeout=TIMEOUT_S))
-        return _offsets(admin, wanted, isolation)
-
-
-@dataclass(frozen=True, slots=True)
-class _Described:
-    topic_id: str
-    partitions: int
-
-
-def _describe(admin: AdminClient, topics: list[str]) -> dict[str, _Described]:
-    found: dict[str, _Described] = {}
-    if not topics:
-        return found
-    futures = admin.describe_topics(TopicCollection(topics), request_timeout=TIMEOUT_S)
-    for name, future in futures.items():
-        try:
-            described = _within(future)
-        except KafkaException as error:
-            if is_missing(error):
-                continue
-            raise
-        found[name] = _Described(str(described.topic_id), len(described.partitions))
-    return found
-
-
-def _settings(admin: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-    if not resources:
-        return {}
-    futures = admin.describe_configs(resources, request_timeout=TIMEOUT_S)
-    return {
-        resource.name: {name: entry.value or "" for name, entry in _within(future).items()}
-        for resource, future in futures.items()
-    }
-
-
-def _offsets(
-    admin: AdminClient,
-    wanted: Mapping[tuple[str, int], OffsetSpec],
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return offset and leader epoch of each partition; -1 for an epoch that is not known."""
-    if not wanted:
-        return {}
-    asked = {TopicPartition(*place): spec for place, spec in wanted.items()}
-    futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
-    found = {}
-    for place, future in futures.items():
-        answer = _within(future)
-        if answer.offset == OFFSET_INVALID:  # what a request that was timed out gives, no error
-            raise UnavailableLogError(
-                f'where partition {place.partition} of topic "{place.topic}" begins or ends: '
-                "no answer from the brokers",
-                hint="are they running?",
-            )
-        epoch = -1 if answer.leader_epoch is None else int(answer.leader_epoch)
-        found[place.topic, place.partition] = (int(answer.offset), epoch)
-    return found
-
-
-def _within(future: Future[Any]) -> Any:  # noqa: ANN401 - what the client answers has many types
-    return future.result(timeout=TIMEOUT_S + 5)
 
 
 def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -> FrontierRecord:
@@ -379,10 +249,8 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[Fronti
         CorruptRecordError: a record is not a frontier.
     """
     state = _frontier_topic(kafka, topic)
-    with closing(consumer_of(kafka)) as consumer:
-        begin = TopicPartition(topic, 0, state.log_starts[0])
-        wanted = slot.encode("utf-8")
-        found = [each for each in _messages(consumer, begin, state.ends[0]) if each.key() == wanted]
+    wanted = slot.encode("utf-8")
+    found = [each for each in _records(kafka, state) if each.key() == wanted]
     theirs = [each for each in found if is_strange(each.key(), each.value())]
     return [
         _frontier_record(topic, each)
@@ -395,49 +263,23 @@ def _newest(
     kafka: KafkaConnection, state: TopicState, slot: str | None, *, checked: bool = False
 ) -> dict[str, Message]:
     """Return the newest record of each slot; where it is `checked`, of those that are frontiers."""
-    start, end = state.log_starts[0], state.ends[0]
     step = _BATCH
-    with closing(consumer_of(kafka)) as consumer:
-        while True:
-            begin = start if slot is None else max(start, end - step)
-            newest = _scan(consumer, TopicPartition(state.topic, 0, begin), end, checked=checked)
-            if begin <= start or slot in newest:
-                return newest
-            step *= 10
-
-
-def _scan(
-    consumer: Consumer, begin: TopicPartition, end: int, *, checked: bool
-) -> dict[str, Message]:
-    """Return the newest frontier of each slot between two offsets."""
-    newest: dict[str, Message] = {}
-    for message in _messages(consumer, begin, end):
-        raw = message.key() or b""
-        if is_frontier_key(raw) and not (checked and is_strange(raw, message.value())):
-            newest[raw.decode("utf-8", "replace")] = message
-    return newest
-
-
-def _messages(consumer: Consumer, begin: TopicPartition, end: int) -> Iterator[Message]:
-    """Read up to the end by position: the last offsets of a cleaned topic may hold nothing."""
-    if begin.offset >= end:
-        return
-    consumer.assign([begin])
     while True:
-        # `consume` would wait for a whole batch, at the end of the topic for ever.
-        message = consumer.poll(TIMEOUT_S)
-        if message is None:
-            raise UnavailableLogError(
-                f'the topic "{begin.topic}" cannot be read: no answer in {TIMEOUT_S:.0f} s'
-            )
-        error = message.error()
-        if error is not None and error.code() == KafkaError._PARTITION_EOF:
-            return
-        if error is not None:
-            raise log_error(error, f'the topic "{begin.topic}" cannot be read')
-        yield message
-        if (message.offset() or 0) + 1 >= end:
-            return
+        begin = state.log_starts[0] if slot is None else state.ends[0] - step
+        newest = {}
+        for message in _records(kafka, state, begin):
+            raw = message.key() or b""
+            if is_frontier_key(raw) and not (checked and is_strange(raw, message.value())):
+                newest[raw.decode("utf-8", "replace")] = message
+        if begin <= state.log_starts[0] or slot in newest:
+            return newest
+        step *= 10
+
+
+def _records(kafka: KafkaConnection, state: TopicState, begin: int = 0) -> Iterator[Message]:
+    """Return the records of a topic of one partition, from an offset on if it is there still."""
+    start = max(state.log_starts[0], begin)
+    return scan(kafka, [OffsetRange(state.topic, 0, start, state.ends[0])])
 
 
 def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
@@ -454,39 +296,11 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
             hint="check the topic prefix; `changelog capture` makes it at its first start",
         )
     versions: dict[str, list[str]] = {}
-    begin = TopicPartition(topic, 0, state.log_starts[0])
-    with closing(consumer_of(kafka)) as consumer:
-        for message in _messages(consumer, begin, state.ends[0]):
-            noted = schema_noted(message.key(), message.value())
-            if noted is not None:
-                versions.setdefault(noted[0], []).append(noted[1])
+    for message in _records(kafka, state):
+        noted = schema_noted(message.key(), message.value())
+        if noted is not None:
+            versions.setdefault(noted[0], []).append(noted[1])
     return versions
-
-
-def consumer_of(kafka: KafkaConnection, *, committed: bool = True, **options: float) -> Consumer:
-    """Make a consumer that reads places of our choice, commits nothing and tells each end.
-
-    Args:
-        kafka: the brokers.
-        committed: whether only records are read that are committed.
-        options: further settings of librdkafka, with underscores for dots.
-    """
-    return Consumer(consumer_config(kafka, committed=committed, **options))
-
-
-def consumer_config(
-    kafka: KafkaConnection, *, committed: bool = True, **options: float
-) -> dict[str, Any]:
-    """Return the settings of a consumer that reads explicit ranges."""
-    config = kafka.client_config(
-        group_id=f"changelog-{uuid.uuid4()}",
-        enable_auto_commit=False,
-        enable_partition_eof=True,
-        isolation_level="read_committed" if committed else "read_uncommitted",
-        auto_offset_reset="error",
-        **options,
-    )
-    return {**config, **QUIET}
 
 
 def _frontier_record(topic: str, message: Message) -> FrontierRecord:

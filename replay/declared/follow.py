@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import VerdictError
 from changelog.contract.forms.declared import DeclaredLog, Order
+from changelog.kafka.scan import OffsetRange, scan
 from replay.base.clock import Clock, clock_ms
 from replay.base.record_place import FetchedRecord
+from replay.base.task_faults import lost
 from replay.broker.topic_state import TopicState, changes
 from replay.broker.topics import inspect
 from replay.cut.cut import BrokerFacts, Cut
@@ -28,7 +30,6 @@ from replay.declared.interpret import Interpreter
 from replay.declared.left_out import LeftOut
 from replay.declared.source import source_of
 from replay.decode.schemas import SchemaReader, TopicSchemas
-from replay.scan.messages import messages
 from replay.scan.range import PartitionRange
 from replay.verdict.declared_verdict import lost_between
 
@@ -173,7 +174,8 @@ class FollowedLog:
             held=held,
             reached=reached,
         )
-        for each in messages(self._kafka, self._log.topic, [wanted]):
+        place = OffsetRange(self._log.topic, *wanted)
+        for each in scan(self._kafka, [place], lost=lost):
             last.add(each.key(), each.value(), each.offset() or 0)
         return last
 

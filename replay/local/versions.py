@@ -12,10 +12,12 @@ from confluent_kafka import Message
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.headers import RecordHeaders, decode_headers
-from replay.base.task_faults import Fault, error_of
+from changelog.kafka.scan import OffsetRange, scan
+from replay.base.task_faults import Fault, error_of, lost
 from replay.local.records import Version
-from replay.scan.messages import messages
 from replay.scan.range import PartitionRange
+
+_TOLD_EVERY = 10_000
 
 
 def versions(
@@ -40,11 +42,14 @@ def versions(
         VerdictError: a range is not on the log.
         UnavailableLogError: the brokers do not answer.
     """
-    found = [
-        _version(topic, message)
-        for message in messages(kafka, topic, ranges, told)
-        if wanted is None or message.key() == wanted
-    ]
+    found, read = [], 0
+    places = [OffsetRange(topic, *each) for each in ranges]
+    for read, message in enumerate(scan(kafka, places, lost=lost), 1):
+        if wanted is None or message.key() == wanted:
+            found.append(_version(topic, message))
+        if not read % _TOLD_EVERY:
+            told(read)
+    told(read)
     return sorted(found, key=lambda each: (each.position, each.offset))
 
 

@@ -14,24 +14,19 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from changelog.contract.base.connection import KafkaConnection
+from changelog.kafka.clients import REQUEST_S, STALL_S, lent, reading_config
 from changelog.kafka.errors import Meaning, log_error, meaning
 from changelog.native.reader import News, RangeReader
-from changelog.runtime.kafka_clients import lent
 from replay.base.task_faults import Fault, MarkedError, of_brokers
-from replay.broker.topics import TIMEOUT_S, consumer_config
 from replay.scan.last_records import LastRecords
 
-STALL_S = 60.0
-"""How long a range waits for the next sign of progress."""
 _POLL_MS = 100
 _TUNING = {
     "check_crcs": True,
-    "enable_auto_offset_store": False,
     "fetch_max_bytes": 64 << 20,
     "fetch_message_max_bytes": 4 << 20,
     # With enough messages in hand the client asks for more only after this; by default a second.
     "fetch_queue_backoff_ms": 2,
-    "fetch_wait_max_ms": 10,
     "queued_max_messages_kbytes": 16 << 10,
     "queued_min_messages": 20_000,
 }
@@ -69,9 +64,9 @@ def read_into(
     if wanted.start >= wanted.end:
         return
     try:
-        config = consumer_config(kafka, committed=True, **_TUNING)
+        config = reading_config(kafka, committed=True, **_TUNING)
         with lent(kafka, f"range of {topic}", lambda: RangeReader(config)) as reader:
-            reader.assign(topic, wanted.partition, wanted.start, timeout_s=TIMEOUT_S)
+            reader.assign(topic, wanted.partition, wanted.start, timeout_s=REQUEST_S)
 
             def poll() -> News:
                 with last.adding() as fold:

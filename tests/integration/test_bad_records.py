@@ -17,9 +17,9 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.text import encode_long
+from changelog.kafka.scan import OffsetRange
+from changelog.kafka.scan import scan as read_records
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.scan import OffsetRange
-from changelog.sink.scan import scan as read_records
 from replay.api.log import Log
 from replay.base.config import OnBadRecord, ReplaySettings
 from replay.base.failures import translated

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from tests.support.capture_command import CrashingCapture
 from tests.support.wait import wait_until
 

@@ -9,8 +9,8 @@ import pytest
 from changelog.contract.base.errors import VerdictError
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
+from changelog.kafka.cluster import describe
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.topics import describe
 from replay.cut.cut import freeze
 from tests.support.capture_command import CaptureCommand
 

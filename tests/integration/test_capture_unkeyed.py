@@ -12,10 +12,10 @@ from changelog.contract.base.headers import decode_headers
 from changelog.contract.base.position import Position
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
+from changelog.kafka.clients import admin_client
+from changelog.kafka.cluster import Cluster, describe
 from changelog.runtime.tls_trust import authorities
-from changelog.sink.client import admin_client
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.topics import describe
 from replay.cut.cut import freeze
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
@@ -222,8 +222,7 @@ def test_a_table_that_comes_to_a_key_is_refused_until_its_topic_is_made_anew(cap
         assert "delete these topics" in said
     settings = describe(capture.kafka, [capture.topic])[capture.topic].settings
     assert settings["cleanup.policy"] == "delete"
-    admin = admin_client(capture.kafka)
-    admin.delete_topics([capture.topic])[capture.topic].result()
+    assert [*Cluster(capture.kafka).delete([capture.topic])] == [(capture.topic, None)]
     wait_until(lambda: not describe(capture.kafka, [capture.topic]), 30, "the topic is gone")
     for subject in httpx.get(f"{registry.url}/subjects", verify=authorities()).json():
         if subject.startswith(f"{capture.topic}-"):
@@ -240,8 +239,8 @@ def test_a_table_that_comes_to_a_key_is_refused_until_its_topic_is_made_anew(cap
 @pytest.mark.matrix
 def test_a_topic_that_has_grown_is_refused(capture):
     capture.catch_up()
-    admin = admin_client(capture.kafka)
-    admin.create_partitions([NewPartitions(capture.topic, 5)])[capture.topic].result()
+    with admin_client(capture.kafka) as admin:
+        admin.create_partitions([NewPartitions(capture.topic, 5)])[capture.topic].result()
     wait_until(
         lambda: describe(capture.kafka, [capture.topic])[capture.topic].partitions == 5, 30, "grown"
     )

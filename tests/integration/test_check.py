@@ -25,8 +25,8 @@ from changelog.capture.state.report import CaptureReport
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.topic import TopicSettings
+from changelog.kafka.cluster import describe
 from changelog.runtime.tls_trust import authorities
-from changelog.sink.topics import describe
 from changelog.source.stream.stream import ReplicationStream
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from changelog.contract.base.errors import LogError, UnavailableLogError
-from replay.broker import topics as offsets
+from changelog.kafka.clients import reading_config
 from replay.broker.topics import inspect, require_stable
 from replay.scan import range as fetch
 from tests.support.capture_command import CrashingCapture
@@ -65,11 +65,9 @@ def test_twin_readers_that_do_not_know_transactions_are_found_out(make, monkeypa
     log.crash("transaction produced:30")
     capture, key_id = log.capture, log.key_id
     capture.finish()
-    uncommitted = partial(offsets.consumer_config, committed=False)
+    uncommitted = partial(reading_config, committed=False)
     monkeypatch.setattr(
-        fetch,
-        "consumer_config",
-        lambda kafka, **more: uncommitted(kafka, **more | {"committed": 0}),
+        fetch, "reading_config", lambda kafka, **more: uncommitted(kafka, **more | {"committed": 0})
     )
     found = [
         by_tasks(capture, each, log.topic, key_id) == by_model(capture, each, log.topic)

@@ -75,14 +75,14 @@ def test_twin_spark_that_reads_what_is_not_committed_counts_more(
     def uncommitted(job, numbers):  # travels by its code, being no module's
         from unittest import mock
 
-        from replay.broker.topics import consumer_config as sound
+        from changelog.kafka.clients import reading_config as sound
         from replay.scan import range as reading
         from replay.scan import task
 
         def config(kafka, *, committed, **options):
             return sound(kafka, committed=not committed, **options)
 
-        with mock.patch.object(reading, "consumer_config", config):
+        with mock.patch.object(reading, "reading_config", config):
             yield from task.run(job, numbers)
 
     monkeypatch.setattr(scan, "run", uncommitted)

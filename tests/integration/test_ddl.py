@@ -8,7 +8,7 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from changelog.contract.base.headers import decode_headers
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from tests.support.capture_command import CaptureCommand
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

@@ -10,7 +10,7 @@ from confluent_kafka.admin import NewPartitions
 
 from changelog.contract.base.errors import VerdictError
 from changelog.contract.forms.declared import PLACEHOLDER, DeclaredLog, ValueShape, declared_columns
-from changelog.runtime.kafka_clients import KeptKafka
+from changelog.kafka.clients import KeptKafka
 from replay.base.config import ReplaySettings
 from replay.base.failures import translated
 from replay.broker.topics import inspect

@@ -6,8 +6,8 @@ from collections import Counter
 import psutil
 import pytest
 
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.scan import OffsetRange, scan
 from tests.support.capture_command import CrashingCapture
 from tests.support.matrix import first
 from tests.support.wait import wait_until

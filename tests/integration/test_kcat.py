@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from changelog.cli import app
 from changelog.contract.base.errors import CorruptRecordError
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from tests.support.debian import from_debian
 from tests.support.wait import wait_until
 

@@ -12,7 +12,7 @@ import pytest
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import key_schema
-from changelog.runtime.kafka_clients import KeptKafka
+from changelog.kafka.clients import KeptKafka
 from replay.broker.topics import inspect
 from tests.support.builders import make_relation
 from tests.support.handmade_log import HandmadeLog

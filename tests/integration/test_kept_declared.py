@@ -20,7 +20,7 @@ from changelog.contract.forms.declared import (
 )
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
-from changelog.runtime.kafka_clients import KeptKafka
+from changelog.kafka.clients import KeptKafka
 from replay.broker.topics import inspect
 from replay.declared.declared import freeze_declared
 from tests.support.cleaning import wait_cleaned

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from tests.support.capture_command import CrashingCapture
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

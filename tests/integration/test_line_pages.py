@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from changelog.stack.servers.postgres import bin_dir
 from tests.support.captured_project import write_settings
 from tests.support.page_lines import Shell, address_of, commands_of, plain

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from changelog.cli import app
 from changelog.contract.rows.relation import Column
 from changelog.contract.rows.types import TypType, array_type, column_type
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from tests.support.beside import HERE
 from tests.support.builders import BIGINT, INTEGER, INTEGERS, TEXT, TEXTS, make_relation
 from tests.support.log_writer import LogWriter

@@ -8,7 +8,7 @@ import psycopg2
 import pytest
 
 from changelog.contract.base.headers import Op, decode_headers
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
 

@@ -12,7 +12,7 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from changelog.stack.base.ports import pick
 from tests.support.captured_project import captured_database
 from tests.support.page_lines import address_of, block_of, commands_of, plain, reader_of

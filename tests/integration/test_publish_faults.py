@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from changelog.stack.base.ports import pick
 from tests.support.beside import HERE, beside
 from tests.support.matrix import first

@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, LogError
+from changelog.kafka.cluster import describe
 from changelog.lines.ask import stored_offsets
 from changelog.lines.forms.render import template_lines
 from changelog.lines.forms.template import parse_template
 from changelog.lines.place import At, BeforeEnd, Beginning, End, Since, Stored
 from changelog.lines.reading import Reading, Wanted
 from changelog.runtime.terminal import ClosedError, Output
-from changelog.sink.topics import describe
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter
 from tests.support.services import own_broker

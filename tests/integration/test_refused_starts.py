@@ -15,7 +15,7 @@ from changelog.capture.state.report import CaptureReport
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.topic import frontier_topic
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
 from tests.support.refusing_registry import RefusingRegistry

@@ -602,7 +602,7 @@ def test_a_table_that_is_not_captured_is_named(bench):
 
 
 def test_a_broker_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setattr("replay.broker.topics.TIMEOUT_S", 2.0)
+    monkeypatch.setattr("changelog.kafka.cluster.REQUEST_S", 2.0)
     with pytest.raises(UnavailableLogError, match=r"127\.0\.0\.1:9"):
         inspect(KafkaConnection(brokers="127.0.0.1:9"), ["x"])
 

@@ -6,8 +6,8 @@ import pytest
 
 from changelog.contract.base.headers import decode_headers
 from changelog.contract.log.topic import sequences_topic
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.scan import OffsetRange, scan
 from tests.support.capture_command import CrashingCapture
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

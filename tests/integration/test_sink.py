@@ -3,7 +3,6 @@
 import json
 import os
 import random
-from concurrent import futures
 from dataclasses import replace
 
 import psutil
@@ -35,14 +34,15 @@ from changelog.contract.log.topic import TopicSettings
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import key_schema, read_schema, value_schema
 from changelog.contract.rows.types import column_type
+from changelog.kafka.cluster import Cluster, describe
+from changelog.kafka.scan import OffsetRange, headers_of, scan
 from changelog.sink import frontier as frontier_module
 from changelog.sink.dead_keys import dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.sink.resume import last_positions
-from changelog.sink.scan import OffsetRange, headers_of, scan
-from changelog.sink.topics import FRONTIER_SETTINGS, cluster_id, describe
+from changelog.sink.topics import FRONTIER_SETTINGS
 from tests.support.builders import BIGINT, TEXT, decimal_type, make_relation
 from tests.support.topics import ensure_topics
 from tests.support.wait import wait_until
@@ -127,7 +127,7 @@ class TestTopics:
         assert found[topic].settings["message.timestamp.type"] == "LogAppendTime"
 
     def test_the_cluster_says_who_it_is(self, kafka):
-        assert cluster_id(kafka) == cluster_id(kafka) != ""
+        assert Cluster(kafka).meet() == Cluster(kafka).meet() != ""
 
     def test_an_existing_topic_keeps_its_partitions_and_its_id(self, kafka, make_topic):
         topic = make_topic(partitions=3)
@@ -414,16 +414,17 @@ class TestFrontier:
     ):
         topic, server = make_topic("orders", 1), stack.server("kafka")
         assert frontiers.ends([topic]) == {topic: (0,)}
-        asked = frontiers._admin.describe_topics
+        cluster = frontiers._cluster
+        asked = cluster.topics
 
-        def describe_and_stand_still(*topics, **options):
-            answers = asked(*topics, **options)
-            futures.wait(answers.values(), FIXED)
+        def describe_and_stand_still(names):
+            found = asked(names)
             server.pause()
-            return answers
+            return found
 
-        monkeypatch.setattr(frontiers._admin, "describe_topics", describe_and_stand_still)
-        monkeypatch.setattr("changelog.sink.frontier.REQUEST_S", 1.0)
+        monkeypatch.setattr(cluster, "topics", describe_and_stand_still)
+        monkeypatch.setattr(cluster, "_answer_s", 1.0)
+        monkeypatch.setattr("changelog.kafka.cluster.REQUEST_S", 1.0)
         try:
             with pytest.raises(UnavailableLogError):
                 frontiers.ends([topic])

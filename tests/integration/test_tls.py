@@ -19,8 +19,8 @@ import pytest
 from changelog.capture.inspect.status import Limits, capture_status
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError
+from changelog.kafka.cluster import Cluster
 from changelog.sink.registry import Registry
-from changelog.sink.topics import cluster_id
 from changelog.source.connect.connect import connect, connect_replication
 from tests.support.capture_command import CaptureCommand
 from tests.support.captured_project import SHORT_LIVED, CapturedProject, rebuild_view
@@ -321,7 +321,7 @@ KAFKA = {
 @pytest.mark.parametrize("case", KAFKA)
 def test_kafka_lets_nobody_in_who_is_not_right_nor_do_we_trust_another(servers, case):
     kafka, says, hint = KAFKA[case]
-    refused(servers, lambda: cluster_id(kafka(servers)), 2, says, hint)
+    refused(servers, lambda: Cluster(kafka(servers)).meet(), 2, says, hint)
 
 
 REGISTRY = {
@@ -364,7 +364,7 @@ def test_those_who_are_right_are_let_in(servers):
     for way in (connect, connect_replication):
         with closing(way(servers.postgres)) as connection:
             assert connection.info.ssl_in_use
-    assert cluster_id(servers.kafka()) == cluster_id(servers.kafka_by_certificate())
+    assert Cluster(servers.kafka()).meet() == Cluster(servers.kafka_by_certificate()).meet()
     registry_answers(servers.schema_registry())
 
 

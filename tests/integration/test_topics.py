@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from changelog.contract.log.topic import TopicSettings
-from changelog.sink.topics import describe
+from changelog.kafka.cluster import describe
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter
 from tests.support.narrow import misfits, shown

@@ -14,6 +14,7 @@ from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.partition import partition_of
+from changelog.kafka.cluster import describe
 from changelog.lines.forms.parse import Given, InputError, line_parser
 from changelog.lines.forms.render import json_lines
 from changelog.lines.forms.shown import As, token
@@ -22,7 +23,6 @@ from changelog.lines.reading import Reading, Wanted
 from changelog.lines.writing import Target, Writing
 from changelog.runtime.terminal import Output
 from changelog.sink.producer import LogProducer
-from changelog.sink.topics import describe
 from tests.support.wait import wait_until
 
 DEADLINE_S = 120

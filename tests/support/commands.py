@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ChangelogError
+from changelog.kafka.cluster import describe
 from changelog.runtime.edge import one_line
-from changelog.sink.topics import describe
 from tests.support.wait import wait_until
 
 _TOPIC_S = 120

@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any
 
 from changelog.cli import main
+from changelog.kafka.scan import scan
 from changelog.lines.ask import bounds_of
 from changelog.publish import publish
 from changelog.sink.producer import LogProducer
-from changelog.sink.scan import scan
 
 _OPEN = LogProducer.open
 _FLUSH_S = 60

@@ -21,8 +21,8 @@ from pathlib import Path
 from pyspark import TaskContext, cloudpickle
 
 from changelog.contract.base.headers import POSITION
+from changelog.kafka.clients import reading_consumer
 from replay.base import failures
-from replay.broker.topics import consumer_of
 from replay.scan import scan, task
 from replay.spark import server_look
 from replay.store.advancer import Advancer
@@ -115,7 +115,7 @@ def arrival_decides():
             newest = max(newest, dict(record.headers())[POSITION])
             return newest
 
-        with closing(consumer_of(kafka)) as consumer:
+        with closing(reading_consumer(kafka)) as consumer:
             consumer.assign([TopicPartition(topic, wanted.partition, wanted.start)])
             following = wanted.start
             while following < wanted.end:

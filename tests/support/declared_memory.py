@@ -11,12 +11,12 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.kafka.scan import OffsetRange
 from replay.base.config import ReplaySettings
 from replay.broker.topic_state import TopicState
 from replay.cut.cut import Cut
 from replay.declared import follow
 from replay.declared.follow import FollowedLog
-from replay.scan.range import PartitionRange
 from replay.verdict.verdict import Verdict, VerdictKind
 
 KAFKA = KafkaConnection(brokers="127.0.0.1:9")
@@ -135,7 +135,7 @@ class Following:
         return named
 
     def _asked(self):
-        def messages(_: object, __: str, ranges: Sequence[PartitionRange]) -> Iterator[Record]:
+        def scan(_: object, ranges: Sequence[OffsetRange], **__: object) -> Iterator[Record]:
             for each in ranges:
                 for record in self._log.log[each.partition][each.start : each.end]:
                     if (each.partition, record.at) not in self._log.gone:
@@ -143,7 +143,7 @@ class Following:
 
         return patch.multiple(
             follow,
-            messages=messages,
+            scan=scan,
             inspect=lambda *_: {self._log.of.topic: self._log.state()},
             recheck_declared=lambda *_: 0,
         )

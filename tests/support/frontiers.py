@@ -3,8 +3,8 @@
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import frontier_topic
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.scan import OffsetRange, scan
 
 
 def frontiers_of(capture):

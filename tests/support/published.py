@@ -9,10 +9,10 @@ from typing import Any
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.forms.framed import FramedReader
+from changelog.kafka.cluster import Cluster, describe
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.lines.ask import bounds_of
 from changelog.sink.registry import Registry
-from changelog.sink.scan import OffsetRange, scan
-from changelog.sink.topics import describe
 from tests.support.wait import wait_until
 
 _SETTLED_S = 120
@@ -21,10 +21,11 @@ Shown = tuple[Any, Any]
 
 def unsettled(kafka: KafkaConnection, topic: str) -> int:
     """Return how many places of a topic lie behind the first that is not committed or aborted."""
-    partitions = range(describe(kafka, [topic])[topic].partitions)
+    cluster = Cluster(kafka)
+    partitions = range(cluster.describe([topic])[topic].partitions)
     ends = [
-        sum(each.end for each in bounds_of(kafka, topic, partitions, committed=committed).values())
-        for committed in (False, True)
+        sum(each.end for each in bounds_of(cluster, topic, partitions, committed=only).values())
+        for only in (False, True)
     ]
     return ends[0] - ends[1]
 
@@ -48,7 +49,7 @@ def committed_records(
     if settled:
         wait_until(lambda: not unsettled(kafka, topic), _SETTLED_S, "no transaction is open")
     partitions = describe(kafka, [topic])[topic].partitions
-    bounds = bounds_of(kafka, topic, range(partitions))
+    bounds = bounds_of(Cluster(kafka), topic, range(partitions))
     ranges = [OffsetRange(topic, n, each.first, each.end) for n, each in bounds.items()]
     if registry is None:
         return [_read(record, json.loads) for record in scan(kafka, ranges)]

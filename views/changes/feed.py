@@ -17,21 +17,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 import orjson
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicCollection,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from changelog.contract.base.errors import UnavailableError, ViewError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.kafka.errors import is_missing, is_waited_for
-from replay.broker.topics import consumer_of
+from changelog.kafka.clients import reading_consumer
+from changelog.kafka.errors import is_waited_for
 from views.changes.documents import Documents
 from views.changes.moments import START, GoneError, Moment, NotBuiltError, Place, place_after
 from views.sinks.topic.register import PUBLISHED
@@ -123,7 +115,7 @@ class Feed:
             self._life = self._topic_life()
             self._lag_s, self._kept_s = self._times()
             self._moments = self._known_moments()
-            self._frontiers = consumer_of(server.kafka, committed=True, **_SMALL)
+            self._frontiers = reading_consumer(server.kafka, committed=True, **_SMALL)
             self._frontiers.assign([TopicPartition(self._register, 0, self._register_end)])
 
     def close(self) -> None:
@@ -147,7 +139,7 @@ class Feed:
         with self._server.errors(f'topic "{self._topic}"'):
             if since != START and place.offset < newest.end:
                 self._require_deletes(place)
-            self._records = consumer_of(self._server.kafka, committed=True, **_SMALL)
+            self._records = reading_consumer(self._server.kafka, committed=True, **_SMALL)
             self._records.assign([TopicPartition(self._topic, 0, place.offset)])
         self._at = place.offset
         self._is_first = since is None or since == START
@@ -288,18 +280,18 @@ class Feed:
 
     def _require_deletes(self, place: Place) -> None:
         """Refuse a place after which deletes may have been forgotten."""
-        with closing(consumer_of(self._server.kafka)) as consumer:
-            start, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), 10)
-            if place.offset < start:
-                raise GoneError("what came since was removed from the topic", hint=_WHOLE)
-            if self._may_be_kept(place.written_s):
-                return
-            consumer.assign([TopicPartition(self._topic, 0, place.offset)])
-            first = self._first(consumer)
+        with self._server.asking() as cluster:
+            (held,) = cluster.bounds([(self._topic, 0)]).values()
+        if place.offset < held.start:
+            raise GoneError("what came since was removed from the topic", hint=_WHOLE)
+        if self._may_be_kept(place.written_s):
+            return
+        with closing(self._server.records(self._topic, place.offset)) as records:
+            first = next(records, None)
         # The mark of the frontier's own transaction stands between. Where nothing else is missing,
         # nothing was cleaned away, and what comes next says how long ago that was.
-        is_next = (first.offset() or 0) <= place.offset + 1
-        if not (is_next and self._may_be_kept(first.timestamp()[1] / 1000)):
+        is_next = first is not None and (first.offset() or 0) <= place.offset + 1
+        if first is None or not (is_next and self._may_be_kept(first.timestamp()[1] / 1000)):
             age_s = time.time() - place.written_s
             raise GoneError(
                 f"deletes are kept for {self._kept_s:,.0f} s, and that is {age_s:,.0f} s ago",
@@ -310,18 +302,6 @@ class Feed:
         """Tell whether deletes of that moment are still there."""
         return time.time() - written_s <= self._kept_s * _MARGIN
 
-    def _first(self, consumer: Consumer) -> Message:
-        """Return the first record after a consumer's place."""
-        until = time.monotonic() + self._server.retry_seconds
-        while time.monotonic() < until:
-            message = consumer.poll(_POLL_S)
-            if message is not None and message.error() is None:
-                return message
-        raise UnavailableError(
-            f'topic "{self._topic}" at {self._server.kafka.brokers} does not answer',
-            hint="see that the brokers run",
-        )
-
     def _require_life(self, *, at_once: bool = False) -> None:
         """Raise if the topic was made anew under the same name."""
         if not at_once and time.monotonic() - self._looked < _LIFE_EVERY_S:
@@ -331,26 +311,20 @@ class Feed:
             raise GoneError("the view was dropped or built anew", hint=_WHOLE)
 
     def _topic_life(self) -> str:
-        admin = AdminClient({**self._server.kafka.client_config(), "log_level": 0})
-        try:
-            found = admin.describe_topics(TopicCollection([self._topic]))[self._topic].result()
-        except KafkaException as error:
-            if is_missing(error):
-                raise NotBuiltError(
-                    f'there is no topic "{self._topic}"', hint="rebuild-view makes it"
-                ) from error
-            raise
+        with self._server.asking() as cluster:
+            found = cluster.topics([self._topic]).get(self._topic)
+        if found is None:
+            raise NotBuiltError(f'there is no topic "{self._topic}"', hint="rebuild-view makes it")
         return blake2b(str(found.topic_id).encode(), digest_size=4).hexdigest()
 
     def _times(self) -> tuple[float, float]:
         """Return for how many seconds superseded records and deletes are kept."""
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
-        admin = AdminClient({**self._server.kafka.client_config(), "log_level": 0})
-        found = admin.describe_configs([resource])[resource].result()
-        if "compact" not in str(found["cleanup.policy"].value):
+        with self._server.asking() as cluster:
+            settings = cluster.settings([self._topic])[self._topic]
+        if "compact" not in settings["cleanup.policy"]:
             raise ViewError(
                 f'topic "{self._topic}" is not compacted: its rows have no keys, and never change',
                 hint="read the topic itself",
             )
-        lag, kept = (found[name].value for name in ("min.compaction.lag.ms", "delete.retention.ms"))
+        lag, kept = (settings[name] for name in ("min.compaction.lag.ms", "delete.retention.ms"))
         return int(lag) / 1000, int(kept) / 1000

@@ -34,7 +34,7 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
-from changelog.runtime.kafka_clients import KeptKafka
+from changelog.kafka.clients import KeptKafka
 from replay.base.config import OnBadRecord
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import States

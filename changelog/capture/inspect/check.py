@@ -31,11 +31,12 @@ from changelog.contract.log.form import Envelope, Output
 from changelog.contract.log.topic import frontier_topic, topic_names
 from changelog.contract.rows.inheritance import WAY_OUT, alone
 from changelog.contract.rows.relation import ReplicaIdentity, TableName
+from changelog.kafka.cluster import Cluster
 from changelog.runtime.findings import Findings, Level
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
-from changelog.sink.topics import TopicPlan, changes, cluster_id
+from changelog.sink.topics import TopicPlan, changes
 from changelog.source.connect.connect import Connection, connect
 from changelog.source.connect.readiness import check_owned, check_readable, check_room, table_bytes
 from changelog.source.connect.standby import check_source
@@ -82,7 +83,7 @@ class _Check:
     def run(self) -> None:
         self._findings.ask("producer settings", self._producer)
         source = self._source()
-        cluster = self._findings.ask("Kafka", lambda: cluster_id(self._settings.kafka))
+        cluster = self._findings.ask("Kafka", lambda: Cluster(self._settings.kafka).meet())
         if cluster is not None:
             self._findings.add("Kafka", Level.OK, f"cluster {cluster} at {self._brokers}")
         if source is not None and source.system is not None and cluster is not None:

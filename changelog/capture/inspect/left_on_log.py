@@ -24,11 +24,11 @@ from changelog.contract.log.topic import (
     sequences_topic,
     topic_name,
 )
+from changelog.kafka.cluster import describe
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.by_hand import delete_topics
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.registry import Registry
-from changelog.sink.scan import OffsetRange, scan
-from changelog.sink.topics import describe
 
 _SUBJECT = re.compile(rb"[a-zA-Z0-9._-]+-(?:key|value)#[0-9a-f]{16}")
 """The key of a record of capture's own topic of schemas."""

@@ -28,10 +28,11 @@ from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import KeyIndex, TableName
+from changelog.kafka.cluster import describe
 from changelog.runtime.options import MAX_FRONTIER_AGE_S
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.topics import altered, describe
+from changelog.sink.topics import altered
 from changelog.source.connect.connect import connect
 from changelog.source.connect.retention import SlotState, SourceState, ask_source, why_lost
 from changelog.source.stream.slot import drop_slot, inspect_slot

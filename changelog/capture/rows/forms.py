@@ -12,7 +12,7 @@ from changelog.contract.base.errors import TopicSettingsError
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.scope import Scope
 from changelog.contract.rows.relation import TableName
-from changelog.sink.topics import TopicDescription
+from changelog.kafka.cluster import TopicDescription
 
 
 def check_forms(

@@ -23,9 +23,9 @@ from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.form import Output
 from changelog.contract.log.topic import frontier_topic
+from changelog.kafka.cluster import describe
 from changelog.sink.by_hand import delete_topics
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.topics import describe
 from changelog.source.connect.connect import Connection, connect, source_errors
 from changelog.source.connect.replica_identity import Identity, restore
 from changelog.source.stream.slot import SlotBusyError, drop_slot, inspect_slot

@@ -16,13 +16,14 @@ from pyspark.sql.types import DataType, DecimalType, StructType
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.rows.codec import frame
+from changelog.kafka.clients import writing_config
 from changelog.native.librdkafka import ProducerHandle, Texts
 from views.sinks.base import GONE
 from views.sinks.load import RESULT, counted, no_value, reported
 from views.sinks.rendering import check_session, document
 from views.sinks.topic import encode
 from views.sinks.topic.distinct import KeyHashes, are_distinct
-from views.sinks.topic.server import FULL_S, explained, producer_settings, texts
+from views.sinks.topic.server import FULL_S, explained, texts
 from views.sinks.unique import column, null_in_key
 from views.sinks.values import documents
 
@@ -162,7 +163,7 @@ class RecordWriter:
 
     def _written(self, batches: Iterable[pa.RecordBatch], hashes: KeyHashes) -> int:
         kafka = KafkaConnection(brokers=self.brokers, options=self.options)
-        producer = ProducerHandle(producer_settings(kafka.client_config(), self.wait_s))
+        producer = ProducerHandle(writing_config(kafka, {"linger.ms": 5}, wait_s=self.wait_s))
         written = 0
         try:
             for batch in batches:

@@ -9,23 +9,14 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import fastavro
 import pyarrow as pa
-from confluent_kafka import (
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicCollection,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from httpx import HTTPError
@@ -38,49 +29,24 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
 )
 from changelog.contract.base.secret import redacted
-from changelog.contract.log.properties import RECORD_BYTES
 from changelog.contract.log.topic import TopicSettings
 from changelog.contract.rows.codec import FRAME_BYTES
-from changelog.kafka.errors import is_missing, is_waited_for, log_error
+from changelog.kafka.clients import writing_config
+from changelog.kafka.cluster import Cluster
+from changelog.kafka.errors import log_error
+from changelog.kafka.scan import TO_END, OffsetRange, scan
 from changelog.native.librdkafka import ProducerHandle, Texts
-from replay.broker.topics import consumer_of
 from views.sinks.base import UnavailableSinkError
 
 TRANSACTION_S = 900
 """The longest that brokers let a transaction be open, unless they are told otherwise."""
 
-_BATCH, _WAIT_S, _NAP_S = 5_000, 0.02, 0.02
+_NAP_S = 0.02
 FULL_S = 0.02
 """So long a full queue is waited for."""
 _ABORT_S = 5.0
 _SERVER_ERROR = 500
 _SMALL_SEGMENT = str(1 << 20)
-T = TypeVar("T")
-
-
-def producer_settings(
-    kafka: Mapping[str, str | int | float | bool], wait_s: float
-) -> dict[str, object]:
-    """Return settings of a producer that loses and doubles nothing.
-
-    Args:
-        kafka: how the brokers are reached.
-        wait_s: how long they are waited for.
-    """
-    return {
-        "compression.type": "lz4",
-        "linger.ms": 5,
-        "batch.size": 1_000_000,
-        "queue.buffering.max.messages": 200_000,
-        "queue.buffering.max.kbytes": 64 * 1024,
-        "message.max.bytes": RECORD_BYTES,
-        "log_level": 0,
-        **kafka,
-        "enable.idempotence": True,
-        "acks": "all",
-        "message.timeout.ms": round(1000 * wait_s),
-        "delivery.report.only.error": True,
-    }
 
 
 def put(producer: Producer, topic: str, key: bytes, value: bytes | None) -> None:
@@ -188,6 +154,14 @@ class TopicServer:
     answer_seconds: float = 60.0
 
     @contextmanager
+    def asking(self) -> Iterator[Cluster]:
+        """Return the brokers, whose errors inside the block are SinkErrors."""
+        try:
+            yield Cluster(self.kafka, answer_s=self.answer_seconds)
+        except LogError as error:
+            raise sink_error(error) from error
+
+    @contextmanager
     def errors(self, what: str) -> Iterator[None]:
         """Turn errors of the brokers inside the block into SinkErrors."""
         try:
@@ -197,14 +171,8 @@ class TopicServer:
 
     def exists(self, topic: str) -> bool:
         """Tell whether there is such a topic."""
-        with self._admin(f'topic "{topic}"') as admin:
-            try:
-                admin.describe_topics(TopicCollection([topic]))[topic].result()
-            except KafkaException as error:
-                if is_missing(error):
-                    return False
-                raise
-            return True
+        with self.asking() as cluster:
+            return topic in cluster.topics([topic])
 
     def create(self, topic: str, *, small: bool = False, retention_ms: int | None = None) -> None:
         """Make a compacted topic; does nothing where it is.
@@ -220,59 +188,34 @@ class TopicServer:
         if small:
             config |= {"segment.bytes": _SMALL_SEGMENT, "min.compaction.lag.ms": "0"}
         new = NewTopic(topic, num_partitions=1, replication_factor=-1, config=config)
-        with self._admin(f'topic "{topic}"') as admin:
-            try:
-                admin.create_topics([new])[topic].result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-        self._wait(lambda: self._is_led(topic), f'topic "{topic}" has no leader')
+        with self.asking() as cluster:
+            cluster.create([new])
+            self._wait(lambda: _is_led(cluster, topic), f'topic "{topic}" has no leader')
 
     def delete(self, topic: str) -> None:
         """Remove a topic; none there is no error."""
-        with self._admin(f'topic "{topic}"') as admin:
-            try:
-                admin.delete_topics([topic])[topic].result()
-            except KafkaException as error:
-                if not is_missing(error):
-                    raise
-        self._wait(lambda: not self.exists(topic), f'topic "{topic}" does not go')
+        with self.asking() as cluster:
+            for _, refused in cluster.delete([topic]):
+                if refused is not None:
+                    raise refused
+            self._wait(lambda: not cluster.topics([topic]), f'topic "{topic}" does not go')
 
     def end(self, topic: str, *, committed: bool = True) -> int:
         """Return the end of a topic, of committed records or of all."""
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        place = TopicPartition(topic, 0)
-        asked = {place: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
-        with self._admin(f'topic "{topic}"') as admin:
-            found = admin.list_offsets(asked, isolation_level=level)[place].result()
-            return int(found.offset)
+        with self.asking() as cluster:
+            return _end(cluster, topic, committed=committed)
 
-    def records(self, topic: str) -> Iterator[Message]:
-        """Yield the committed records of a topic up to its present end, in order."""
-        with (
-            self.errors(f'topic "{topic}"'),
-            closing(consumer_of(self.kafka, fetch_wait_max_ms=10)) as consumer,
-        ):
-            # Not the beginning by name, which a client asks for half a second later. The topic was
-            # made here and is not cut off; one that was is an error.
-            consumer.assign([TopicPartition(topic, 0, 0)])
-            since = time.monotonic()
-            while True:
-                found = consumer.consume(_BATCH, _WAIT_S)
-                since = time.monotonic() if found else since
-                for message in found:
-                    error = message.error()
-                    if error is None:
-                        yield message
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        return
-                    elif not is_waited_for(error):
-                        raise KafkaException(error)
-                if time.monotonic() - since > self.retry_seconds:
-                    raise UnavailableSinkError(
-                        f'topic "{topic}" at {self.kafka.brokers} does not answer',
-                        hint="see that the brokers run, then run it again",
-                    )
+    def records(self, topic: str, start: int = 0) -> Generator[Message]:
+        """Yield the committed records of a topic from an offset up to its present end, in order."""
+
+        def lost(said: str) -> SinkError:
+            return SinkError(said, hint="build the view anew")
+
+        whole = [OffsetRange(topic, 0, start, TO_END)]
+        try:
+            yield from scan(self.kafka, whole, stall_s=self.retry_seconds, lost=lost)
+        except LogError as error:
+            raise sink_error(error) from error
 
     @contextmanager
     def transaction(self, name: str) -> Iterator[Transaction]:
@@ -284,12 +227,12 @@ class TopicServer:
             SinkError: the brokers refuse, or another one of that name has begun.
             UnavailableSinkError: they do not answer; nothing of it stands.
         """
-        settings = producer_settings(self.kafka.client_config(), self.retry_seconds)
-        settings |= {
+        own = {
             "transactional.id": name,
             "transaction.timeout.ms": TRANSACTION_S * 1000,
             "linger.ms": 0,
         }
+        settings = writing_config(self.kafka, own, wait_s=self.retry_seconds)
         with self.errors(f'topic "{name}"'):
             producer = ProducerHandle(settings)
             require(producer.init_transactions(self.retry_seconds))
@@ -317,8 +260,7 @@ class TopicServer:
         failures: list[KafkaError] = []
         producer = Producer(
             {
-                **producer_settings(self.kafka.client_config(), self.retry_seconds),
-                "linger.ms": 0,
+                **writing_config(self.kafka, {"linger.ms": 0}, wait_s=self.retry_seconds),
                 # A record that is there twice says the same, and the number of a producer that
                 # could not double it is half a second away.
                 "enable.idempotence": False,
@@ -335,8 +277,12 @@ class TopicServer:
 
     def _see(self, topic: str) -> None:
         """Wait until readers of committed records see all that is written now."""
-        end = self.end(topic, committed=False)
-        self._wait(lambda: self.end(topic) >= end, f'a transaction stays open in topic "{topic}"')
+        with self.asking() as cluster:
+            end = _end(cluster, topic, committed=False)
+            self._wait(
+                lambda: _end(cluster, topic) >= end,
+                f'a transaction stays open in topic "{topic}"',
+            )
 
     def _abort(self, producer: ProducerHandle) -> None:
         producer.purge()
@@ -392,23 +338,6 @@ class TopicServer:
             hint="see that it runs, then run it again",
         )
 
-    @contextmanager
-    def _admin(self, what: str) -> Iterator[AdminClient]:
-        """Return a client, which has to live until it is answered."""
-        with self.errors(what):
-            silence = {"socket.timeout.ms": round(1000 * self.answer_seconds), "log_level": 0}
-            yield AdminClient({**silence, **self.kafka.client_config()})
-
-    def _is_led(self, topic: str) -> bool:
-        with self._admin(f'topic "{topic}"') as admin:
-            try:
-                found = admin.describe_topics(TopicCollection([topic]))[topic].result()
-            except KafkaException as error:
-                if is_missing(error):
-                    return False
-                raise
-            return all(partition.leader for partition in found.partitions)
-
     def _wait(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self.retry_seconds
         while not done():
@@ -417,3 +346,11 @@ class TopicServer:
                     f"{what} after {self.retry_seconds:.0f} s", hint="see how the brokers are"
                 )
             time.sleep(_NAP_S)
+
+
+def _is_led(cluster: Cluster, topic: str) -> bool:
+    return any(each.is_led for each in cluster.topics([topic]).values())
+
+
+def _end(cluster: Cluster, topic: str, *, committed: bool = True) -> int:
+    return cluster.ends([(topic, 0)], committed=committed)[topic, 0]

@@ -28,7 +28,7 @@ from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
-from changelog.runtime.kafka_clients import KeptKafka
+from changelog.kafka.clients import KeptKafka
 from views.verify.kept.declared import KeptLog
 from views.verify.kept.judgement import (
     Cleaning,

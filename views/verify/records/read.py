@@ -35,7 +35,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.log.frontier import Frontier, frontier_of, is_strange
 from changelog.contract.log.topic import schema_noted
-from changelog.runtime.kafka_clients import QUIET, admin_client, lent
+from changelog.kafka.clients import QUIET, admin_client, lent
 
 BATCH_RECORDS = 20_000
 _POLLED = 500  # so many stay in the processor's cache until they are looked at

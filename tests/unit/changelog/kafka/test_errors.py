@@ -10,15 +10,13 @@ from confluent_kafka import KafkaError, KafkaException
 from changelog.connect import bad_records, store, task
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, RefusedAccessError, UnavailableError
-from changelog.kafka import errors
+from changelog.kafka import cluster, errors, scan
 from changelog.kafka.errors import MEANINGS, Meaning, is_passing, log_error, meaning
-from changelog.lines import ask, group, reading
+from changelog.lines import group, reading
 from changelog.load import dead_letters, job
-from changelog.sink import by_hand, client, producer, scan, topics
+from changelog.sink import producer
 from replay.base.task_faults import error_of, marked, of_brokers
 from replay.broker import probe
-from replay.broker import topics as replay_topics
-from replay.scan import messages
 from views.leases.topic import LeaseTopic
 from views.sinks.base import UnavailableSinkError
 from views.sinks.topic import server
@@ -30,8 +28,7 @@ CODES = sorted(
     if name.lstrip("_").isupper() and isinstance(code, int) and code
 )
 BY_THE_TABLE = (
-    bad_records, store, task, ask, group, reading, dead_letters, job, by_hand, client, producer,
-    scan, topics, probe, replay_topics, messages,
+    bad_records, store, task, cluster, scan, group, reading, dead_letters, job, producer, probe,
 )  # fmt: skip
 
 
@@ -56,7 +53,7 @@ CALLERS = {
     "replay": lambda error: log_error(KafkaException(error), kafka=KAFKA),
     "task": of_a_task,
     "topic sink": lambda error: server.explained(KAFKA, error, 'topic "x"'),
-    "locks": lambda error: LeaseTopic._explained(LOCKS, KafkaException(error)),
+    "locks": lambda error: LeaseTopic._refused(LOCKS, error),
 }
 
 

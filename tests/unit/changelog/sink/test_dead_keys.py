@@ -9,8 +9,8 @@ from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
+from changelog.kafka.scan import headers_of
 from changelog.sink import dead_keys
-from changelog.sink.scan import headers_of
 
 KAFKA = KafkaConnection(brokers="nowhere:1")
 

@@ -1,12 +1,7 @@
 """Which settings `--fix-topics` touches."""
 
-import pytest
-
-from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import UnavailableLogError
 from changelog.contract.log.topic import TopicSettings
-from changelog.sink import client
-from changelog.sink.topics import changes, describe
+from changelog.sink.topics import changes
 
 SETTINGS = TopicSettings(min_compaction_lag_ms=1000, delete_retention_ms=2000)
 
@@ -19,13 +14,6 @@ def test_only_what_differs_is_altered():
 def test_a_setting_that_contradicts_is_taken_back_to_its_default():
     actual = {**SETTINGS.to_config(), "max.compaction.lag.ms": "10"}
     assert changes(actual, SETTINGS) == {"max.compaction.lag.ms": None}
-
-
-def test_no_broker_at_the_address_is_unavailable(monkeypatch):
-    monkeypatch.setattr("changelog.sink.topics.REQUEST_S", 0.3)
-    assert client.REQUEST_S > 1
-    with pytest.raises(UnavailableLogError):
-        describe(KafkaConnection(brokers="127.0.0.1:1"), ["orders"])
 
 
 def test_a_longest_lag_below_the_wanted_least_goes_with_it():

@@ -1,0 +1,463 @@
+"""Questions to the brokers about the cluster: topics, their settings, their first and last offsets.
+
+Errors are of ours, name the topic and come by the one table (`changelog.kafka.errors`). Offsets are
+asked for again while a partition is between two leaders (`until_led`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import (
+    LogError,
+    RefusedAccessError,
+    TopicSettingsError,
+    UnavailableLogError,
+)
+from changelog.contract.base.secret import redacted
+from changelog.kafka.access import Heard, access_hint
+from changelog.kafka.clients import REQUEST_S, WAIT_S, KeptKafka, admin_client, make_client
+from changelog.kafka.errors import Meaning, cause_of, is_missing, is_passing, log_error
+
+_SOON_S = 10.0
+"""Whoever only looks, and waits for nobody, waits so long for the first answer."""
+_NAP_S, _LONGEST_NAP_S = 0.05, 1.0
+_NO_HINTS: Mapping[int, str] = MappingProxyType({})
+Partition = tuple[str, int]
+T = TypeVar("T")
+
+
+class Bounds(NamedTuple):
+    """Offsets `[start, end)` of a partition, and the epoch of its leader; -1 if unknown."""
+
+    start: int
+    end: int
+    epoch: int = -1
+
+
+class Topic(NamedTuple):
+    """A topic: Kafka's id, and the number of each partition's leader; -1 where it has none."""
+
+    topic_id: str
+    leaders: tuple[int, ...]
+
+    @property
+    def is_led(self) -> bool:
+        """Tell whether each partition has a leader, so that records can be written."""
+        return min(self.leaders, default=0) >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as the broker has it.
+
+    Attributes:
+        topic_id: Kafka's identifier; a topic made anew has another.
+        partitions: their number.
+        settings: every setting, defaults included.
+        led: whether each partition has a leader, so that records can be written.
+    """
+
+    topic_id: str
+    partitions: int
+    settings: Mapping[str, str]
+    led: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEnds:
+    """Where a topic stands: its id, and per partition its end, the leader's epoch, its start."""
+
+    topic_id: str
+    ends: tuple[int, ...]
+    leader_epochs: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
+def nothing() -> None:
+    """Stand in for a caller that needs nothing while it waits."""
+
+
+class Cluster:
+    """Asks the brokers, by one admin client: that of a kept connection, or one of its own.
+
+    Attributes:
+        on_wait: called again and again while the brokers are slow: a replication connection is
+            lost when nobody speaks on it for `wal_sender_timeout`.
+
+    All methods raise:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaConnection,
+        *,
+        answer_s: float | None = None,
+        on_wait: Callable[[], None] = nothing,
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            kafka: the brokers.
+            answer_s: how long they may take to answer; None for `REQUEST_S`.
+            on_wait: see the attribute.
+        """
+        self.on_wait = on_wait
+        self._kafka = kafka if isinstance(kafka, KeptKafka) else KeptKafka.of(kafka)
+        self._answer_s = REQUEST_S if answer_s is None else answer_s
+        self._met: AdminClient | None = None
+        self._cluster_id = ""
+
+    def meet(self, *, patient: bool = True) -> str:
+        """Return the cluster's identifier: a first question, which is asked once.
+
+        It says why, where the brokers do not let us in.
+
+        What goes wrong on connections is told to a callback alone. An admin client is no safe place
+        for one (a run of the tests with it ended in `abort`), so a producer, which has nothing to
+        send, connects beside it and listens.
+
+        Args:
+            patient: waits for brokers that are not there, since they may be on their way.
+
+        Raises:
+            RefusedAccessError: none of them lets us in; says why.
+        """
+        if self._cluster_id:
+            return self._cluster_id
+        heard = Heard()
+        listener = make_client(Producer, {**self._kafka.client_config(), "error_cb": heard})
+        brokers = self._kafka.brokers
+        what = f"no Kafka broker answers at {brokers}"
+
+        def listen() -> None:
+            listener.poll(0)
+            said = redacted(heard.refusal())
+            if said:
+                raise RefusedAccessError(
+                    f"Kafka at {brokers} does not let us in: {said}", hint=access_hint(said)
+                )
+            if not patient and heard.absence():
+                raise UnavailableLogError(
+                    f"{what}: {redacted(heard.absence())}", hint=Meaning.AWAY.value.hint
+                )
+
+        answer_s = self._answer_s if patient else min(self._answer_s, _SOON_S)
+        with admin_client(self._kafka) as admin:
+            asked = admin.describe_cluster(request_timeout=answer_s)
+            try:
+                self._cluster_id = str(answered(asked, answer_s, listen).cluster_id)
+            except KafkaException as error:
+                raise log_error(error, what) from error
+            self._met = admin
+        return self._cluster_id
+
+    def id(self) -> str:
+        """Return the cluster's identifier."""
+        with admin_client(self._kafka) as admin:
+            return self._id(admin)
+
+    def names(self) -> list[str]:
+        """Return the names of all topics, in order."""
+        with admin_client(self._kafka) as admin:
+            try:
+                return sorted(admin.list_topics(timeout=self._answer_s).topics)
+            except KafkaException as error:
+                raise self._error(error, "cannot list the topics") from error
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return the topics that exist."""
+        wanted, found = sorted(set(names)), {}
+        if not wanted:
+            return {}
+        with admin_client(self._kafka) as admin:
+            asked = admin.describe_topics(TopicCollection(wanted), request_timeout=self._answer_s)
+            for name, future in asked.items():
+                try:
+                    said = self._answer(future, f'cannot describe topic "{name}"')
+                except LogError as error:
+                    if not is_missing(error.__cause__):
+                        raise
+                else:
+                    leaders = (each.leader for each in said.partitions)
+                    found[name] = Topic(
+                        str(said.topic_id),
+                        tuple(-1 if each is None else each.id for each in leaders),
+                    )
+            self._met = admin
+        return found
+
+    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return every setting of topics, defaults included."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        with admin_client(self._kafka) as admin:
+            asked = admin.describe_configs(resources, request_timeout=self._answer_s)
+            return {
+                resource.name: {
+                    name: entry.value
+                    for name, entry in self._answer(
+                        future, f'cannot read the settings of topic "{resource.name}"'
+                    ).items()
+                    if entry.value is not None
+                }
+                for resource, future in asked.items()
+            }
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Return the topics that exist, with their settings."""
+        found = self.topics(names)
+        settings = self.settings(found)
+        return {
+            name: TopicDescription(
+                topic.topic_id, len(topic.leaders), settings[name], led=topic.is_led
+            )
+            for name, topic in found.items()
+        }
+
+    def standing(self, names: Iterable[str], *, committed: bool = False) -> dict[str, TopicEnds]:
+        """Return where the topics stand that exist; see `bounds`."""
+        wanted = list(names)
+
+        def ask() -> dict[str, TopicEnds]:
+            topics, found = self.topics(wanted), {}
+            held = self._bounds(
+                [(name, n) for name, each in topics.items() for n in range(len(each.leaders))],
+                committed=committed,
+            )
+            for name, each in topics.items():
+                bounds = [held[name, n] for n in range(len(each.leaders))]
+                starts, ends, epochs = zip(*bounds, strict=True)
+                found[name] = TopicEnds(each.topic_id, ends, epochs, starts)
+            return found
+
+        return self._until_led(ask)
+
+    def bounds(
+        self, partitions: Iterable[Partition], *, committed: bool = False
+    ) -> dict[Partition, Bounds]:
+        """Return what partitions hold.
+
+        Args:
+            partitions: which.
+            committed: whether one ends where its first open transaction begins.
+        """
+        places = list(partitions)
+        return self._until_led(lambda: self._bounds(places, committed=committed))
+
+    def _bounds(self, places: Sequence[Partition], *, committed: bool) -> dict[Partition, Bounds]:
+        if not places:
+            return {}
+        with admin_client(self._kafka) as admin:
+            # Both are asked for before an answer is waited for.
+            first, last = (
+                self._ask(admin, dict.fromkeys(places, spec), committed=committed)
+                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            )
+            starts, ends = (self._offsets(asked) for asked in (first, last))
+        return {at: Bounds(starts[at][0], *ends[at]) for at in places}
+
+    def ends(
+        self, partitions: Iterable[Partition], *, committed: bool = False
+    ) -> dict[Partition, int]:
+        """Return the ends of partitions, as `bounds` does."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._listed(dict.fromkeys(partitions, latest), committed=committed)
+
+    def since(
+        self, times_ms: Mapping[Partition, int], *, committed: bool = False
+    ) -> dict[Partition, int | None]:
+        """Return the first record of each partition since a time, or None if there is none."""
+        wanted = {at: OffsetSpec.for_timestamp(ms) for at, ms in times_ms.items()}
+        found = self._listed(wanted, committed=committed, least=-1)
+        return {at: None if offset < 0 else offset for at, offset in found.items()}
+
+    def _listed(
+        self, wanted: Mapping[Partition, OffsetSpec], *, committed: bool, least: int = 0
+    ) -> dict[Partition, int]:
+        def ask() -> dict[Partition, int]:
+            with admin_client(self._kafka) as admin:
+                asked = self._ask(admin, wanted, committed=committed)
+                return {at: offset for at, (offset, _) in self._offsets(asked, least).items()}
+
+        return self._until_led(ask)
+
+    def _until_led(self, ask: Callable[[], T]) -> T:
+        return until_led(ask, on_wait=self.on_wait, patience_s=self._answer_s)
+
+    def create(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        hints: Mapping[int, str] = _NO_HINTS,
+        only_ask: bool = False,
+    ) -> None:
+        """Make topics; one that is there is left as it is.
+
+        Args:
+            topics: the new ones.
+            hints: per code of an error what to do about it.
+            only_ask: whether the brokers only say if they would.
+
+        Raises:
+            TopicSettingsError: a setting is none, or has a value that is none.
+        """
+        with admin_client(self._kafka) as admin:
+            asked = admin.create_topics(
+                list(topics), validate_only=only_ask, request_timeout=self._answer_s
+            )
+            for name, future in asked.items():
+                try:
+                    self._answer(future, f'cannot create topic "{name}"')
+                except LogError as error:
+                    cause = cause_of(error.__cause__)
+                    code = KafkaError.NO_ERROR if cause is None else cause.code()
+                    if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                        continue
+                    error.hint = hints.get(code, error.hint)
+                    if code == KafkaError.INVALID_CONFIG:
+                        raise TopicSettingsError(*error.args, hint=error.hint) from error
+                    raise
+
+    def delete(self, names: Sequence[str]) -> Iterator[tuple[str, LogError | None]]:
+        """Delete topics, and yield each with why the brokers refuse, or None; one may be gone."""
+        with admin_client(self._kafka) as admin:
+            asked = admin.delete_topics(list(names), request_timeout=self._answer_s)
+            for name, future in asked.items():
+                refused = None
+                try:
+                    self._answer(future, f'cannot delete topic "{name}"')
+                except LogError as error:
+                    refused = None if is_missing(error.__cause__) else error
+                yield name, refused
+
+    def alter(self, resources: Sequence[ConfigResource], *, only_ask: bool = False) -> None:
+        """Alter settings of topics, or only ask the brokers whether they would."""
+        with admin_client(self._kafka) as admin:
+            asked = admin.incremental_alter_configs(
+                list(resources), validate_only=only_ask, request_timeout=self._answer_s
+            )
+            for resource, future in asked.items():
+                self._answer(future, f'cannot alter topic "{resource.name}"')
+
+    def _id(self, admin: AdminClient) -> str:
+        """Ask who the brokers are.
+
+        Offsets that are the first thing a client is asked for sometimes wait a second or three.
+        """
+        asked = admin.describe_cluster(request_timeout=self._answer_s)
+        found = str(self._answer(asked, "").cluster_id)
+        self._met = admin
+        return found
+
+    def _ask(
+        self, admin: AdminClient, wanted: Mapping[Partition, OffsetSpec], *, committed: bool
+    ) -> dict[TopicPartition, Future[Any]]:
+        if not wanted:
+            return {}
+        if self._met is not admin:
+            self._id(admin)
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        return dict(
+            admin.list_offsets(
+                {TopicPartition(*at): spec for at, spec in wanted.items()},
+                isolation_level=level,
+                request_timeout=self._answer_s,
+            )
+        )
+
+    def _offsets(
+        self, asked: Mapping[TopicPartition, Future[Any]], least: int = 0
+    ) -> dict[Partition, tuple[int, int]]:
+        """Return offset and leader's epoch of each partition; -1 for an epoch that is not known."""
+        found = {}
+        for place, future in asked.items():
+            what = f'cannot read the offsets of topic "{place.topic}"'
+            answer = self._answer(future, what)
+            if answer.offset < least:  # of a request that was timed out, without an error
+                raise self._error(_unanswered(), what)
+            epoch = -1 if answer.leader_epoch is None else int(answer.leader_epoch)
+            found[place.topic, place.partition] = (int(answer.offset), epoch)
+        return found
+
+    def _answer(self, future: Future[T], what: str) -> T:
+        try:
+            return answered(future, self._answer_s, self.on_wait)
+        except KafkaException as error:
+            raise self._error(error, what) from error
+
+    def _error(self, error: KafkaException, what: str) -> LogError:
+        """Return an error as ours; brokers are not asked why while somebody else waits for us."""
+        found = log_error(error, what, kafka=self._kafka if self.on_wait is nothing else None)
+        found.__cause__ = error
+        return found
+
+
+def answered(future: Future[T], answer_s: float, on_wait: Callable[[], None] = nothing) -> T:
+    """Wait for an answer of the brokers; `on_wait` is called again and again meanwhile.
+
+    Raises:
+        KafkaException: they refuse, or do not answer.
+    """
+    deadline = time.monotonic() + 2 * answer_s  # the client itself ends a request before
+    while not wait([future], timeout=WAIT_S).done:
+        on_wait()
+        if time.monotonic() > deadline:
+            raise _unanswered()
+    return future.result()
+
+
+def _unanswered() -> KafkaException:
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer from the brokers"))
+
+
+def until_led(
+    ask: Callable[[], T], *, on_wait: Callable[[], None] = nothing, patience_s: float | None = None
+) -> T:
+    """Ask, and again while partitions have no leader or are too new for every broker to know them.
+
+    Args:
+        ask: raises an error of the brokers as ours, as `Cluster` does.
+        on_wait: called before each further question.
+        patience_s: how long it is asked again; None for `REQUEST_S`.
+
+    Raises:
+        LogError: it did not pass.
+    """
+    deadline = time.monotonic() + (REQUEST_S if patience_s is None else patience_s)
+    nap_s = _NAP_S
+    while True:
+        try:
+            return ask()
+        except LogError as error:
+            cause = cause_of(error.__cause__)
+            passes = cause is not None and (is_passing(cause) or is_missing(cause))
+            if not passes or time.monotonic() > deadline:
+                raise
+        on_wait()
+        time.sleep(nap_s)
+        nap_s = min(2 * nap_s, _LONGEST_NAP_S)
+
+
+def describe(kafka: KafkaConnection, names: Iterable[str]) -> dict[str, TopicDescription]:
+    """Return the topics that exist, with their settings; raises as `Cluster` does."""
+    return Cluster(kafka).describe(names)
