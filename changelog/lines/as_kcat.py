@@ -36,7 +36,7 @@ READ_OTHERS: Mapping[str, str] = {
     "-T": f"{_ALONE}: lines are on standard output anyway",
     "-O": "-f '%o:%k:%s\\n'; kcat 1.7.1 itself prints no offset for -O",
 }
-"""What stands for letters of kcat that `changelog read` does not take."""
+"""Replacements of kcat's letters that `changelog read` does not take, for its refusals."""
 
 WRITE_OTHERS: Mapping[str, str] = {
     **_COMMON,
@@ -46,7 +46,7 @@ WRITE_OTHERS: Mapping[str, str] = {
     "-T": "`… | tee FILE | changelog write TOPIC`; kcat's -T puts the messages on standard output, "
     "one behind the other without a delimiter",
 }
-"""What stands for letters of kcat that `changelog write` does not take."""
+"""Replacements of kcat's letters that `changelog write` does not take, for its refusals."""
 
 
 def _list_properties(asked: list[str] | None) -> list[str] | None:
@@ -88,7 +88,7 @@ NothingOption = Annotated[bool, typer.Option("-u", help="Nothing: nothing is kep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLetters:
-    """What is read as kcat reads."""
+    """Options of `changelog read` by kcat's letters."""
 
     subjects: ClassVar[Mapping[str, str]] = {"named": "As kcat"}
     named: Annotated[
@@ -149,7 +149,7 @@ class ReadLetters:
         return "%s" if between is None else f"%k{between.replace('%', '%%')}%s"
 
     def packed_as(self, which: str) -> str | None:
-        """Return what `-s` says of keys or values; None for nothing."""
+        """Return the format of `-s` for keys or for values; None without one."""
         found = None
         for each in self.packed or ():
             part, equals, said = each.partition("=")
@@ -212,7 +212,7 @@ def settings_of(
 
 
 def parse_places(texts: Sequence[str], *, at_end: bool) -> tuple[Start | None, Until | None]:
-    """Return where a read begins and ends by `-o`, of which there may be two: `s@` and `e@`.
+    """Return the start and the end of a read by `-o`, given once or as `s@` and `e@`.
 
     Args:
         texts: as they are given.
@@ -261,7 +261,7 @@ _RESETS: Mapping[str, Start] = {
 def beginnings(
     start: Start | None, group: str, letters: ReadLetters, settings: dict[str, str]
 ) -> Beginnings:
-    """Return where a read begins: of a group of ours, one of kcat's, or as a member of none.
+    """Return the start of a read and its group: one of `--group`, one of kcat's, or none.
 
     Args:
         start: what is asked for; None for nothing.

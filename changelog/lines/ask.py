@@ -1,4 +1,4 @@
-"""What the broker says of a topic before it is read: its partitions, their beginnings and ends."""
+"""Asks the brokers for a topic's partitions, leaders, and first and last offsets."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def chosen(topic: str, count: int, wanted: Collection[int]) -> list[int]:
 def bounds_of(
     cluster: Cluster, topic: str, partitions: Iterable[int], *, committed: bool = True
 ) -> dict[int, Bounds]:
-    """Return what partitions hold now; with `committed`, up to the first open transaction.
+    """Return the first and the end offset of partitions; `committed` ends at open transactions.
 
     Raises:
         UnavailableLogError: the brokers do not answer.

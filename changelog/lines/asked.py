@@ -1,4 +1,4 @@
-"""What `changelog read` is asked for: its options to places, to the look of lines, to schemas."""
+"""Options of `changelog read` to the range that is read, the format of lines, and schemas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LEVELS = "read_committed", "read_uncommitted"
 def wanted_of(
     topic: str, asked: ReadWords, letters: ReadLetters, options: dict[str, str]
 ) -> Wanted:
-    """Return what is to be read, and by whom.
+    """Return the range to read, and the group that reads it.
 
     Raises:
         ConfigurationError: options contradict each other, or are none.
@@ -67,7 +67,7 @@ def lines_of(
     framed: Framed,
     broker: Callable[[Any], int],
 ) -> Lines:
-    """Return what renders the records: by our words, or by kcat's letters.
+    """Return the renderer of records: by our words, or by kcat's letters.
 
     Raises:
         ConfigurationError: options contradict each other, or are none.
@@ -104,7 +104,7 @@ def _kcat_lines(
     framed: Framed,
     broker: Callable[[Any], int],
 ) -> Lines:
-    """Return what renders a topic as kcat does: text, but for what `-s` or `--as` say."""
+    """Return the renderer of a topic as kcat prints it: text, unless `-s` or `--as` say more."""
     forms = {"key": asked.key_form or asked.form, "value": asked.value_form or asked.form}
     shows: dict[str, Show | None] = {}
     for which, form in forms.items():
@@ -149,7 +149,7 @@ class Schemas:
         self._framed: Framed | None = None
 
     def framed(self, raw: bytes) -> object:
-        """Return what a framed record says."""
+        """Decode a framed key or value by its schema."""
         if self._framed is None:
             self._framed = self._opened()
         return self._framed(raw)

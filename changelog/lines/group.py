@@ -63,7 +63,7 @@ class GroupPlaces:
         return there | {n: max(each, there.get(n, 0)) for n, each in shown.items()}
 
     def gone(self, places: Mapping[int, int], bounds: Mapping[int, Bounds]) -> LogError | None:
-        """Return what is wrong with places that a topic does not have any more; None if nothing."""
+        """Return the error about places that a topic does not have any more; None without one."""
         said = [
             f"{place} of partition {n}, which has {bounds[n].first} to {bounds[n].end}"
             for n, place in sorted(places.items())
@@ -79,7 +79,7 @@ class GroupPlaces:
         )
 
     def lose(self, partitions: Iterable[int]) -> None:
-        """Note how far partitions are shown whose places can no longer be stored."""
+        """Keep the places of partitions that were lost before these could be stored."""
         places = self._progress.places
         self._shown |= {n: places[n] for n in partitions if n in places}
 

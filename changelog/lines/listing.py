@@ -1,4 +1,4 @@
-"""What a cluster has, as kcat's `-L` and `-Q` print it: brokers, topics, offsets by time."""
+"""Lists brokers, topics and offsets by time, as kcat's `-L` and `-Q` print them."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ Until = End | At | Since
 
 
 class Bounds(NamedTuple):
-    """What a partition holds: offsets `[first, end)`."""
+    """The offsets `[first, end)` of a partition's records."""
 
     first: int
     end: int

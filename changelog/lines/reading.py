@@ -47,7 +47,7 @@ _SAY_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be read.
+    """A range of a topic to read, and the group that reads it.
 
     Attributes:
         topic: of which.

@@ -16,7 +16,7 @@ _FORMS = "auto, text, json, avro, hex or base64"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWords:
-    """What is read, and how it is shown."""
+    """Options of `changelog read` by words of ours."""
 
     subjects: ClassVar[Mapping[str, str]] = {
         "start": "What is read",

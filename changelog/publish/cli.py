@@ -38,7 +38,7 @@ _TOPIC_SETTINGS = ("partitions", "replication_factor", "fix_topics", "topic")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Publish:
-    """What is published, where to, and when."""
+    """Options of `changelog publish`: the query, its topic, and the times of its runs."""
 
     subjects: ClassVar[Mapping[str, str]] = {
         "query": "What is published, and when",

@@ -29,7 +29,7 @@ TOKENS = {
     "p": "partition",
     "o": "offset",
 }
-"""What each letter behind `%` stands for."""
+"""The field of each letter behind `%`."""
 
 _PART = re.compile(r"%(?P<mark>.?)|\\(?P<escape>x[0-9a-fA-F]{1,2}|[0-9]+|.)", re.DOTALL)
 _ESCAPES = {"t": b"\t", "n": b"\n", "r": b"\r"}
@@ -96,7 +96,7 @@ def _byte(escape: str) -> bytes:
 
 
 def unpacked(pack: str) -> Show:
-    r"""Return how bytes are shown that a pack string describes, as kcat's `-s` takes it.
+    r"""Return the function that shows bytes by a pack string, as kcat's `-s` takes it.
 
     >>> unpacked(">hB s")(b"\xff\xfe\x07rest")
     b'-27 rest'
@@ -154,7 +154,7 @@ def envelope_lines(
     broker: Callable[[Any], int],
     delimiter: bytes,
 ) -> Lines:
-    """Return what renders a topic's records as kcat's objects of JSON; a null is a null.
+    """Return the renderer of records as kcat's objects of JSON; a null is a null.
 
     Args:
         topic: which.
@@ -218,7 +218,7 @@ def string(raw: bytes) -> bytes:
 
 
 def with_schema(show: Show, name: str) -> Show:
-    """Return what shows a framed key or value, and behind it the id of its schema."""
+    """Return the function that shows a framed key or value, and then its schema's id."""
 
     def both(raw: bytes) -> bytes:
         return b'%b,"%b":%d' % (show(raw), name.encode(), int.from_bytes(raw[1:5], "big"))

@@ -31,7 +31,7 @@ class InputError(ChangelogError):
 
 
 class Sent(NamedTuple):
-    """What a line says; None is null."""
+    """A record as a line gives it; None is null."""
 
     key: bytes | None
     value: bytes | None
@@ -93,7 +93,7 @@ def bytes_of(form: As) -> Raw:
 
 
 def line_parser(given: Given) -> Parse:
-    """Return what reads `key<separator>value`, or without keys a value."""
+    """Return the parser of `key<separator>value`, or of a value alone without keys."""
     separator, headers = given.separator, list(given.headers)
 
     def alone(line: bytes) -> Sent:
@@ -133,7 +133,7 @@ def _raw(read: Raw, text: bytes, null: bytes | None, what: str) -> bytes | None:
 
 
 def json_parser(given: Given) -> Parse:
-    """Return what reads objects with `key`, `value` and `headers`, as `read --json` writes them."""
+    """Return the parser of objects with `key`, `value` and `headers`, as of `read --json`."""
 
     def parse(line: bytes) -> Sent:
         try:

@@ -37,7 +37,7 @@ Column = Callable[[Sequence[Record]], Iterable[Any]]
 
 
 class Rendered(NamedTuple):
-    """What became of a batch.
+    """A batch as lines, up to the first record that cannot be shown.
 
     Attributes:
         lines: of the records before the one at fault.
@@ -121,7 +121,7 @@ def template_lines(
     null: bytes,
     delimiter: bytes,
 ) -> Lines:
-    """Return what renders a template.
+    """Return the renderer of a template.
 
     Args:
         parts: of the template.
@@ -141,7 +141,7 @@ def template_lines(
 
 
 def json_lines(topic: str, *, key: Show, value: Show, delimiter: bytes) -> Lines:
-    """Return what renders a topic's records as objects of JSON, one a line; a null is a null."""
+    """Return the renderer of records as objects of JSON, one a line; a null is a null."""
     pattern = b'{"topic":"%b"' % topic.encode() + (  # its characters need no escapes
         b',"partition":%d,"offset":%d,"timestamp":%d,"key":%b,"value":%b,"headers":%b}'
     )

@@ -26,7 +26,7 @@ _MAGIC = b"\0"
 
 
 class As(Enum):
-    """What keys or values are taken for."""
+    """The format in which keys or values are taken."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -57,7 +57,7 @@ def is_framed(raw: bytes) -> bool:
 
 
 def plain(form: As, framed: Framed) -> Show | None:
-    """Return how a key or value is shown in a template; None where its bytes stand as they are."""
+    """Return the function that shows a key or value in a template; None for its bytes alone."""
 
     def avro(raw: bytes) -> bytes:
         found = framed(raw)
@@ -79,7 +79,7 @@ def plain(form: As, framed: Framed) -> Show | None:
 
 
 def token(form: As, framed: Framed) -> Show:
-    """Return how a key or value is shown as a token of JSON."""
+    """Return the function that shows a key or value as a token of JSON."""
 
     def avro(raw: bytes) -> bytes:
         return dumped(framed(raw))
