@@ -77,10 +77,11 @@ def _fork_exec(
         and preexec is None
         and _read_once(environment) == _read_once(os.environ)
     )
-    if not is_plain:
+    streams = [own if own != -1 else at for at, own in enumerate((stdin, stdout, stderr))]
+    # A console measures its terminal when it is made.
+    if not is_plain or any(map(os.isatty, streams)):
         pid: int = _cold(args, executables, close_fds, keep, cwd, env, *more)
         return pid
-    streams = [own if own != -1 else at for at, own in enumerate((stdin, stdout, stderr))]
     folder = str(Path.cwd()) if cwd is None else os.fsdecode(cwd)
     job = json.dumps([words, folder, environment]).encode()
     with _lock:
