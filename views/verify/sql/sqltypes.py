@@ -24,6 +24,7 @@ INTEGERS = frozenset(_INTEGER_DIGITS)
 FLOATS = frozenset({"float", "double"})
 _COUNTS = (exp.Count, exp.CountIf, exp.RowNumber, exp.Rank, exp.DenseRank, exp.IntDiv)
 _SAME = (exp.Paren, exp.Alias, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Filter, exp.Window)
+_DAYS = frozenset({"YEAR", "MONTH", "WEEK", "DAY"})
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 
 TableTypes = Mapping[str, Mapping[str, Type]]
@@ -62,6 +63,19 @@ def widest(kinds: Iterable[Type | None]) -> Type | None:
         scale = max(decimal.scale for decimal in decimals)
         return adjusted(max(d.precision - d.scale for d in decimals) + scale, scale)
     return known[0] if len(set(known)) == 1 else None
+
+
+def fits(kinds: Iterable[Type | None]) -> bool:
+    """Tell whether one decimal holds all of some values: else each engine cuts them its own way."""
+    found = list(kinds)
+    decimals = [made for kind in found if kind is not None and (made := as_decimal(kind))]
+    if not any(kind is not None and kind.name == "decimal" for kind in found):
+        return True
+    if any(kind is not None and kind.name in FLOATS for kind in found):
+        return True
+    whole = max(each.precision - each.scale for each in decimals)
+    scale = max(each.scale for each in decimals)
+    return whole + scale <= _MAX_PRECISION and (None not in found or whole + scale < _MAX_PRECISION)
 
 
 class Types:
@@ -141,6 +155,8 @@ class Types:
                 return self.of(node.this)
             case _:
                 kind = _named(node.type) if node.type is not None else None
+                if kind is not None and kind.name in {"tinyint", "smallint"}:
+                    return Type("int")  # as Spark's functions have it, of weeks too
                 return None if kind is None or kind.name == "decimal" else kind
 
     def _column(self, node: exp.Column) -> Type | None:
@@ -171,7 +187,17 @@ class Types:
         scale = min(places, kind.scale)
         return Type("decimal", min(kind.precision - kind.scale + 1 + scale, _MAX_PRECISION), scale)
 
+    def _moved(self, node: exp.Expr) -> Type | None:
+        """Return the type of a date or moment and an interval: a date stays one by whole days."""
+        kind, unit = self.of(node.args["this"]), node.args["expression"].text("unit")
+        if kind is None or kind.name not in {"date", "timestamp", "timestamp_ntz"}:
+            return None
+        by_days = unit.upper().rstrip("S") in _DAYS
+        return kind if by_days or kind.name != "date" else Type("timestamp")
+
     def _arithmetic(self, node: exp.Expr) -> Type | None:
+        if isinstance(node.args["expression"], exp.Interval):
+            return self._moved(node)
         left, right = self.of(node.args["this"]), self.of(node.args["expression"])
         if left is None or right is None:
             return None

@@ -36,7 +36,15 @@ from views.verify.sql.bags import LISTS, Bag, Bags
 from views.verify.sql.constants import path_of, unchecked
 from views.verify.sql.functions import ALLOWED, ANONYMOUS
 from views.verify.sql.signatures import is_compared, signatures
-from views.verify.sql.sqltypes import FLOATS, INTEGERS, TableTypes, Types, as_decimal, decimals_of
+from views.verify.sql.sqltypes import (
+    FLOATS,
+    INTEGERS,
+    TableTypes,
+    Types,
+    as_decimal,
+    decimals_of,
+    fits,
+)
 from views.verify.values.names import folded, parsed, reading_name, schema_of
 from views.verify.values.types import Type, literal
 
@@ -82,6 +90,10 @@ _COMPARISONS = (
 _OF_ONE_TYPE = (
     *_COMPARISONS,
     *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod),
+    *(exp.Coalesce, exp.Greatest, exp.Least, exp.If, exp.Case),
+)
+_OF_ONE_DECIMAL = (
+    *_COMPARISONS,
     *(exp.Coalesce, exp.Greatest, exp.Least, exp.If, exp.Case),
 )
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -249,12 +261,16 @@ def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
             raise _refuse(node, f"no test has compared {signature}")
 
 
-def _check_meaning(  # noqa: C901 - one for each form
+def _check_meaning(  # noqa: C901, PLR0912 - one for each form
     query: exp.Expr, types: Types, bags: Bags
 ) -> None:
     for node in query.walk():
         if (why := bags.misread(node)) is not None:
             raise _refuse(node, why)
+        if isinstance(node, _OF_ONE_DECIMAL) and not all(
+            fits(map(types.of, parts)) for parts in _operands(node)
+        ):
+            raise _refuse(node, "no decimal holds all of its values: cast them to one")
         match node:
             case exp.Anonymous() if node.name.lower() not in ANONYMOUS:
                 raise _refuse(node, f"function {node.name} is not known")
@@ -268,6 +284,9 @@ def _check_meaning(  # noqa: C901 - one for each form
                 raise _refuse(node, "the two engines escape differently")
             case exp.In() if node.args.get("query") is not None and not _is_filter(node):
                 raise _refuse(node, "Spark has false where it is null: write it in WHERE")
+            case exp.DPipe():
+                for part in (node.left, node.right):
+                    _check_text(node, types.of(part))
             case exp.AtTimeZone() | exp.FromTimeZone():
                 raise _refuse(node, "each engine has rules of time zones of its own")
             case exp.RegexpLike() | exp.RegexpILike() | exp.Lateral() | exp.TableSample():
@@ -360,6 +379,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
     match node:
         case exp.Add() | exp.Sub() | exp.Mul() if kind is not None and kind.name == "decimal":
             return _in_128_bits(node, kinds)
+        case exp.Add() | exp.Sub() if kind is not None and kind.name == "date":
+            return exp.cast(node.copy(), "DATE")  # DuckDB makes a timestamp of it
         case exp.Trim() if node.expression is None:
             return exp.Trim(**{**node.args, "expression": exp.Literal.string(" ")})
         case exp.Extract():
