@@ -35,7 +35,7 @@ _LOADED = (
     "changelog.capture.inspect.status",
     "changelog.sink.registry",
 )
-_READ_ONCE = ("CHANGELOG_", "PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC_")
+_READ_ONCE = ("CHANGELOG_", "PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC_", "TERM", "FORCE_COLOR")
 """Variables that are read when a module is imported; with others a command starts cold."""
 _SUBREAPER = 36
 _MOST = 1 << 20
