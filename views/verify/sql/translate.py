@@ -96,6 +96,7 @@ _OF_ONE_DECIMAL = (
     *_COMPARISONS,
     *(exp.Coalesce, exp.Greatest, exp.Least, exp.If, exp.Case),
 )
+_PLAIN = (exp.Column, exp.Literal, exp.Alias, exp.Query)
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = f"{_DAY}([ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\\.[0-9]{{1,6}})?)?"
 _MOMENTS = {"date": _DAY, "timestamp": _MOMENT, "timestamp_ntz": _MOMENT}
@@ -371,6 +372,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
     kind = kinds.get(id(node))
     if isinstance(node, _OF_ONE_TYPE):
         _as_doubles(node, kinds)
+    if isinstance(node, _OF_ONE_DECIMAL):
+        _as_decimals(node, kinds)
     if isinstance(node, _OF_MOMENTS):
         for part in (node.this, node.args.get("expression"), *node.expressions):
             if isinstance(part, exp.Expr) and _is_moment(kinds.get(id(part))):
@@ -458,6 +461,20 @@ def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
             elif kind is not None and kind.name == "decimal" and kind.precision > _EXACT_DIGITS:
                 # DuckDB divides by a power of ten, which rounds twice.
                 part.replace(exp.cast(exp.cast(part.copy(), "VARCHAR"), "DOUBLE"))
+
+
+def _as_decimals(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
+    """Make computed decimals that stand together those of Spark.
+
+    DuckDB's may have more digits in all, and then it cuts those after the point of the others.
+    """
+    for parts in _operands(node):
+        for part in parts if len(parts) > 1 else ():
+            kind = kinds.get(id(part))
+            if kind is None or kind.name != "decimal" or isinstance(part, _PLAIN):
+                continue
+            size = f"DECIMAL({kind.precision}, {kind.scale})"
+            part.replace(exp.cast(part.copy(), size, dialect="duckdb"))
 
 
 def _operands(node: exp.Expr) -> Iterator[list[exp.Expr]]:
