@@ -1,4 +1,4 @@
-"""The signatures of the expressions that tests compare, and the module that has them.
+"""The signatures of the expressions that tests compare, and the file that has them.
 
 `python -m tests.support.compared_signatures` writes it anew.
 """
@@ -18,7 +18,7 @@ from views.verify.values.types import parse_type
 
 TABLE = TableName("public", "t")
 TYPES = {TABLE: {name: parse_type(kind) for name, (kind, _) in COLUMNS.items()}}
-MODULE = Path(__file__).parents[2] / "views/verify/sql/compared.py"
+FILE = Path(__file__).parents[2] / "views/verify/sql/compared.txt"
 
 
 def signatures_of(line: str) -> set[str]:
@@ -37,22 +37,10 @@ def compared() -> frozenset[str]:
     return frozenset(each for each in found if UNKNOWN not in each)
 
 
-def module() -> str:
-    """Return the text of the module."""
-    listed = "\n".join(sorted(compared()))
-    return f'''"""What tests compare in Spark and DuckDB over hostile values.
-
-`make pages` writes this of the lines of `tests/fixtures/expressions.txt`; a query with anything
-else is refused.
-"""
-
-COMPARED = frozenset(
-    """
-{listed}
-""".strip().split("\\n")
-)
-'''
+def text() -> str:
+    """Return the text of the file."""
+    return "".join(f"{each}\n" for each in sorted(compared()))
 
 
 if __name__ == "__main__":
-    MODULE.write_text(module(), encoding="utf-8")
+    FILE.write_text(text(), encoding="utf-8")

@@ -1,6 +1,6 @@
 """The functions of Spark's SQL that are known to mean the same in DuckDB, each with an example.
 
-The translation allows these and no others, with the types that `views.verify.sql.compared` has;
+The translation allows these and no others, with the types that `compared.txt` has;
 `docs/sql.md` lists both. A test computes each example in both engines over rows with nulls,
 negatives, empty texts and the ends of ranges.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from views.verify.sql.compared import COMPARED
+from views.verify.sql.signatures import COMPARED
 
 
 @dataclass(frozen=True, slots=True)

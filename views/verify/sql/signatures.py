@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 
 from sqlglot import exp
 
-from views.verify.sql.compared import COMPARED
 from views.verify.sql.sqltypes import INTEGERS, Types
 from views.verify.values.types import Type
 
@@ -26,6 +26,11 @@ _PASSED = (
 )
 _OF_ANY_NUMBER = (exp.Concat, exp.ConcatWs, exp.DPipe, exp.Struct, exp.Array, exp.Count)
 UNKNOWN = "?"
+COMPARED = frozenset(files(__package__).joinpath("compared.txt").read_text("utf-8").splitlines())
+"""The signatures of what tests compare in Spark and DuckDB over hostile values.
+
+`make pages` writes the file of the lines of `tests/fixtures/expressions.txt`.
+"""
 
 
 def class_of(kind: Type | None, *, by_width: bool = False) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from changelog.contract.rows.relation import TableName
-from tests.support.compared_signatures import MODULE, TYPES, compared, module
+from tests.support.compared_signatures import FILE, TYPES, compared, text
 from tests.support.hostile_rows import query_of
 from views.verify.sql import signatures
-from views.verify.sql.compared import COMPARED
 from views.verify.sql.functions import EXAMPLE_COLUMNS, GROUPS
+from views.verify.sql.signatures import COMPARED
 from views.verify.sql.translate import UnverifiableError, translate
 from views.verify.values.types import parse_type
 
@@ -36,7 +36,7 @@ def without(monkeypatch):
 
 def test_what_is_compared_is_what_the_lines_of_the_tests_compare():
     assert compared() == COMPARED
-    assert MODULE.read_text("utf-8") == module(), "write it anew: make pages"
+    assert FILE.read_text("utf-8") == text(), "write it anew: make pages"
 
 
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each.names)
