@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import NewTopic
 
 from changelog.connect.postgres.target import Refused
 from changelog.connect.rules.settings import SinkSettings
@@ -14,8 +14,7 @@ from changelog.connect.rules.topics import beside_dead_letters, check_dead_lette
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, SinkError
 from changelog.kafka.clients import REQUEST_S, make_client
-from changelog.kafka.cluster import describe
-from changelog.kafka.errors import log_error
+from changelog.kafka.cluster import Cluster
 
 log = logging.getLogger("changelog.connect")
 
@@ -96,18 +95,12 @@ class BadRecords:
     def _opened(self) -> Producer:
         if self._producer is None:
             name = self._settings.dead_letters
-            there = describe(self._kafka, beside_dead_letters(name))
+            cluster = Cluster(self._kafka)
+            there = cluster.describe(beside_dead_letters(name))
             if name in there:
                 check_dead_letters(name, there, there[name].settings)
             else:
-                admin = make_client(AdminClient, self._kafka.client_config())
-                try:
-                    admin.create_topics([NewTopic(name, 1, self._settings.dead_replicas)])[
-                        name
-                    ].result(2 * REQUEST_S)
-                except KafkaException as error:
-                    if error.args[0].code() != error.args[0].TOPIC_ALREADY_EXISTS:
-                        raise log_error(error, f'cannot make topic "{name}"') from error
+                cluster.create([NewTopic(name, 1, self._settings.dead_replicas)])
             config = self._kafka.client_config(enable_idempotence=True)
             self._producer = make_client(Producer, config)
         return self._producer

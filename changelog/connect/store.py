@@ -8,20 +8,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
 
 from changelog.connect.rules.state import Cluster
 from changelog.connect.rules.topics import state_topic, tasks_topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
+from changelog.kafka import cluster
 from changelog.kafka.clients import REQUEST_S, make_client
-from changelog.kafka.errors import is_missing, is_passing, log_error
 from changelog.runtime.process.pulse import Pulse
 
 log = logging.getLogger("changelog.connect")
@@ -41,39 +36,16 @@ def make_topics(kafka: KafkaConnection, group: str) -> None:
         TopicSettingsError: the topic of states is there and is not compacted.
         LogError: the brokers are away, or refuse.
     """
-    admin = make_client(AdminClient, kafka.client_config())
-    wanted = [
-        NewTopic(state_topic(group), 1, -1, config={"cleanup.policy": "compact"}),
-        NewTopic(tasks_topic(group), TASKS, -1),
-    ]
-    try:
-        for name, future in admin.create_topics(wanted, request_timeout=REQUEST_S).items():
-            try:
-                future.result(_ANSWER_S)
-            except KafkaException as error:
-                if error.args[0].code() != error.args[0].TOPIC_ALREADY_EXISTS:
-                    raise log_error(error, f'cannot make topic "{name}"') from error
-        policy = _policy(admin, state_topic(group))
-    except KafkaException as error:
-        raise log_error(error, "cannot look at the topics of the workers") from error
+    brokers, states = cluster.Cluster(kafka), state_topic(group)
+    compacted = NewTopic(states, 1, -1, config={"cleanup.policy": "compact"})
+    brokers.create([compacted, NewTopic(tasks_topic(group), TASKS, -1)])
+    # One that was just made is unknown for a moment.
+    policy = cluster.until_led(lambda: brokers.settings([states]))[states]["cleanup.policy"]
     if policy != "compact":
         raise TopicSettingsError(
-            f'topic "{state_topic(group)}" has cleanup.policy {policy}: connectors would be lost',
+            f'topic "{states}" has cleanup.policy {policy}: connectors would be lost',
             hint="set it to compact, or take another --group",
         )
-
-
-def _policy(admin: AdminClient, topic: str) -> str:
-    """Return a topic's policy; one that was just made is unknown for a moment."""
-    resource, deadline = ConfigResource(ResourceType.TOPIC, topic), time.monotonic() + REQUEST_S
-    while True:
-        asked = admin.describe_configs([resource], request_timeout=REQUEST_S)
-        try:
-            return str(asked[resource].result(_ANSWER_S)["cleanup.policy"].value)
-        except KafkaException as error:
-            if not is_missing(error) or time.monotonic() > deadline:
-                raise
-            threading.Event().wait(_POLL_S)
 
 
 class Store:
@@ -106,23 +78,11 @@ class Store:
             fetch_wait_max_ms=10,
         )
         self._consumer = make_client(Consumer, config)
-        first, end = self._ends()
-        place = TopicPartition(self._topic, 0, first)
-        self._consumer.assign([place])
+        (held,) = cluster.Cluster(kafka).bounds([(self._topic, 0)]).values()
+        self._consumer.assign([TopicPartition(self._topic, 0, held.start)])
         self._thread = threading.Thread(target=self._follow, name="connect-store", daemon=True)
         self._thread.start()
-        self._wait_for(end)
-
-    def _ends(self) -> tuple[int, int]:
-        """Return first offset and end; a topic that was just made has no leader for a moment."""
-        place, deadline = TopicPartition(self._topic, 0), time.monotonic() + REQUEST_S
-        while True:
-            try:
-                return self._consumer.get_watermark_offsets(place, timeout=REQUEST_S)
-            except KafkaException as error:
-                if time.monotonic() > deadline or not is_passing(error.args[0]):
-                    raise log_error(error, f'cannot read topic "{self._topic}"') from error
-                self._stop.wait(_POLL_S)
+        self._wait_for(held.end)
 
     @contextmanager
     def read(self) -> Iterator[Cluster]:

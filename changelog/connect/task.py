@@ -29,6 +29,7 @@ from changelog.connect.schemas import Schemas
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import LogError, UnavailableError
 from changelog.kafka.clients import REQUEST_S, make_client
+from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import is_missing, log_error
 from changelog.kafka.messages import Batches
 from changelog.runtime.edge import one_line
@@ -159,7 +160,7 @@ def _attempt(
             target = opened.enter_context(closing(Target(settings)))
             partitions, missing = _partitions(consumer, settings.topics, share)
             _check_there(target, settings, missing)
-            places = _places(consumer, target, settings, partitions, awaited)
+            places = _places(Cluster(kafka), target, settings, partitions, awaited)
             consumer.assign([TopicPartition(*each, place) for each, place in places.items()])
             batches = opened.enter_context(
                 closing(_Batches(target, settings, reading, places, bad))
@@ -233,7 +234,7 @@ def _check_there(target: Target, settings: SinkSettings, missing: Collection[str
 
 
 def _places(
-    consumer: Consumer,
+    cluster: Cluster,
     target: Target,
     settings: SinkSettings,
     partitions: Sequence[Partition],
@@ -245,8 +246,7 @@ def _places(
         LogError: a place is not on the log any more.
     """
     stored, places, begun = target.places(), {}, {}
-    for each in partitions:
-        first, end = consumer.get_watermark_offsets(TopicPartition(*each), timeout=REQUEST_S)
+    for each, (first, end, _) in cluster.bounds(partitions, committed=True).items():
         place = stored.get(each)
         if place is None:
             at_end = settings.latest and each[0] not in awaited

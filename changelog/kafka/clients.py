@@ -69,7 +69,7 @@ def make_client(kind: Callable[[dict[str, Any]], T], config: Mapping[str, Any]) 
 
 
 def reading_config(
-    kafka: KafkaConnection, *, committed: bool = True, **options: float
+    kafka: KafkaConnection, *, committed: bool = True, **options: str | float
 ) -> dict[str, Any]:
     """Return the settings of a consumer that reads places of our choice and commits nothing.
 
@@ -100,7 +100,11 @@ def reading_consumer(
 
 
 def writing_config(
-    kafka: KafkaConnection, options: Mapping[str, Any] | None = None, *, wait_s: float = 0
+    kafka: KafkaConnection,
+    options: Mapping[str, Any] | None = None,
+    *,
+    wait_s: float = 0,
+    linger_ms: int = 1,
 ) -> dict[str, Any]:
     """Return the settings of a producer that loses and doubles nothing, and reports only errors.
 
@@ -108,9 +112,12 @@ def writing_config(
         kafka: the brokers.
         options: further settings of librdkafka; what is promised stays.
         wait_s: how long the brokers are waited for, for ever at 0.
+        linger_ms: how long a batch waits for more, unless the connection's options say otherwise.
     """
     return {
         "compression.type": "lz4",
+        # See docs/decisions: below, the broker is asked too often; above, a change waits.
+        "linger.ms": linger_ms,
         "batch.size": 1_000_000,
         "queue.buffering.max.kbytes": QUEUE_KBYTES,
         "queue.buffering.max.messages": QUEUE_MESSAGES,

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 from changelog.connect.postgres.places import Partition
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import UnavailableLogError
-from changelog.kafka.clients import STALL_S, make_client
+from changelog.kafka.clients import STALL_S, make_client, reading_config
 from changelog.kafka.errors import is_passing, log_error
 from changelog.load.dead_letters import DeadLetters
 from changelog.load.target import LoadTarget, TableWriter
@@ -31,16 +31,8 @@ from changelog.native.batches import (
 )
 
 _POLL_MS = 200
-_CLIENT = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    # Places are checked before; one that vanishes while it is read must not be jumped over.
-    "auto.offset.reset": "error",
-    "isolation.level": "read_committed",
-    "enable.partition.eof": True,
-    "fetch.queue.backoff.ms": 10,
-    "queued.max.messages.kbytes": 65_536,
-}
+_QUEUE_KBYTES = 64 * 1024
+_FETCH_MS = 500  # a topic that is followed is mostly at its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +108,12 @@ class Job:
             SinkError: a record cannot be written, or the target refuses.
             LogError: the brokers refuse.
         """
-        config = {**self._kafka.client_config(group_id="changelog-load"), **_CLIENT}
+        config = reading_config(
+            self._kafka,
+            group_id="changelog-load",
+            queued_max_messages_kbytes=_QUEUE_KBYTES,
+            fetch_wait_max_ms=_FETCH_MS,
+        )
         batch = Batch([topic for topic, _ in self._places])
         with closing(make_client(BatchReader, config)) as reader:
             reader.assign(

@@ -103,8 +103,7 @@ class LogProducer:
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": transaction_s * 1000,
             }
-        # See docs/decisions: below, the broker is asked too often; above, a change waits.
-        wanted = {"linger.ms": 1, **(options or {}), "partitioner": "murmur2_random", **own}
+        wanted = {**(options or {}), "partitioner": "murmur2_random", **own}
         handle = make_client(ProducerHandle, writing_config(kafka, wanted))
         return cls(handle, on_wait=on_wait, is_transactional=bool(transactional_id))
 

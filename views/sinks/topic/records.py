@@ -163,7 +163,7 @@ class RecordWriter:
 
     def _written(self, batches: Iterable[pa.RecordBatch], hashes: KeyHashes) -> int:
         kafka = KafkaConnection(brokers=self.brokers, options=self.options)
-        producer = ProducerHandle(writing_config(kafka, {"linger.ms": 5}, wait_s=self.wait_s))
+        producer = ProducerHandle(writing_config(kafka, wait_s=self.wait_s, linger_ms=5))
         written = 0
         try:
             for batch in batches:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 from changelog.connect.rules.settings import parse_settings
 from changelog.connect.task import Share, _check_there, _partitions, _places
 from changelog.contract.base.errors import LogError, UnavailableLogError
+from changelog.kafka.cluster import Bounds
 
 SINK = {"name": "s", "topics": "a", "connection.url": "postgresql://db/app"}
 
@@ -25,8 +26,8 @@ class Broker:
         partitions = {} if error else dict.fromkeys(range(found))
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions=partitions)})
 
-    def get_watermark_offsets(self, partition, timeout):
-        return 3, 9
+    def bounds(self, partitions, committed):
+        return dict.fromkeys(partitions, Bounds(3, 9))
 
 
 class Places:

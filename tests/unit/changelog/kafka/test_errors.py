@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from changelog.connect import bad_records, store, task
+from changelog.connect import task
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, RefusedAccessError, UnavailableError
 from changelog.kafka import cluster, errors, scan
@@ -28,7 +28,7 @@ CODES = sorted(
     if name.lstrip("_").isupper() and isinstance(code, int) and code
 )
 BY_THE_TABLE = (
-    bad_records, store, task, cluster, scan, group, reading, dead_letters, job, producer, probe,
+    task, cluster, scan, group, reading, dead_letters, job, producer, probe,
 )  # fmt: skip
 
 
