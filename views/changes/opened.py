@@ -10,6 +10,7 @@ from httpx import HTTPError
 
 from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError, UnavailableError, ViewError
+from changelog.kafka.clients import REQUEST_S
 from replay.base.sections import warehouse_of
 from views.changes.documents import Documents
 from views.changes.feed import Feed
@@ -17,8 +18,6 @@ from views.generations.history import History
 from views.generations.served import topic_prefix_of
 from views.project.catalog import catalog_of
 from views.sinks.topic.server import TopicServer
-
-ANSWER_S = 20.0
 
 
 def opened_feed(project: Project, view: str) -> Feed:
@@ -35,7 +34,7 @@ def opened_feed(project: Project, view: str) -> Feed:
             hint=f"add topic to its sinks, then rebuild-view {view}",
         )
     registry = project.registry if project.registry.url else None
-    server = TopicServer(project.kafka, registry, ANSWER_S, ANSWER_S)
+    server = TopicServer(project.kafka, registry, REQUEST_S, REQUEST_S)
     is_json = spec.options.get("topic", {}).get("value") == "json"
     history = History(warehouse_of(project))
 
