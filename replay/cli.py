@@ -24,6 +24,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, print_json, say_error, stop_on_signals, tell
 from changelog.runtime.examples import with_examples
+from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import (
     DebugOption,
     JsonOption,
@@ -254,6 +255,7 @@ def spark_server(
     Takes the project's settings of Spark, as a session of a rebuild's own does. Asks for a token:
     that of SPARK_CONNECT_AUTHENTICATE_TOKEN, or one that it makes and keeps in a file for its user.
     """
+    check_extra("spark", "changelog spark-server")
     from replay.spark.connect_server import serve, shown, with_server
     from replay.spark.session import SessionSettings, is_remote
 

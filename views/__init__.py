@@ -31,4 +31,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - see above
 
-    return getattr(import_module(_PLACES[name]), name)
+    from changelog.runtime.installed.extras import missing_extra  # noqa: PLC0415 - likewise
+
+    try:
+        return getattr(import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error

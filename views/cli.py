@@ -11,6 +11,7 @@ import typer
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import run_app
 from changelog.runtime.examples import examples
+from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import CaptureSettings
@@ -55,6 +56,7 @@ def rebuild_view(*, asked: Asked, given: Given) -> None:
     Readers see the old generation or the new one, never the work, also when this is killed. It
     asks no question (but --drop, without --yes) and needs no terminal.
     """
+    check_extra("follow" if asked.following else "spark", "rebuild-view")
     from views import command
 
     command.run(asked, given)

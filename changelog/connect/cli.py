@@ -17,6 +17,7 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import stop_on_signals, tell
 from changelog.runtime.examples import with_examples
+from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import TOLD, DebugOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
@@ -82,6 +83,7 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     places of connectors are in their targets. /page shows the project's line from source to views
     to a browser. Ends with 0 on SIGTERM and Ctrl-C.
     """
+    check_extra("serve", "changelog serve")
     import uvicorn
 
     from changelog.connect.answers import Answers

@@ -20,6 +20,7 @@ from changelog.lines.as_kcat import SettingsOption
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, print_json, say_error, stop_on_signals, tell
 from changelog.runtime.examples import with_examples
+from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import TOLD, DebugOption, JsonOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
@@ -179,6 +180,7 @@ def _query(text: str) -> str:
 def _rows(source: str, query: str) -> QueryRows:
     kind, _, place = source.partition(":")
     if kind == "duckdb" and place:
+        check_extra("verify", "a query of DuckDB")
         from changelog.publish.duckdb import DuckRows
 
         return DuckRows(Path(place), query)

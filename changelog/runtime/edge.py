@@ -24,6 +24,7 @@ import typer
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.imports import find_ours_first
+from changelog.runtime.installed.extras import MissingExtraError, missing_extra
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,6 +139,12 @@ def run_app(app: typer.Typer, name: str) -> None:
             raise
         report_error(error, trace=debug)
         raise SystemExit(error.exit_code) from None
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if debug or not isinstance(missing, MissingExtraError):
+            raise
+        report_error(missing)
+        raise SystemExit(missing.exit_code) from None
     except KeyboardInterrupt:
         tell("interrupted")
         raise SystemExit(130) from None

@@ -18,7 +18,7 @@ from changelog.runtime.examples import examples
 from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.download.artifacts import ALL, SPARK_JARS
 from changelog.stack.download.fetch import resolve
-from changelog.stack.download.jre import java_home
+from changelog.stack.download.jre import has_wheel, java_home
 from changelog.stack.stack import PartStatus, Stack
 
 app = typer.Typer(
@@ -93,7 +93,8 @@ def fetch(
 ) -> None:
     """Download what the servers and Spark need, once; the cache is shared by all projects."""
     resolve(SPARK_JARS if spark_alone else ALL)
-    java_home()  # made here, since a service may not write to the cache
+    if has_wheel():
+        java_home()  # made here, since a service may not write to the cache
 
 
 @app.command(epilog=examples("`changelog stack down`"))

@@ -25,7 +25,7 @@ from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.contract.base.secret import redacted
 from changelog.stack.download.artifacts import S3_JARS
 from changelog.stack.download.fetch import spark_jars
-from changelog.stack.download.jre import java_home
+from changelog.stack.download.jre import has_wheel, java_home
 from replay.spark import connect
 from replay.spark.files import check_writable
 from replay.spark.object_store import is_s3, s3_settings
@@ -266,7 +266,7 @@ def _has_java(home: str | None) -> bool:
     command = Path(home) / "bin" / "java" if home else None
     if command is None or not command.is_file():
         return False
-    if command.is_relative_to(java_home()):
+    if has_wheel() and command.is_relative_to(java_home()):
         return True
     try:
         said = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME

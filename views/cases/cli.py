@@ -14,16 +14,17 @@ from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, print_json, tell
 from changelog.runtime.examples import with_examples
+from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
 from changelog.runtime.setting import Given
 from changelog.runtime.terminal import console
 from replay.base.sections import Spark
-from views.project.catalog import Catalog, catalog_of
 
 if TYPE_CHECKING:
     from replay.spark.session import SessionSettings
     from views.cases.file import CaseFile
     from views.cases.run import Result
+    from views.project.catalog import Catalog
     from views.project.spec import ViewSpec
 
 _MASTER = "local[2]"
@@ -57,6 +58,9 @@ def check_cases(
     Each case is computed by Spark and, for views in SQL, by the verifier's DuckDB; both must give
     the expected rows. Ends with 0 when all cases pass, and with 1 when one does not.
     """
+    check_extra("spark", "changelog test")
+    from views.project.catalog import catalog_of
+
     settings = load_project(project, overrides=given, needs=[])
     catalog = catalog_of(settings)
     if init:

