@@ -15,15 +15,16 @@ from views.verify.records.topic import read_topic
 
 def by_tasks(capture, frontier, topic, key_id):
     """Read as the tasks of a rebuild do: in C."""
-    ends, since = frontier.ends[topic], frontier.since.get(topic)
-    wanted = TopicRange(topic=topic, starts=(0,) * len(ends), ends=ends, key_schema_id=key_id)
+    starts, ends = frontier.begins(topic, (0,) * len(frontier.ends[topic])), frontier.ends[topic]
+    since = frontier.since.get(topic)
+    wanted = TopicRange(topic=topic, starts=starts, ends=ends, key_schema_id=key_id)
     before = Position(frontier.epoch, frontier.lsn, 0)
     rules = FoldRules.of(wanted, since=since, before=before, most_bytes=1 << 24)
     rows: dict[bytes, bytes | None] = {}
     count = 0
-    for partition, end in enumerate(ends):
+    for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
         with closing(LastRecords(rules, partition=partition, homes=len(ends))) as last:
-            read_into(last, capture.kafka, topic, PartitionRange(partition, 0, end))
+            read_into(last, capture.kafka, topic, PartitionRange(partition, start, end))
             for found in last.drain(5_000, 1 << 23):
                 rows.update(zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True))
             count += last.records
@@ -46,7 +47,10 @@ def by_model(capture, frontier, topic):
     """Read as a consumer of committed records does, and keep the last of each key."""
     last: dict[bytes, tuple[Position, bytes | None]] = {}
     since, count = frontier.since.get(topic), 0
+    starts = frontier.begins(topic, (0,) * len(frontier.ends[topic]))
     for message in capture.reader.messages(topic, frontier.ends[topic]):
+        if message.offset() < starts[message.partition()]:
+            continue  # behind a fresh copy nobody reads what stands before it
         count += 1
         position = Position.from_bytes(dict(message.headers())["position"])
         key = message.key()
