@@ -152,7 +152,8 @@ def test_a_server_that_stands_still_is_left_in_time(line, step):
         goes_on(line)
 
 
-@pytest.mark.parametrize("line", first(1, ["postgres", "cache", "search"]), indirect=True)
+@pytest.mark.matrix
+@pytest.mark.parametrize("line", ["postgres", "cache", "search"], indirect=True)
 def test_twin_without_a_limit_it_is_waited_for(line):
     sink = line.sink(retry_s=3_600, answer_s=3_600)
     rows = line.rows(MORE)

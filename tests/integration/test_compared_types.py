@@ -6,6 +6,7 @@ starts, or Spark and the verifier give what PostgreSQL gives.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -34,8 +35,10 @@ OF_ONE_ROW = "SELECT x.id AS id, y.id AS other, {} FROM m AS x CROSS JOIN m AS y
 OF_SUMS = "SELECT 1 AS id, {} FROM m"
 OF_THE_WHOLE = "SELECT id, {} FROM m WHERE id = 1"
 SOME = 100
+_WITHOUT = re.compile("function|ordering operator|could not implement")
 BLANK = {"char(5)", "bpchar", "code"}
-FLOATS = {"real", "double precision"}
+OF_OTHER_TEXT = {"real", "double precision", "timestamptz"}
+"""Types of which the plan says that their text is written otherwise."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def asked_of(types, whole):
                 Asked(name, form, form.format(c=column, a=constant, b=other))
                 for form in (*OF_TWO_ROWS, *OF_A_CONSTANT, *OF_TEXTS)
                 if (form != "x.{c}" or name in BLANK)  # else the client's types differ alone
-                and (name not in FLOATS or "||" not in form)  # docs/sql.md: written otherwise
+                and (name not in OF_OTHER_TEXT or "||" not in form)
             ]
         sums += [Asked(name, form, form.format(c=column)) for form in OF_AGGREGATES]
         if name in whole:
@@ -100,8 +103,9 @@ def compared(source, engines, asked, query):
         except ViewError:
             continue
         if isinstance(theirs, Exception):
-            if each.form in OF_TEXTS or "{a}" in each.form or "function" in str(theirs):
-                continue  # no answer of PostgreSQL's that could be another one
+            # No answer of PostgreSQL's that could be another one.
+            if each.form in OF_TEXTS or "{a}" in each.form or _WITHOUT.search(str(theirs)):
+                continue
             wrong.append(f"{each}: PostgreSQL refuses it: {str(theirs).splitlines()[0]}")
             continue
         taken.append((each, theirs, engines.proves(spec)))

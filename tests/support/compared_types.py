@@ -81,7 +81,6 @@ MORE: dict[str, tuple[str, ...]] = {
     "line": ("{1,-1,0}", "{2,-2,0}"),
     "tsvector": ("b a", "a b", "a:1"),
     "tsquery": ("a & b", "b & a"),
-    "xml": ("<a/>", "<a></a>"),
     "jsonpath": ("$.a", "$.b"),
     "pg_lsn": ("0/0", "FF/10", "A/1"),
     "xid": ("10", "9", "4294967295"),

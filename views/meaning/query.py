@@ -440,7 +440,7 @@ class _Reader:
                 self._require(node, each, own, nested=one.nested or other.nested)
             if len(kinds) > 1 and not all(is_text(own) for _, own in kinds):
                 raise self._refusal(node, name, meaning, "the two queries have two types there")
-            if meaning.is_char and (one.mixed or other.mixed or one != other):
+            if meaning.is_char and not (one == other and one.is_padded):
                 why = "equal values may have more or fewer blanks at their end"
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
 

@@ -177,7 +177,10 @@ def _of_array(base: str, kind: ColumnType) -> Meaning:
 
 
 _JOINED = frozenset(
-    {"jsonb", "bit", "bit varying", "bytea", "inet", "cidr", "tsvector", "hstore", "ltree"}
+    {
+        *("jsonb", "bit", "bit varying", "bytea", "inet", "cidr", "tsvector", "tsquery", "hstore"),
+        *("ltree", "int2vector", "oidvector"),
+    }
 )
 
 

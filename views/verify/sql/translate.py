@@ -20,8 +20,9 @@ query that happens to run. Where they differ and we correct it:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import sqlglot
 from sqlglot import exp
@@ -101,6 +102,10 @@ _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = f"{_DAY}([ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\\.[0-9]{{1,6}})?)?"
 _MOMENTS = {"date": _DAY, "timestamp": _MOMENT, "timestamp_ntz": _MOMENT}
 """The texts that both engines cast to the same day or moment."""
+_OFFSET = re.compile(
+    f"{_DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\\.[0-9]{{1,6}})?(Z|[+-][0-9]{{2}}(:[0-9]{{2}})?)"
+)
+"""A moment with its offset from UTC, as PostgreSQL shows one; Spark reads it, DuckDB drops it."""
 _OF_MOMENTS = (
     *(exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfMonth),
     *(exp.DayOfWeek, exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.Extract, exp.DateDiff),
@@ -272,6 +277,10 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
             fits(map(types.of, parts)) for parts in _operands(node)
         ):
             raise _refuse(node, "no decimal holds all of its values: cast them to one")
+        if isinstance(node, _OF_ONE_DECIMAL):
+            for text, kind in _moment_texts(node, types.of):
+                if _as_moment(text.name, kind) is None:
+                    raise _refuse(node, f"{text.sql()} is no {kind} that both engines read")
         match node:
             case exp.Anonymous() if node.name.lower() not in ANONYMOUS:
                 raise _refuse(node, f"function {node.name} is not known")
@@ -374,6 +383,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         _as_doubles(node, kinds)
     if isinstance(node, _OF_ONE_DECIMAL):
         _as_decimals(node, kinds)
+        for text, moment in _moment_texts(node, lambda part: kinds.get(id(part))):
+            text.replace(exp.Literal.string(_as_moment(text.name, moment) or text.name))
     if isinstance(node, _OF_MOMENTS):
         for part in (node.this, node.args.get("expression"), *node.expressions):
             if isinstance(part, exp.Expr) and _is_moment(kinds.get(id(part))):
@@ -441,6 +452,33 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
 
 def _is_moment(kind: Type | None) -> bool:
     return kind is not None and kind.name in _MOMENTS
+
+
+def _moment_texts(
+    node: exp.Expr, type_of: Callable[[exp.Expr], Type | None]
+) -> list[tuple[exp.Literal, str]]:
+    """Return the constant texts that are compared with moments, each with the moments' type."""
+    found: list[tuple[exp.Literal, str]] = []
+    for parts in _operands(node):
+        names = {kind.name for part in parts if (kind := type_of(part)) and _is_moment(kind)}
+        widest = next((n for n in ("timestamp", "timestamp_ntz", "date") if n in names), None)
+        if widest is not None:
+            texts = (part for part in parts if isinstance(part, exp.Literal) and part.is_string)
+            found += [(text, widest) for text in texts]
+    return found
+
+
+def _as_moment(text: str, kind: str) -> str | None:
+    """Return a text that both engines read as the same moment; None if there is none."""
+    if re.fullmatch(_MOMENTS[kind], text):
+        return text
+    if kind != "timestamp" or not _OFFSET.fullmatch(text):
+        return None
+    try:
+        utc = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return utc.replace(tzinfo=None).isoformat(sep=" ")
 
 
 def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:

@@ -62,7 +62,7 @@ def test_how_a_refresh_goes_is_told(sql: str, sinks: str, why: str) -> None:
         ("SELECT id, my_function(name) AS f FROM things", "my_function is not known"),
         ("SELECT id, sort_array(collect_list(name))[0] AS l FROM things GROUP BY id", None),
         ("SELECT id, collect_list(struct(name, amount)) AS l FROM things GROUP BY id", None),
-        ("SELECT id FROM things WHERE name || 1 / 0 > date '2020-01-01'", "no test has compared"),
+        ("SELECT id FROM things WHERE date '2020-01-01' = 3", "no test has compared"),
     ],
 )
 def test_what_cannot_be_proved_says_why(sql: str, why: str | None) -> None:
