@@ -44,6 +44,7 @@ COLUMNS = {
     "ints": array_type(column_type("int4", "integer"), "integer[]"),
     "r": column_type("int4range", "int4range", form=TypType.RANGE),
     "nr": column_type("numrange", "numrange", form=TypType.RANGE),
+    "q": column_type("tsquery", "tsquery"),
 }
 TABLES = {TableName("public", "x"): COLUMNS, TableName("public", "y"): COLUMNS}
 
@@ -171,6 +172,10 @@ def test_another_meaning_is_refused_with_the_column_and_the_way_out(where, colum
         "SELECT id, sum(nu) AS n FROM x GROUP BY id",
         "SELECT id, nu FROM x UNION SELECT id, nu FROM y",
         "SELECT id, nu FROM x INTERSECT SELECT id, nu FROM y",
+        "SELECT id, bp FROM x UNION SELECT id, bp FROM y",
+        "SELECT id, bp FROM x INTERSECT SELECT id, bp FROM y",
+        "SELECT id, bp FROM x EXCEPT SELECT id, bp FROM y",
+        "SELECT id, q || q AS both FROM x",
         "SELECT x.id FROM x JOIN y ON x.nu = y.nu",
         "SELECT x.id FROM x JOIN y USING (nu)",
         "SELECT x.id FROM x NATURAL JOIN y",
