@@ -7,19 +7,18 @@ that one decoder gives the same types and values for both. Pure.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import partial
-from io import BytesIO
 from typing import Any
 
-import fastavro
-
+from changelog.avro.decimals import decimal_of
+from changelog.avro.rows import AvroRows
 from changelog.contract.base.errors import ChangelogError, VerdictError
 from changelog.contract.forms.declared import DeclaredLog
-from changelog.contract.rows.codec import frame, unframe
+from changelog.contract.log.form import PLAIN
+from changelog.contract.rows.codec import frame
 from changelog.contract.rows.relation import Column, Relation
 from changelog.contract.rows.schema import LoggedColumn, field_names, read_schema, value_schema
 from changelog.contract.rows.text import (
@@ -30,7 +29,7 @@ from changelog.contract.rows.text import (
     encode_long,
 )
 from changelog.contract.rows.types import ColumnType, Kind
-from replay.declared.interpret import Row, bare
+from replay.declared.interpret import Row
 from replay.decode.schemas import TopicSchemas
 
 SCHEMA_ID = 1
@@ -38,7 +37,6 @@ SCHEMA_ID = 1
 
 _Encoder = Callable[[Any], bytes]
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
-_EXACT = Context(prec=60)
 _BITS = {Kind.INT: 31, Kind.DATE: 31, Kind.LONG: 63, Kind.TIMESTAMP: 63, Kind.TIMESTAMPTZ: 63}
 _INEXACT = (ValueError, TypeError, ArithmeticError, struct.error, ChangelogError)
 
@@ -64,7 +62,7 @@ class RowEncoder:
         self.schemas = TopicSchemas(log.topic, None, {SCHEMA_ID: schema}, SCHEMA_ID)
         self._fields = field_names(each.column for each in columns)
         self._check(schema)
-        self._parsed = fastavro.parse_schema(bare(json.loads(schema)))
+        self._rows = AvroRows(log.topic, self.schemas.writers, SCHEMA_ID, PLAIN)
         self._frame = frame(SCHEMA_ID)
         self._write = [
             (_encoder(each.type, nullable=is_nullable), NULL_BRANCH if is_nullable else None)
@@ -102,13 +100,12 @@ class RowEncoder:
 
     def decode(self, record: bytes) -> Row:
         """Return the row of a record that this encoded."""
-        _, body = unframe(record)
-        found: Any = fastavro.schemaless_reader(BytesIO(body), self._parsed, None)
+        values = self._rows.row(record) or ()
         return [
-            _decimal(each.type, found[field])
-            if each.type.kind is Kind.DECIMAL and found[field] is not None
-            else found[field]
-            for each, field in zip(self._columns, self._fields, strict=True)
+            decimal_of(value, each.type.scale)
+            if each.type.kind is Kind.DECIMAL and value is not None
+            else value
+            for each, value in zip(self._columns, values, strict=True)
         ]
 
     def _name(self, column: LoggedColumn) -> str:
@@ -118,11 +115,6 @@ class RowEncoder:
 def _shape(kind: ColumnType) -> tuple[Kind, int, int, Kind | None]:
     element = None if kind.element is None else kind.element.kind
     return kind.kind, kind.precision, kind.scale, element
-
-
-def _decimal(kind: ColumnType, raw: bytes) -> Decimal:
-    number = Decimal(int.from_bytes(raw, "big", signed=True))
-    return number.scaleb(-kind.scale, _EXACT)
 
 
 def _encoder(kind: ColumnType, *, nullable: bool) -> _Encoder:

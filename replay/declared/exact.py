@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from changelog.avro.decimals import EXACT, SCALES, decimal_of, decimal_text
 from changelog.contract.forms.declared import DIGITS, MILLIS
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import Kind
@@ -76,37 +77,17 @@ def reader(column: LoggedColumn, *, avro: bool) -> Reader:
     return (lambda value: value * 1000) if kind.name == MILLIS else (lambda value: value)
 
 
-def default(column: LoggedColumn) -> Any:  # noqa: ANN401
-    """Return the value of a column that a record lacks, in the form of a record that has it."""
-    found = json.loads(column.default or "null")
-    is_bytes = column.type.kind in {Kind.BYTES, Kind.DECIMAL}
-    return found.encode("iso-8859-1") if is_bytes else found
-
-
 def _unscaled(scale: int, precision: int) -> Reader:
-    def read(value: bytes) -> Decimal:
-        number = int.from_bytes(value, "big", signed=True)
-        return _fitting(Decimal(number).scaleb(-scale, _EXACT), scale, precision)
-
-    return read
+    return lambda raw: _fitting(decimal_of(raw, scale), scale, precision)
 
 
 def _digits(value: dict[str, Any]) -> str:
-    number = int.from_bytes(value["value"], "big", signed=True)
-    _demand(value["scale"] in _SCALES, value["scale"], "the scale of a numeric")
-    sign, digits, _ = Decimal(number).as_tuple()
-    return format(Decimal((sign, digits, -value["scale"])), "f")
-
-
-_SCALES = range(-131_072, 16_384)
-"""Of PostgreSQL's numerics: by another one a few bytes would be gigabytes of digits."""
-
-# Without it Python's own context would round to 28 digits, and say nothing.
-_EXACT = decimal.Context(prec=60, traps=[decimal.InvalidOperation, decimal.Inexact])
+    _demand(value["scale"] in SCALES, value["scale"], "the scale of a numeric")
+    return decimal_text(value["value"], value["scale"])
 
 
 def _fitting(number: Decimal, scale: int, precision: int) -> Decimal:
-    exact = number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+    exact = number.quantize(Decimal(1).scaleb(-scale), context=EXACT)
     if len(exact.as_tuple().digits) > precision:
         raise FaultError(f"{number} has more than {precision} digits")
     return exact

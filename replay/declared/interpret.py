@@ -13,11 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from io import BytesIO
 from typing import Any
 
-import fastavro
-
+from changelog.avro.bodies import MALFORMED, BodyReader, bare
+from changelog.avro.rows import default_of
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.forms.declared import (
     DIGITS,
@@ -31,7 +30,7 @@ from changelog.contract.rows.codec import unframe
 from changelog.contract.rows.evolution import type_fits
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType
-from replay.declared.exact import FaultError, default, loads, reader
+from replay.declared.exact import FaultError, loads, reader
 from replay.declared.placeholder import Placeholder
 
 Row = list[Any]
@@ -63,18 +62,7 @@ class Statement:
     begins: bool = False
 
 
-_MALFORMED = (
-    ValueError,
-    KeyError,
-    IndexError,
-    TypeError,
-    EOFError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
-    InvalidOperation,
-    ChangelogError,
-)
+_MALFORMED = (*MALFORMED, InvalidOperation, ChangelogError)
 _INTEGER = re.compile(r"-?\d{1,18}")
 _GONE, _THERE, _CHANGED = "d", frozenset("rcu"), "u"
 _MARKS: Mapping[Any, bool] = {
@@ -107,7 +95,7 @@ class Interpreter:
         self._log = log
         self._columns = tuple(columns)
         self._keys, self._values = keys, values
-        self._parsed: dict[int, Any] = {}
+        self._bodies: dict[int, BodyReader] = {}
         self._obstacles: dict[int, str] = {}
         self._read = [reader(each, avro=log.shape.is_avro) for each in self._columns]
         places = {each.column: place for place, each in enumerate(self._columns)}
@@ -173,14 +161,13 @@ class Interpreter:
     ) -> tuple[dict[str, Any] | None, int | None]:
         if not self._log.shape.is_avro:
             return _payload(loads(raw)), None
-        schema_id, body = unframe(raw)
+        schema_id, _ = unframe(raw)
         if schema_id not in schemas:
             raise FaultError(f"its schema id {schema_id} is not of the topic's subject")
-        if schema_id not in self._parsed:
-            self._parsed[schema_id] = fastavro.parse_schema(bare(json.loads(schemas[schema_id])))
-        source = BytesIO(body)
-        found: Any = fastavro.schemaless_reader(source, self._parsed[schema_id], None)
-        if source.read(1):
+        if schema_id not in self._bodies:
+            self._bodies[schema_id] = BodyReader(bare(json.loads(schemas[schema_id])))
+        found, left_over = self._bodies[schema_id].read(raw)
+        if left_over:
             raise FaultError("bytes are left over behind the record")
         return (found if isinstance(found, dict) else {"": found}), schema_id
 
@@ -207,7 +194,7 @@ class Interpreter:
             item = found.get(column.column)
             if item is None:
                 is_new = column.column not in found and column.default is not None
-                row.append(read(default(column)) if is_new else None)
+                row.append(read(default_of(column)) if is_new else None)
                 continue
             is_there = not self._placeholder.is_here(item)
             if not is_there:
@@ -315,18 +302,3 @@ def _canonical_value(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, bytes):
         return value.hex()
     return str(value) if isinstance(value, Decimal) else value
-
-
-def bare(raw: Any) -> Any:  # noqa: ANN401 - an Avro schema is JSON
-    """Take the logical types off a schema: fastavro's own fail on values that Avro allows."""
-    match raw:
-        case dict():
-            return {
-                name: bare(item) if name in {"type", "items", "values", "fields"} else item
-                for name, item in raw.items()
-                if name not in {"logicalType", "default"}
-            }
-        case list():
-            return [bare(item) for item in raw]
-        case _:
-            return raw

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
+from changelog.avro.bodies import bare
 from changelog.contract.base.errors import VerdictError
 from changelog.contract.forms.declared import PLACEHOLDER, DeclaredLog, ValueShape, declared_columns
 from changelog.kafka.clients import KeptKafka
@@ -18,14 +19,13 @@ from replay.declared import follow
 from replay.declared.declared import freeze_declared, open_declared
 from replay.declared.follow import FollowedLog
 from replay.decode.decode import decode
-from replay.local.arrow import bare
+from replay.local.records import Written
+from replay.local.rows import RowReader
 from tests.integration.test_declared_logs import KEY, THINGS, envelope, of_envelope
 from tests.support.cleaning import wait_cleaned
 from tests.support.declared_log import Log
 from tests.support.log_writer import CLEAN_AT_ONCE
 from tests.support.wait import wait_until
-from views.rebuild.local.decode import RowDecoder
-from views.rebuild.local.table import Record
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -107,11 +107,9 @@ class Follower:
         whole.recheck()
         assert str(here.to_pylist()) == str(there.to_pylist())  # NaN is not equal to itself
         names = [each.column for each in self.followed.schemas.logged(1).columns]
-        decoder = RowDecoder(self.followed.schemas, names)
-        local = decoder.table([Record._make((k, *rest, ())) for k, rest in self.rows.items()])
-        assert str(local.sort_by("id").to_pylist()) == str(
-            [{name.lower(): item for name, item in row.items()} for row in there.to_pylist()]
-        )
+        reader = RowReader(self.followed.schemas, names)
+        local = reader.table([Written(*rest) for rest in self.rows.values()])
+        assert str(local.sort_by("id").to_pylist()) == str(there.to_pylist())
         assert [each.type for each in local.schema] == [each.type for each in there.schema]
         return {row["id"]: row for row in there.to_pylist()}
 

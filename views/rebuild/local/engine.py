@@ -7,7 +7,7 @@ The proof of what is computed goes by DuckDB, so neither proves itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -15,12 +15,13 @@ from datafusion import SessionConfig, SessionContext
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from changelog.contract.base.errors import LogError
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
+from replay.local.rows import RowReader
 from views.project.lineage import KeyLineage
 from views.project.spec import TableReference
 from views.project.sql import rewritten
-from views.rebuild.local.decode import RowDecoder
 from views.rebuild.local.dialect import local_sql
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.table import Record
@@ -69,9 +70,9 @@ class LocalQuery:
         }
         found = local_sql(rewritten(lineage.source, self._names), tables)
         self._text, self._lists = found.text, found.lists
-        self._decoders = {
+        self._readers = {
             # Without any column there would be no rows to count.
-            place: RowDecoder(schemas[place.table], found.used[name] or list(tables[name])[:1])
+            place: _reader(schemas[place.table], found.used[name] or list(tables[name])[:1])
             for place, name in self._names.items()
         }
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -82,7 +83,7 @@ class LocalQuery:
         """Return the view's rows; see `RowsQuery`."""
         context = SessionContext(SessionConfig(_ONE_CORE))
         for place, name in self._names.items():
-            table = self._decoders[place].table(records[place])
+            table = _table(self._readers[place], records[place])
             context.register_record_batches(name, [table.to_batches() or [_empty(table)]])
         try:
             return self._typed(context.sql(self._text).to_arrow_table())
@@ -100,6 +101,26 @@ class LocalQuery:
             _check_names(column.type, field.type)
             arrays.append(column.cast(field.type, safe=True))
         return pa.Table.from_arrays(arrays, schema=self._schema)
+
+
+def _reader(schemas: TopicSchemas, lower: Iterable[str]) -> RowReader:
+    """Return the reader of columns that are named in lower case."""
+    columns = schemas.logged(schemas.reader_id).columns
+    names = {each.column.lower(): each.column for each in columns}
+    return RowReader(schemas, [names[each] for each in lower])
+
+
+def _table(reader: RowReader, records: Sequence[Record]) -> pa.Table:
+    """Return the rows of records; names are in lower case.
+
+    Raises:
+        UnknownValueError: one cannot be read: it is left to Spark, whose errors name the record.
+    """
+    try:
+        found = reader.table(records)
+    except LogError as error:
+        raise UnknownValueError("a record cannot be read here") from error
+    return found.rename_columns([each.lower() for each in found.column_names])
 
 
 def _check_names(found: pa.DataType, wanted: pa.DataType) -> None:

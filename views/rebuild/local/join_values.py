@@ -1,24 +1,19 @@
 """What a record holds in some of its columns, in a form in which equal values are the same.
 
-Spark decodes rows. This reads the few columns by which rows find each other, from the bytes of a
-record, to look them up: a wrong answer may only be one row too many.
+This reads the few columns by which rows find each other, from the bytes of a record, to look them
+up: a wrong answer may only be one row too many.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from io import BytesIO
-from typing import Any
 
-import fastavro
-
+from changelog.avro.rows import AvroRows
+from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.log.form import PLAIN
-from changelog.contract.rows.codec import unframe
 from changelog.contract.rows.schema import LoggedSchema
 from changelog.contract.rows.types import Kind
 from replay.decode.schemas import TopicSchemas
-from replay.local.arrow import bare
 
 Value = int | str | bytes | None
 _CLASSES = {
@@ -64,17 +59,8 @@ class JoinValues:
     def __init__(self, schemas: TopicSchemas, columns: Sequence[str]) -> None:
         if schemas.form != PLAIN:
             raise UnknownValueError("its records are no plain rows in Avro")
-        logged = schemas.logged(schemas.reader_id)
-        by_name = {each.column: each for each in logged.columns}
-        self._fields = [by_name[name].field for name in columns]
-        self._types = [_CLASSES[by_name[name].type.kind][0] for name in columns]
-        reader = bare(json.loads(schemas.reader))
-        reader["fields"] = [each for each in reader["fields"] if each["name"] in self._fields]
-        self._reader = fastavro.parse_schema(reader)
-        self._writers = {
-            number: fastavro.parse_schema(bare(json.loads(text)))
-            for number, text in schemas.writers.items()
-        }
+        self._rows = AvroRows(schemas.topic, schemas.writers, schemas.reader_id, PLAIN, columns)
+        self._types = [_CLASSES[each.type.kind][0] for each in self._rows.columns]
 
     def of(self, record: bytes) -> tuple[Value, ...]:
         """Return the values of a record.
@@ -83,13 +69,9 @@ class JoinValues:
             UnknownValueError: the record cannot be read, or a value has no plain form.
         """
         try:
-            number, body = unframe(record)
-            row: Any = fastavro.schemaless_reader(
-                BytesIO(body), self._writers[number], self._reader
-            )
-        except Exception as error:
+            values = self._rows.row(record) or ()
+        except CorruptRecordError as error:
             raise UnknownValueError("a record cannot be read here") from error
-        values = tuple(row[field] for field in self._fields)
         for value, kind in zip(values, self._types, strict=True):
             if value is not None and type(value) is not kind:
                 raise UnknownValueError("a value has no plain form")

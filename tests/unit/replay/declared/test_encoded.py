@@ -26,8 +26,8 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
 from replay.declared.encoded import RowEncoder
-from views.rebuild.local.decode import RowDecoder
-from views.rebuild.local.table import Record
+from replay.local.records import Written
+from replay.local.rows import RowReader
 
 LOG = DeclaredLog(
     table=TableName("public", "things"), topic="things", shape=ValueShape.FLAT_JSON, key=("id",)
@@ -80,7 +80,7 @@ def test_a_value_comes_back_as_what_it_was(kind, value, wanted):
     for each, read in ((value, wanted), (None, None)):
         record = encoder.encode([7, each])
         assert encoder.decode(record) == [7, each]
-        table = RowDecoder(encoder.schemas, ["id", "v"]).table([Record(b"", record, 0, 0, ())])
+        table = RowReader(encoder.schemas, ["id", "v"]).table([Written(record, 0, 0)])
         assert table.to_pylist() == [{"id": 7, "v": read}]
         _, body = unframe(record)
         schema = fastavro.parse_schema(json.loads(encoder.schemas.writers[1]))

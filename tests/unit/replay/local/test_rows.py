@@ -1,5 +1,8 @@
 """Records of every form are read as rows, and what is wrong with one is said: replay.local.rows."""
 
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from changelog.contract.forms.event_record import (
 )
 from changelog.contract.log.form import Envelope, Form, Output
 from changelog.contract.rows.codec import RowCodec
+from changelog.contract.rows.relation import Column
 from changelog.contract.rows.schema import key_schema, value_schema
 from changelog.contract.rows.types import column_type
 from replay.decode.schemas import TopicSchemas
@@ -116,3 +120,19 @@ def test_documents_and_unknown_columns_are_not_for_this_reader():
     assert not can_read(TopicSchemas("t", None, {}, 0, Form(Output.JSON)))
     with pytest.raises(ConfigurationError, match='has no column "colour"'):
         RowReader(PLAIN, ["colour"])
+
+
+def test_a_column_that_came_later_has_its_default_of_any_type():
+    later = {
+        "price": (decimal_type(6, 2), '"\\u0000\\u0096"', Decimal("1.50")),
+        "raw": (column_type("bytea", "bytea"), '"\\u00ff"', b"\xff"),
+        "day": (column_type("date", "date"), "1", date(1970, 1, 2)),
+        "name": (TEXT, None, None),
+    }
+    more = [Column(name, kind, default=text) for name, (kind, text, _) in later.items()]
+    first = make_relation({"id": INTEGER})
+    newest = replace(first, columns=(*first.columns, *more))
+    both = schemas(value_schema(newest), older={5: value_schema(first)})
+    assert read(both, encoded((b"1",), first, 5), columns=("id", *later)) == [
+        {"id": 1, **{name: value for name, (_, _, value) in later.items()}}
+    ]

@@ -1,8 +1,4 @@
-"""Bare values of Avro as arrays of Arrow, in the types that Spark decodes them to. Pure.
-
-Schemas are read without what their values mean, so that moments stay integers and decimals bytes;
-the column's type says what these are.
-"""
+"""Raw values of Avro as arrays of Arrow, in the types that Spark decodes them to."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from changelog.avro.decimals import unscaled
 from changelog.contract.rows.types import ColumnType, Kind
 
 _BYTES = 16
@@ -46,7 +43,7 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
 
 
 def array_maker(kind: ColumnType) -> Callable[[Sequence[Any]], pa.Array]:
-    """Return the function that makes an Arrow array of a type's bare values.
+    """Return the function that makes an Arrow array of a type's raw values.
 
     It raises TypeError on an escape, which is a text: the value has no place in the type.
     """
@@ -61,16 +58,6 @@ def array_maker(kind: ColumnType) -> Callable[[Sequence[Any]], pa.Array]:
     return lambda values: pa.array(values, stored).view(wanted)
 
 
-def bare(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return a schema without what its values mean: moments stay numbers."""
-    if isinstance(schema, list):
-        return [bare(each) for each in schema]
-    if isinstance(schema, dict):
-        meant = {"logicalType", "precision", "scale"}
-        return {name: bare(each) for name, each in schema.items() if name not in meant}
-    return schema
-
-
 def _decimals(kind: ColumnType, values: Sequence[bytes | None]) -> pa.Array:
     body = b"".join([_NO_DECIMAL if each is None else _widened(each) for each in values])
     there = pa.array([each is not None for each in values], pa.bool_())
@@ -81,7 +68,7 @@ def _decimals(kind: ColumnType, values: Sequence[bytes | None]) -> pa.Array:
 def _widened(raw: bytes) -> bytes:
     if type(raw) is not bytes:
         raise TypeError("the value has no place in its type")
-    return int.from_bytes(raw, "big", signed=True).to_bytes(_BYTES, "little", signed=True)
+    return unscaled(raw).to_bytes(_BYTES, "little", signed=True)
 
 
 def _lists(kind: ColumnType, element: ColumnType, values: Sequence[list[Any] | None]) -> pa.Array:

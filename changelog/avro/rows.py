@@ -1,0 +1,181 @@
+"""Framed rows, written under any version of a schema, as rows of the newest one.
+
+Each record is read as it was written: resolved to another schema, the text of a value without a
+place in its type would be taken for the bytes of one that has it. What the newest version has and
+the record's has not is its default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from changelog.avro.bodies import BodyReader, bare
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
+from changelog.contract.base.headers import Op
+from changelog.contract.forms.event_record import read_value_schema
+from changelog.contract.log.form import Envelope, Form
+from changelog.contract.rows.codec import FRAME_BYTES, frame
+from changelog.contract.rows.evolution import obstacles
+from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
+from changelog.contract.rows.types import ColumnType, Kind
+
+Values = tuple[Any, ...]
+_GONE = Op.DELETE.value.decode()
+_THERE = {op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)}
+_UNLIKE = "the value's body does not follow its schema"
+
+
+class UnreadableRecordError(CorruptRecordError):
+    """A record cannot be read: the reason, to which a caller that knows it adds the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A version of the schema.
+
+    Attributes:
+        body: its reader.
+        wanted: takes the values that are wanted of a record.
+        key: likewise those of the key that may be null.
+    """
+
+    body: BodyReader
+    wanted: Callable[[Mapping[str, Any]], Values]
+    key: Callable[[Mapping[str, Any]], Values]
+
+
+class AvroRows:
+    """Reads the rows of a topic.
+
+    Args:
+        topic: for messages.
+        versions: of the value's schema, by their ids.
+        newest: id of the version whose columns the rows have.
+        form: of the values; in Avro.
+        columns: names of those that are wanted, in their order; None for all.
+
+    Attributes:
+        logged: the newest version.
+        columns: those that are wanted.
+
+    Raises:
+        ConfigurationError: the table has no such column.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        versions: Mapping[int, str],
+        newest: int,
+        form: Form,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.logged: LoggedSchema = read_value_schema(versions[newest])
+        self.columns = _chosen(self.logged, columns)
+        self._key = [each for each in self.logged.columns if each.column in self.logged.key]
+        self._topic, self._newest = topic, newest
+        self._texts = {frame(number): (number, text) for number, text in versions.items()}
+        self._versions: dict[bytes, _Version] = {}
+        self._has_events, self._is_nested = form.has_events, form.envelope is Envelope.NESTED
+
+    def row(self, record: bytes) -> Values | None:
+        """Return the values of a row; None for an event that says that its row is gone.
+
+        Raises:
+            UnreadableRecordError: the record cannot be read.
+            CorruptRecordError: its schema is none of ours.
+        """
+        version = self._versions.get(record[:FRAME_BYTES]) or self._new_version(record)
+        try:
+            found, left_over = version.body.read(record)
+        except Exception as error:
+            raise UnreadableRecordError(_UNLIKE) from error
+        if left_over:
+            raise UnreadableRecordError("the value's body is longer than its schema says")
+        if self._has_events:
+            if found["op"] == _GONE:
+                return None
+            if found["op"] not in _THERE:
+                raise UnreadableRecordError(f"the event's operation is '{found['op']}'")
+        if self._is_nested:
+            found = found["after"]
+        if found is None or None in version.key(found):
+            raise UnreadableRecordError(_UNLIKE)
+        return version.wanted(found)
+
+    def _new_version(self, record: bytes) -> _Version:
+        """Return what a record is read by.
+
+        Raises:
+            UnreadableRecordError: it is under no version, or under one that does not read as the
+                newest.
+            CorruptRecordError: its schema is none of ours.
+        """
+        head = record[:FRAME_BYTES]
+        if head not in self._texts:
+            raise UnreadableRecordError(
+                f"the value's first bytes {head.hex().upper()} are no frame with a schema id of "
+                f'subject "{self._topic}-value"'
+            )
+        number, text = self._texts[head]
+        written = read_value_schema(text)
+        if why := obstacles(written, self.logged):
+            raise UnreadableRecordError(
+                f"written under schema id {number}, cannot be read as {self._newest}: "
+                + "; ".join(why)
+            )
+        there = {each.field for each in written.columns}
+        never_null = {each.field for each in written.columns if not each.nullable}
+        made = _Version(
+            BodyReader(bare(json.loads(text))),
+            _picked(self.columns, there),
+            _picked([each for each in self._key if each.field not in never_null], there),
+        )
+        self._versions[head] = made
+        return made
+
+
+def _chosen(logged: LoggedSchema, names: Sequence[str] | None) -> tuple[LoggedColumn, ...]:
+    if names is None:
+        return logged.columns
+    there = {each.column: each for each in logged.columns}
+    for name in names:
+        if name not in there:
+            raise ConfigurationError(
+                f'table "{logged.table}" has no column "{name}"', hint=f"it has {', '.join(there)}"
+            )
+    return tuple(there[name] for name in names)
+
+
+def _picked(
+    columns: Sequence[LoggedColumn], there: set[str]
+) -> Callable[[Mapping[str, Any]], Values]:
+    """Return the function that takes columns' values of a record that has some of the fields."""
+    fields = [each.field for each in columns]
+    defaults = {each.field: default_of(each) for each in columns if each.field not in there}
+    if defaults:
+        return lambda found: tuple(
+            defaults[field] if field in defaults else found[field] for field in fields
+        )
+    if len(fields) == 1:
+        return lambda found: (found[fields[0]],)
+    return itemgetter(*fields) if fields else lambda _: ()
+
+
+def default_of(column: LoggedColumn) -> Any:  # noqa: ANN401 - any type
+    """Return the value of a column that a record lacks."""
+    return None if column.default is None else _raw(json.loads(column.default), column.type)
+
+
+def _raw(value: Any, kind: ColumnType) -> Any:  # noqa: ANN401 - any type
+    if value is None:
+        return None
+    if kind.element is not None:
+        return [_raw(item, kind.element) for item in value]
+    if kind.kind in {Kind.BYTES, Kind.DECIMAL}:
+        return value.encode("iso-8859-1")  # as Avro writes bytes in JSON
+    return value
