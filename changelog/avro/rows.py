@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from changelog.avro.bodies import BodyReader, bare
-from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
+from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.headers import Op
 from changelog.contract.forms.event_record import read_value_schema
 from changelog.contract.log.form import Envelope, Form
@@ -29,7 +29,7 @@ _THERE = {op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)}
 _UNLIKE = "the value's body does not follow its schema"
 
 
-class UnreadableRecordError(CorruptRecordError):
+class UnreadableRecordError(Exception):
     """A record cannot be read: the reason, to which a caller that knows it adds the place."""
 
 

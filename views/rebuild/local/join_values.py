@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from changelog.avro.rows import AvroRows
+from changelog.avro.rows import AvroRows, UnreadableRecordError
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.log.form import PLAIN
 from changelog.contract.rows.schema import LoggedSchema
@@ -70,7 +70,7 @@ class JoinValues:
         """
         try:
             values = self._rows.row(record) or ()
-        except CorruptRecordError as error:
+        except (UnreadableRecordError, CorruptRecordError) as error:
             raise UnknownValueError("a record cannot be read here") from error
         for value, kind in zip(values, self._types, strict=True):
             if value is not None and type(value) is not kind:
