@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from changelog.avro.framed import FramedReader
 from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError
-from changelog.contract.forms.framed import FramedReader
 from changelog.lines.as_kcat import ReadLetters, beginnings, parse_places
 from changelog.lines.forms.kcat import (
     check_ours,

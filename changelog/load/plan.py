@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from changelog.avro.framed import FramedReader
 from changelog.connect.rules.records.reading import BadRecordError, parse_json
 from changelog.contract.base.errors import CorruptRecordError
-from changelog.contract.forms.framed import FramedReader
 from changelog.contract.rows.codec import unframe
 from changelog.load.rules.columns import Part, Source
 from changelog.load.rules.schema import Fit, Schema, SchemaField, form_of, read_schema

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
+from changelog.avro.framed import FramedReader
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
-from changelog.contract.forms.framed import FramedReader
 from changelog.kafka.cluster import Cluster, describe
 from changelog.kafka.scan import OffsetRange, scan
 from changelog.lines.ask import bounds_of

@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from changelog.avro.framed import dumped
 from changelog.contract.base.errors import ChangelogError, CorruptRecordError
 from changelog.contract.base.headers import (
     OP,
@@ -18,7 +19,6 @@ from changelog.contract.base.headers import (
     encode_headers,
 )
 from changelog.contract.base.position import Position
-from changelog.contract.forms.framed import dumped
 from changelog.contract.forms.moments import moment_text
 from changelog.contract.rows.text import micros_of
 

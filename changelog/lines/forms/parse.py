@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
+from changelog.avro.framed import one_line
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.base.headers import Headers
-from changelog.contract.forms.framed import one_line
 from changelog.lines.forms.headers import written
 from changelog.lines.forms.shown import As
 

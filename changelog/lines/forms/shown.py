@@ -11,16 +11,16 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from changelog.avro.framed import dumped, one_line
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.forms.document import quoted
-from changelog.contract.forms.framed import dumped, one_line
 from changelog.contract.rows.codec import FRAME_BYTES
 
 Show = Callable[[bytes], bytes]
 """Returns what is shown of a key or a value that is not null; raises CorruptRecordError."""
 
 Framed = Callable[[bytes], Any]
-"""Returns what a framed value says; `changelog.contract.forms.framed.FramedReader`."""
+"""Returns what a framed value says; `changelog.avro.framed.FramedReader`."""
 
 _MAGIC = b"\0"
 

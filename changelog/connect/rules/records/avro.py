@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from changelog.contract.forms.framed import BITS, DIGITS
+from changelog.avro.jsonforms import BITS, DIGITS
 
 _RENAMED: Mapping[str, tuple[str, str]] = {
     "io.debezium.time.Date": ("int", "date"),
@@ -104,7 +104,7 @@ def columns_of(raw: Any) -> dict[str, str]:  # noqa: ANN401 - an Avro schema is 
     """
     named: dict[str, Any] = {}
     _collect(raw, named)
-    row = _row_of(_bare(raw, named), named)
+    row = _row_of(_resolved(raw, named), named)
     fields = row.get("fields", ()) if isinstance(row, dict) else ()
     return {
         each.get("column", each["name"]): _type_of_field(each, named)
@@ -134,16 +134,16 @@ def _row_of(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
     if "op" in fields:
         for name in _ROW_FIELDS:
             if name in fields:
-                return _bare(fields[name], named)
+                return _resolved(fields[name], named)
     return raw
 
 
-def _bare(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _resolved(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Return the first type that is not null; a name means what it was given to."""
     if isinstance(raw, list):
         raw = next((each for each in raw if each != "null"), "null")
     if isinstance(raw, dict) and isinstance(raw.get("type"), dict | list):
-        return _bare(raw["type"], named)
+        return _resolved(raw["type"], named)
     return named.get(raw, raw) if isinstance(raw, str) else raw
 
 
@@ -155,20 +155,20 @@ def _type_of_field(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
 
 
 def _sql_type(raw: Any, named: Mapping[str, Any]) -> str:  # noqa: ANN401
-    bare = _bare(raw, named)
-    if not isinstance(bare, dict):
-        return _SIMPLE.get(bare, "text")
-    means = {**bare, **_meaning(bare)}
-    plain, logical = str(bare["type"]), means.get("logicalType")
+    plain_type = _resolved(raw, named)
+    if not isinstance(plain_type, dict):
+        return _SIMPLE.get(plain_type, "text")
+    means = {**plain_type, **_meaning(plain_type)}
+    plain, logical = str(plain_type["type"]), means.get("logicalType")
     if plain == "array":
-        return f"{_sql_type(bare['items'], named)}[]"
-    if bare.get("connect.type") in _SMALL:
+        return f"{_sql_type(plain_type['items'], named)}[]"
+    if plain_type.get("connect.type") in _SMALL:
         return "smallint"
     if logical == "decimal":
-        digits, scale = int(bare.get("precision", 0)), int(bare.get("scale", 0))
+        digits, scale = int(plain_type.get("precision", 0)), int(plain_type.get("scale", 0))
         return f"numeric({digits},{scale})" if 0 < digits <= _MOST_DIGITS else "numeric"
     return (
-        _NAMED.get(str(bare.get("connect.name")))
+        _NAMED.get(str(plain_type.get("connect.name")))
         or _LOGICAL.get(str(logical))
         or _SIMPLE.get(plain, "text")
     )

@@ -10,7 +10,8 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from changelog.contract.forms.framed import bits_text, decimal_text
+from changelog.avro.decimals import decimal_text
+from changelog.avro.jsonforms import bits_text
 from changelog.contract.forms.moments import date_text, moment_text, time_text
 
 Schema = Mapping[str, Any]

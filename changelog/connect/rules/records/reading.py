@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 import orjson
 
+from changelog.avro.framed import FramedReader
 from changelog.connect.rules.records.avro import Schema, columns_of, prepared
 from changelog.connect.rules.records.described import described
 from changelog.contract.base.errors import CorruptRecordError
-from changelog.contract.forms.framed import FramedReader
 from changelog.contract.rows.codec import FRAME_BYTES, unframe
 
 _SAFE_DIGITS = 18  # orjson writes 64-bit integers and no longer ones

@@ -1,4 +1,4 @@
-"""Framed records to plain values: `changelog.contract.forms.framed`."""
+"""Framed records to plain values: `changelog.avro.framed`."""
 
 import json
 import struct
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changelog.avro.framed import FramedReader, one_line
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.document import Documents, joined
-from changelog.contract.forms.framed import FramedReader, one_line
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.schema import value_schema
 from changelog.contract.rows.types import array_type, column_type

@@ -1,0 +1,107 @@
+"""Framed records to plain values, under the schema that each of them names.
+
+Their form is that of `changelog.contract.forms.document`: numbers with a point as texts, bytes in
+base64, time in ISO 8601.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import orjson
+
+from changelog.avro.bodies import MALFORMED
+from changelog.avro.jsonforms import LOG_FORM
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.rows.codec import FRAME_BYTES, unframe
+from changelog.contract.rows.harmless_schema import check_tame
+
+
+class FramedReader:
+    """Reads framed values; a schema is asked for once."""
+
+    def __init__(
+        self,
+        schema: Callable[[int], tuple[str, str]],
+        *,
+        prepare: Callable[[Any], Any] = lambda raw: raw,
+    ) -> None:
+        """Take what gives schemas.
+
+        Args:
+            schema: gives the kind (AVRO, JSON, …) and the text of the schema of an id.
+            prepare: makes of an Avro schema the one that is read by, whose bodies are the same.
+        """
+        self._schema, self._prepare = schema, prepare
+        self._readers: dict[int, Callable[[bytes], Any]] = {}
+
+    def __call__(self, raw: bytes) -> Any:  # noqa: ANN401 - any JSON
+        """Return a value in types that orjson writes exactly.
+
+        Raises:
+            CorruptRecordError: it does not decode.
+            LogError: the registry refuses, or does not answer.
+        """
+        number, _ = unframe(raw)
+        read = self._readers.get(number)
+        if read is None:
+            read = self._readers[number] = self._reader(number)
+        return read(raw)
+
+    def _reader(self, number: int) -> Callable[[bytes], Any]:
+        kind, text = self._schema(number)
+        if kind == "JSON":
+            return _document
+        if kind != "AVRO":
+            raise CorruptRecordError(f"its schema {number} is of the type {kind}")
+        check_tame(text, f"schema {number}")
+        try:
+            body = LOG_FORM.reader(self._prepare(json.loads(text)))
+        except (*MALFORMED, fastavro.schema.SchemaParseException) as error:
+            raise CorruptRecordError(f"schema {number} cannot be used: {error}") from error
+
+        def read(raw: bytes) -> Any:  # noqa: ANN401 - any JSON
+            try:
+                found, left_over = body.read(raw)
+            except MALFORMED as error:
+                raise CorruptRecordError(
+                    f"it does not decode by schema {number}: {error!r}"
+                ) from error
+            if left_over:
+                raise CorruptRecordError(f"{left_over} bytes are left over behind schema {number}")
+            return found
+
+        return read
+
+
+def dumped(found: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """Return a document of JSON, in no more memory than it needs.
+
+    orjson shrinks a kilobyte to each result, and a batch of these costs ten times the time of its
+    copies: the kilobyte of one is that of the next.
+    """
+    return b"%b" % orjson.dumps(found)
+
+
+def _document(raw: bytes) -> orjson.Fragment:
+    return orjson.Fragment(one_line(raw[FRAME_BYTES:]))
+
+
+def one_line(document: bytes) -> bytes:
+    r"""Return a JSON document as it is written, on one line.
+
+    >>> one_line(b'{"a":\n 1.10}')
+    b'{"a":  1.10}'
+
+    Raises:
+        CorruptRecordError: it is none.
+    """
+    try:
+        orjson.loads(document)
+    except ValueError as error:
+        raise CorruptRecordError(f"it is no JSON document: {error}") from error
+    # A line's end in a string would be escaped, so that each one stands between two tokens.
+    return document.strip().replace(b"\n", b" ").replace(b"\r", b" ")
