@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from changelog.contract.rows.types import ColumnType
-from views.meaning.types import Meaning, meaning_of
+from views.meaning.types import Meaning, is_text, meaning_of
 
 Tables = Mapping[str, Mapping[str, ColumnType]]
 """A table's name in the query to its columns, in lower case, and their types."""
@@ -29,6 +29,17 @@ _INSIDE = (
     *(exp.ArrayConcat, exp.ArraySlice, exp.ArraySort, exp.Flatten),
 )
 _OUT = (exp.Bracket, exp.Dot, exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.PosexplodeOuter)
+_OF_TEXTS = (
+    *(exp.Concat, exp.ConcatWs, exp.DPipe, exp.Substring, exp.SubstringIndex, exp.Left, exp.Right),
+    *(exp.Repeat, exp.Trim, exp.Upper, exp.Lower, exp.Initcap, exp.Replace, exp.Pad, exp.Reverse),
+    *(exp.RegexpReplace, exp.RegexpExtract, exp.Translate, exp.SplitPart, exp.MD5, exp.SHA),
+    *(exp.SHA2, exp.Hex, exp.Overlay, exp.GroupConcat, exp.Soundex),
+)
+"""Functions that give a text: it has the collation of their arguments, as in PostgreSQL."""
+_OF_TEXTS_BY_NAME = {
+    *("lpad", "rpad", "ltrim", "rtrim", "btrim", "mask", "sentences", "overlay", "insert"),
+    *("substr", "substring_index", "split_part", "regexp_substr", "printf", "format_string"),
+}
 _MAKERS = {"struct", "named_struct", "array", "map", "arrays_zip", "slice", "array_append"}
 _TAKERS = {"element_at", "get", "try_element_at", "explode", "inline", "first", "last"}
 BRANCHES = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
@@ -122,6 +133,10 @@ class Holders:
                 return self._either([node.this, *node.expressions])
             case exp.PropertyEQ():
                 return self.of(node.expression)
+            case _ if isinstance(node, _OF_TEXTS):
+                return self._collated(node)
+            case exp.Anonymous() if node.name.lower() in _OF_TEXTS_BY_NAME:
+                return self._collated(node)
             case exp.Anonymous() if node.name.lower() in _MAKERS:
                 return self._inside(node)
             case exp.Anonymous() if node.name.lower() in _TAKERS:
@@ -163,6 +178,20 @@ class Holders:
         for one in held:
             found = one if found is None or found == one else found.beside(one)
         return NOTHING if found is None else found
+
+    def _collated(self, node: exp.Expr) -> Held:
+        """Return the collated text that a function makes of collated texts.
+
+        See "Collation Support" in PostgreSQL's manual: a function's result has the collation of
+        its arguments. One that orders by code points is every text's here.
+        """
+        kinds = frozenset(
+            (name, Meaning("text", equal=meaning.equal, functions=True, advice=meaning.advice))
+            for child in node.iter_expressions()
+            for name, meaning in self.of(child).kinds
+            if (is_text(meaning) or meaning.is_char) and not (meaning.equal and meaning.ordered)
+        )
+        return Held(kinds) if kinds else NOTHING
 
     def _inside(self, node: exp.Expr) -> Held:
         kinds: frozenset[tuple[str, Meaning]] = frozenset()

@@ -17,6 +17,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
+from sqlglot.tokenizer_core import TokenType
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
@@ -55,6 +56,8 @@ _EQUAL_INSIDE = (
 )
 _EQUAL_BY_NAME = {"arrays_overlap", "array_union", "array_agg_distinct", "count_distinct"}
 _ORDERED_INSIDE = (exp.ArraySort, exp.ArrayMax, exp.ArrayMin, exp.Quantile, exp.Median)
+_CUT_ALONE = {"varchar", "nvarchar"}
+_OF_LENGTH = {"char", "character", "nchar", "bpchar"} | _CUT_ALONE
 _SETS = ("rollup", "cube", "grouping_sets")
 _BLANKS = re.compile(r"[ ]+(?=['\"]$)")
 
@@ -83,6 +86,7 @@ def meant(
         for name, kind in columns.items()
         if meaning_of(kind) is not None
     }
+    _check_lengths(sql.text)
     try:
         query, flat, keys = _qualified(sql, tables, primary)
     except (SqlglotError, RecursionError, KeyError):
@@ -137,6 +141,32 @@ def _qualified(
         quote_identifiers=False,
     )
     return made, flat, keys
+
+
+def _check_lengths(text: str) -> None:
+    """Refuse casts to varchar(n) and char(n): PostgreSQL cuts and pads there, Spark does neither.
+
+    Of a parsed query it is not known: to sqlglot both are a string in Spark.
+
+    Raises:
+        ViewError: there is one.
+    """
+    tokens = sqlglot.tokenize(text, read=SparkSql)
+    for before, kind, opening, length in zip(
+        tokens, tokens[1:], tokens[2:], tokens[3:], strict=False
+    ):
+        name = kind.text.lower()
+        is_cast = before.token_type in {TokenType.ALIAS, TokenType.DCOLON}
+        if not is_cast or name not in _OF_LENGTH or opening.token_type != TokenType.L_PAREN:
+            continue
+        cut = f"left(cast(… AS string), {length.text})"
+        pads = name not in _CUT_ALONE
+        raise ViewError(
+            f"a cast to {name}({length.text}): PostgreSQL cuts the text"
+            + (" and pads it with blanks" if pads else "")
+            + ", the engines do not",
+            hint="write " + (f"rpad({cut}, {length.text}, ' ')" if pads else cut),
+        )
 
 
 def _unread(text: str, tables: Mapping[tuple[str, str], Mapping[str, ColumnType]]) -> str:
@@ -381,6 +411,16 @@ class _Reader:
             return
         if all(one.kinds or is_open(value) for one, value in zip(held, values, strict=True)):
             return
+        # The type is that of the first value that has one; of ELSE before those of THEN, says
+        # "UNION, CASE, and Related Constructs" in PostgreSQL's manual: char and text take each
+        # other.
+        typed = [one for one, value in zip(held, values, strict=True) if not is_open(value)]
+        otherwise = node.args.get("default") or node.args.get("false")
+        else_first = otherwise is not None and not is_open(otherwise)
+        if (typed[-1] if else_first else typed[0]).is_char:
+            name, meaning = _char_of(kind for one in held for kind in one.kinds)
+            why = "PostgreSQL takes the texts beside it for a char(n), too"
+            raise self._refusal(node, name, meaning, why, advice="rtrim({})")
         for value, one in zip(values, held, strict=True):
             if one.is_char:
                 self._strip(node, value)

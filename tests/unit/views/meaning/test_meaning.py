@@ -105,6 +105,11 @@ def test_a_comparison_means_what_it_means_in_postgresql(given, wanted):
         "WHERE uuids[0] = 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'",
         "WHERE cast(nu AS decimal(20, 2)) > 2",
         "WHERE cast(iv AS string) = 'P1D'",
+        "WHERE lower(german) = 'a'",
+        "WHERE length(german) > 3",
+        "WHERE cast(german AS string) < 'a'",
+        "WHERE upper(t) < 'A'",
+        "WHERE cast(t AS varchar) = 'a'",
         "WHERE get_json_object(j, '$.a') = 'x'",
         "ORDER BY nu",
     ],
@@ -176,6 +181,18 @@ def test_another_meaning_is_refused_with_the_column_and_the_way_out(where, colum
         "SELECT id, bp FROM x INTERSECT SELECT id, bp FROM y",
         "SELECT id, bp FROM x EXCEPT SELECT id, bp FROM y",
         "SELECT id, q || q AS both FROM x",
+        "SELECT id, coalesce(c, t) AS v FROM x",
+        "SELECT id FROM x WHERE CASE WHEN id > 2 THEN t ELSE c END = 'AB  '",
+        "SELECT id, CASE WHEN id > 2 THEN c WHEN id > 1 THEN t END AS v FROM x",
+        "SELECT id, max(german || '') AS m FROM x GROUP BY id",
+        "SELECT id, row_number() OVER (ORDER BY concat(t, german)) AS n FROM x",
+        "SELECT id FROM x WHERE substring(german, 1, 1) < 'E'",
+        "WITH w AS (SELECT id, lower(german) AS z FROM x) SELECT id FROM w WHERE z > 'a'",
+        "SELECT id FROM x WHERE lower(no_case) = 'a'",
+        "SELECT id, count(DISTINCT no_case || '') AS n FROM x GROUP BY id",
+        "SELECT x.id FROM x JOIN y ON x.no_case || '' = y.no_case || ''",
+        "SELECT id, cast(t AS varchar(1)) AS v FROM x",
+        "SELECT id FROM x WHERE cast(id AS char(3)) = 'a'",
         "SELECT x.id FROM x JOIN y ON x.nu = y.nu",
         "SELECT x.id FROM x JOIN y USING (nu)",
         "SELECT x.id FROM x NATURAL JOIN y",
@@ -204,8 +221,8 @@ def test_the_shown_value_of_a_char_keeps_its_blanks():
         "SELECT c AS id, rpad(max(rtrim(d)), 10, ' ') AS m, "
         "lag(c) OVER (ORDER BY rtrim(d)) AS l FROM x GROUP BY c"
     )
-    assert meant("SELECT id, coalesce(c, t) AS a, coalesce(c, 'x') AS b FROM x") == (
-        "SELECT id, coalesce(rtrim(c), t) AS a, coalesce(c, 'x') AS b FROM x"
+    assert meant("SELECT id, coalesce(t, c) AS a, coalesce(c, 'x') AS b FROM x") == (
+        "SELECT id, coalesce(t, rtrim(c)) AS a, coalesce(c, 'x') AS b FROM x"
     )
 
 
