@@ -21,8 +21,9 @@ from tests.support.native_ways import needs_c
 from views.verify.log import columns as by_column
 from views.verify.log import tables
 from views.verify.log.columns import ColumnReader, bare
-from views.verify.log.decode import AvroDecoder, _stripped, survivors_of
+from views.verify.log.decode import AvroDecoder, survivors_of
 from views.verify.log.tables import TableState, _by_column, _decoded, _default_column
+from views.verify.values.avroschema import parsed
 from views.verify.values.faults import Quarantine
 
 pytestmark = needs_c
@@ -77,8 +78,7 @@ def schema_of(names: list[str], defaults: bool = False) -> str:
 
 def encoded(schema_id: int, text: str, row: dict[str, Any]) -> bytes:
     body = BytesIO()
-    parsed = fastavro.parse_schema(_stripped(json.loads(text)))
-    fastavro.schemaless_writer(body, parsed, row)
+    fastavro.schemaless_writer(body, parsed(json.loads(text)), row)
     return b"\0" + schema_id.to_bytes(4) + body.getvalue()
 
 

@@ -52,6 +52,7 @@ from views.verify.records.read import (
     require_stable,
     topic_facts,
 )
+from views.verify.values.avroschema import parsed
 from views.verify.values.faults import FaultError, Quarantine
 from views.verify.values.types import quoted
 
@@ -263,7 +264,7 @@ class DeclaredReader:
         number = int.from_bytes(raw[1:5], "big")
         if number not in self._bare:
             text = self._schemas.text(number)
-            self._bare[number] = fastavro.parse_schema(_without_logic(json.loads(text)))
+            self._bare[number] = parsed(json.loads(text))
             self._faults[number] = self._changed(text)
         body = BytesIO(raw[5:])
         found = fastavro.schemaless_reader(body, self._bare[number], None)
@@ -537,17 +538,3 @@ def _marker(found: Any) -> bool:  # noqa: ANN401
     if found in (False, "false", "f"):
         return False
     raise FaultError(f"the marker is {found!r}")
-
-
-def _without_logic(raw: Any) -> Any:  # noqa: ANN401
-    if isinstance(raw, list):
-        return [_without_logic(each) for each in raw]
-    if not isinstance(raw, dict):
-        return raw
-    kept = {"type", "name", "namespace", "fields", "items", "values", "symbols", "size"}
-    deep = kept - {"name", "namespace", "symbols", "size"}
-    return {
-        name: _without_logic(each) if name in deep else each
-        for name, each in raw.items()
-        if name in kept
-    }

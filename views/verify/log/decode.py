@@ -27,6 +27,7 @@ from changelog.contract.rows.schema import LoggedColumn
 from views.verify.log.documents import Reader, load, value_reader
 from views.verify.log.registry import Schemas
 from views.verify.records.read import place
+from views.verify.values.avroschema import parsed
 from views.verify.values.faults import FaultError, Quarantine
 
 _FRAME = struct.Struct(">BI")
@@ -297,7 +298,7 @@ def parse_writer(text: str) -> WriterSchema:
         for field in rows["fields"]
         if "default" in field and "column" in field
     }
-    bare = fastavro.parse_schema(_stripped(raw))
+    bare = parsed(raw)
     return WriterSchema(logged.columns, defaults, bare)
 
 
@@ -308,18 +309,3 @@ def _default(value: Any, union: Any) -> Any:  # noqa: ANN401 - JSON
     if plain == "bytes" and isinstance(value, str):
         return value.encode("iso-8859-1")
     return value
-
-
-def _stripped(raw: Any) -> Any:  # noqa: ANN401 - JSON
-    match raw:
-        case dict():
-            # An attribute `key` or `relation` is ours and holds names, never types.
-            return {
-                name: _stripped(item)
-                for name, item in raw.items()
-                if name in {"type", "name", "namespace", "fields", "items"}
-            }
-        case list():
-            return [_stripped(item) for item in raw]
-        case _:
-            return raw

@@ -34,6 +34,7 @@ from changelog.kafka.errors import is_waited_for
 from views.base.address import Address
 from views.verify.log.registry import Schemas
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, Form, text_page
+from views.verify.values.avroschema import parsed
 from views.verify.values.jsonform import identifier, load
 from views.verify.values.types import Type, arrow_type
 
@@ -173,25 +174,12 @@ class _Avro:
             raise ValueError("no frame with a schema id")
         number = int.from_bytes(raw[1:_FRAME_BYTES], "big")
         if number not in self._bare:
-            text = json.loads(self._schemas.text(number))
-            self._bare[number] = fastavro.parse_schema(_without_meaning(text))
+            self._bare[number] = parsed(json.loads(self._schemas.text(number)))
         body = BytesIO(raw[_FRAME_BYTES:])
         found = fastavro.schemaless_reader(body, self._bare[number], None)
         if body.tell() != len(raw) - _FRAME_BYTES or not isinstance(found, dict):
             raise ValueError("not a record of its schema")
         return found
-
-
-def _without_meaning(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    if isinstance(schema, list):
-        return [_without_meaning(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        name: _without_meaning(each) if name in {"type", "items", "values", "fields"} else each
-        for name, each in schema.items()
-        if name not in {"logicalType", "default"}
-    }
 
 
 def _array(name: str, values: Sequence[Any], kind: Type) -> pa.Array:
