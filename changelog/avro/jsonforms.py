@@ -135,14 +135,14 @@ def decimal(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN4
 
 
 def _date(value: int, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-    if schema[_ENDLESS] and value in {DATE_INFINITY, DATE_MINUS_INFINITY}:
+    if schema.get(_ENDLESS) and value in {DATE_INFINITY, DATE_MINUS_INFINITY}:
         return "infinity" if value > 0 else "-infinity"
     return date_text(value)
 
 
 def _moment(digits: int, *, zoned: bool) -> Callable[..., str]:
     def read(value: int, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-        if schema[_ENDLESS] and value in {TIMESTAMP_INFINITY, TIMESTAMP_MINUS_INFINITY}:
+        if schema.get(_ENDLESS) and value in {TIMESTAMP_INFINITY, TIMESTAMP_MINUS_INFINITY}:
             return "infinity" if value > 0 else "-infinity"
         return moment_text(value, digits=digits, zoned=zoned)
 

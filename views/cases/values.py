@@ -102,6 +102,8 @@ def value_of(kind: ColumnType, given: object) -> Any:  # noqa: ANN401 - of any t
     """
     try:
         raw = encoder(kind, nullable=True)(_text(kind, given))
+        # With logical types, other than all readers of the log: what they have no value of, a year
+        # after 9999 or a text that is no UUID, a person did not mean.
         found = fastavro.schemaless_reader(BytesIO(raw), _schema(kind), None)
     except (ValueError, KeyError, OverflowError, IndexError, EncodeError) as error:
         raise _refused(kind, given, str(error)) from error

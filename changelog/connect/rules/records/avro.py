@@ -12,7 +12,7 @@ from typing import Any
 
 from changelog.avro.jsonforms import BITS, DIGITS
 
-_RENAMED: Mapping[str, tuple[str, str]] = {
+RENAMED: Mapping[str, tuple[str, str]] = {
     "io.debezium.time.Date": ("int", "date"),
     "io.debezium.time.Time": ("int", "time-millis"),
     "io.debezium.time.MicroTime": ("long", "time-micros"),
@@ -86,7 +86,7 @@ def _field(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _meaning(raw: Mapping[str, Any]) -> dict[str, Any]:
-    plain, logical = _RENAMED.get(str(raw.get("connect.name")), ("", ""))
+    plain, logical = RENAMED.get(str(raw.get("connect.name")), ("", ""))
     if plain != raw.get("type") or not plain:
         return {}
     length = (raw.get("connect.parameters") or {}).get("length", 1)
