@@ -512,7 +512,7 @@ class CaptureSettings(Section):
 
     @property
     def slot_groups(self) -> tuple[SlotGroup, ...]:
-        """Return the groups of tables that have a slot beside the main one."""
+        """Return the groups of tables that have a slot of their own."""
         return tuple(
             SlotGroup(f"{self.slot}_{name}", f"{self.publication}_{name}", tables)
             for name, tables in self.groups.items()

@@ -130,13 +130,13 @@ class AvroRows:
             )
         there = {each.field for each in written.columns}
         never_null = {each.field for each in written.columns if not each.nullable}
-        made = _Version(
+        version = _Version(
             BodyReader(bare(json.loads(text))),
             _picked(self.columns, there),
             _picked([each for each in self._key if each.field not in never_null], there),
         )
-        self._versions[head] = made
-        return made
+        self._versions[head] = version
+        return version
 
 
 def _chosen(logged: LoggedSchema, names: Sequence[str] | None) -> tuple[LoggedColumn, ...]:

@@ -185,7 +185,7 @@ class Cluster:
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the topics that exist."""
-        wanted, found = sorted(set(names)), {}
+        wanted, topics = sorted(set(names)), {}
         if not wanted:
             return {}
         with admin_client(self._kafka) as admin:
@@ -198,12 +198,12 @@ class Cluster:
                         raise
                 else:
                     leaders = (each.leader for each in said.partitions)
-                    found[name] = Topic(
+                    topics[name] = Topic(
                         str(said.topic_id),
                         tuple(-1 if each is None else each.id for each in leaders),
                     )
             self._met = admin
-        return found
+        return topics
 
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return every setting of topics, defaults included."""
@@ -225,13 +225,13 @@ class Cluster:
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Return the topics that exist, with their settings."""
-        found = self.topics(names)
-        settings = self.settings(found)
+        topics = self.topics(names)
+        settings = self.settings(topics)
         return {
             name: TopicDescription(
                 topic.topic_id, len(topic.leaders), settings[name], led=topic.is_led
             )
-            for name, topic in found.items()
+            for name, topic in topics.items()
         }
 
     def standing(self, names: Iterable[str], *, committed: bool = False) -> dict[str, TopicEnds]:
@@ -239,16 +239,16 @@ class Cluster:
         wanted = list(names)
 
         def ask() -> dict[str, TopicEnds]:
-            topics, found = self.topics(wanted), {}
-            held = self._bounds(
+            topics, standings = self.topics(wanted), {}
+            offsets = self._bounds(
                 [(name, n) for name, each in topics.items() for n in range(len(each.leaders))],
                 committed=committed,
             )
             for name, each in topics.items():
-                bounds = [held[name, n] for n in range(len(each.leaders))]
+                bounds = [offsets[name, n] for n in range(len(each.leaders))]
                 starts, ends, epochs = zip(*bounds, strict=True)
-                found[name] = TopicEnds(each.topic_id, ends, epochs, starts)
-            return found
+                standings[name] = TopicEnds(each.topic_id, ends, epochs, starts)
+            return standings
 
         return self._until_led(ask)
 
@@ -288,8 +288,8 @@ class Cluster:
     ) -> dict[Partition, int | None]:
         """Return the first record of each partition since a time, or None if there is none."""
         wanted = {at: OffsetSpec.for_timestamp(ms) for at, ms in times_ms.items()}
-        found = self._listed(wanted, committed=committed, least=-1)
-        return {at: None if offset < 0 else offset for at, offset in found.items()}
+        offsets = self._listed(wanted, committed=committed, least=-1)
+        return {at: None if offset < 0 else offset for at, offset in offsets.items()}
 
     def _listed(
         self, wanted: Mapping[Partition, OffsetSpec], *, committed: bool, least: int = 0
@@ -389,15 +389,15 @@ class Cluster:
         self, asked: Mapping[TopicPartition, Future[Any]], least: int = 0
     ) -> dict[Partition, tuple[int, int]]:
         """Return offset and leader's epoch of each partition; -1 for an epoch that is not known."""
-        found = {}
+        offsets = {}
         for place, future in asked.items():
             what = f'cannot read the offsets of topic "{place.topic}"'
             answer = self._answer(future, what)
             if answer.offset < least:  # of a request that was timed out, without an error
                 raise self._error(_unanswered(), what)
             epoch = -1 if answer.leader_epoch is None else int(answer.leader_epoch)
-            found[place.topic, place.partition] = (int(answer.offset), epoch)
-        return found
+            offsets[place.topic, place.partition] = (int(answer.offset), epoch)
+        return offsets
 
     def _answer(self, future: Future[T], what: str) -> T:
         try:

@@ -82,8 +82,8 @@ def bounds_of(
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    found = cluster.bounds([(topic, n) for n in partitions], committed=committed)
-    return {n: Bounds(each.start, max(each.start, each.end)) for (_, n), each in found.items()}
+    bounds = cluster.bounds([(topic, n) for n in partitions], committed=committed)
+    return {n: Bounds(each.start, max(each.start, each.end)) for (_, n), each in bounds.items()}
 
 
 def offsets_since(
@@ -95,8 +95,8 @@ def offsets_since(
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    found = cluster.since({(topic, n): ms for n in partitions}, committed=committed)
-    return {n: offset for (_, n), offset in found.items()}
+    offsets = cluster.since({(topic, n): ms for n in partitions}, committed=committed)
+    return {n: offset for (_, n), offset in offsets.items()}
 
 
 def stored_offsets(

@@ -49,8 +49,8 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
     cluster = Cluster(kafka)
 
     def ask() -> dict[str, TopicState]:
-        cluster_id, found = cluster.id(), cluster.standing(names)
-        settings = cluster.settings(found)
+        cluster_id, standings = cluster.id(), cluster.standing(names)
+        settings = cluster.settings(standings)
         return {
             name: TopicState(
                 topic=name,
@@ -61,7 +61,7 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
                 ends=each.ends,
                 leader_epochs=each.leader_epochs,
             )
-            for name, each in found.items()
+            for name, each in standings.items()
         }
 
     return until_led(ask)
@@ -146,9 +146,9 @@ def require_stable(
         LogError: they refuse.
     """
     deadline = time.monotonic() + patience_s
-    while held := _held_back(stable_ends(kafka, states), frontier, states):
+    while record := _held_back(stable_ends(kafka, states), frontier, states):
         if time.monotonic() > deadline:
-            topic, partition, offset = held
+            topic, partition, offset = record
             raise UnavailableLogError(
                 f'topic "{topic}", partition {partition}: a transaction is open since offset '
                 f"{offset}, and nothing behind it can be read up to the frontier",

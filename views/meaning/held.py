@@ -180,7 +180,7 @@ class Holders:
         return NOTHING if found is None else found
 
     def _collated(self, node: exp.Expr) -> Held:
-        """Return the collated text that a function makes of collated texts.
+        """Return the text of a function of collated texts, with their collation.
 
         See "Collation Support" in PostgreSQL's manual: a function's result has the collation of
         its arguments. One that orders by code points is every text's here.

@@ -195,8 +195,8 @@ class CaptureSession:
             SlotBusyError: another capture is alive: it is not to be thrown out.
             UnavailableLogError: a transaction of somebody else is open.
         """
-        held = environment.held_back()
-        if not producer.is_transactional and not held:
+        open_topics = environment.held_back()
+        if not producer.is_transactional and not open_topics:
             return
         status = inspect_slots(environment.connection, self._capture.slots)
         if status is not None:
@@ -204,8 +204,10 @@ class CaptureSession:
         if producer.is_transactional:
             producer.take_over()
             environment.frontiers.through = producer
-        if held:
-            log.warning("taking back what a capture that died has left open: %s", ", ".join(held))
+        if open_topics:
+            log.warning(
+                "taking back what a capture that died has left open: %s", ", ".join(open_topics)
+            )
             self._abort_others()
             environment.await_stable()
 

@@ -82,11 +82,11 @@ def additions(place: Place) -> list[Addition]:
 def _loaded(entry: Joined) -> Callable[[Place], Addition] | None:
     """Return what makes an addition, or None, which is told, without the packages it needs."""
     try:
-        made: Callable[[Place], Addition] = entry.load()
+        addition: Callable[[Place], Addition] = entry.load()
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
         if not isinstance(missing, MissingExtraError):
             raise
         tell(f"/{entry.name} is not served: {missing}")
         return None
-    return made
+    return addition

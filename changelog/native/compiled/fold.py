@@ -52,8 +52,8 @@ class Fold:
                 hash names; None where keys may lie in others too.
             by_offset: whether the last record of a key decides, whatever its position.
         """
-        held = [ffi.from_buffer(each) for each in (prefix, since, before)]
-        pointers = [ffi.cast("uint8_t *", each) for each in held]
+        buffers = [ffi.from_buffer(each) for each in (prefix, since, before)]
+        pointers = [ffi.cast("uint8_t *", each) for each in buffers]
         wanted = ffi.new(
             "fold_rules *",
             {
@@ -69,10 +69,10 @@ class Fold:
                 "seed": secrets.randbits(64),
             },
         )
-        made = lib.fold_new(wanted)
-        if made == ffi.NULL:
+        fold = lib.fold_new(wanted)
+        if fold == ffi.NULL:
             raise MemoryError
-        self.raw: Any = ffi.gc(made, lib.fold_free)
+        self.raw: Any = ffi.gc(fold, lib.fold_free)
 
     @property
     def records(self) -> int:

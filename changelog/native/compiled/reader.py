@@ -58,5 +58,5 @@ class RangeReader:
         )
 
     def close(self) -> None:
-        """Leave, and let go of the memory."""
+        """Leave the block and release the memory."""
         lib.reader_close(self._raw)
