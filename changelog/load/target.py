@@ -420,12 +420,20 @@ def identifier(name: str) -> sql.Identifier:
     return sql.Identifier(*parts)
 
 
+# `format_type(…, NULL)` has "character" and "bit", which a cast reads as one letter and one bit.
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.oid::int8, e.typname,
-       e.oid::int8, t.typtype = 'e', a.attnotnull, format_type(a.atttypid, NULL)
+       e.oid::int8, t.typtype = 'e', a.attnotnull, format_type(t.oid, -1)
 FROM pg_attribute a
-JOIN pg_type own ON own.oid = a.atttypid
-JOIN pg_type t ON t.oid = CASE own.typtype WHEN 'd' THEN own.typbasetype ELSE own.oid END
+JOIN LATERAL (
+  WITH RECURSIVE up AS (
+    SELECT oid, typtype, typbasetype FROM pg_type WHERE oid = a.atttypid
+    UNION ALL
+    SELECT b.oid, b.typtype, b.typbasetype FROM up
+    JOIN pg_type b ON up.typtype = 'd' AND b.oid = up.typbasetype
+  ) SELECT oid FROM up WHERE typtype <> 'd'
+) own ON true
+JOIN pg_type t ON t.oid = own.oid
 LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
   AND a.attgenerated = '' AND a.attidentity <> 'a'

@@ -86,6 +86,7 @@ ODD = {
     "doc": (column_type("jsonb", "jsonb"), [b'{"a": 1.10}', None, b"null"]),
     "list": (INTEGERS, [b"{1,NULL,3}", None, b"{}"]),
     "texts": (TEXTS, [b'{"a b","NULL",NULL,""}', None, b"{x}"]),
+    "bits": (column_type("bit", "bit(3)"), [b"101", None, b"000"]),
     "sums": (array_type(column_type("numeric", "numeric"), "numeric[]"), [b"{1.10}", None, b"{}"]),
 }
 
@@ -139,6 +140,14 @@ def test_types_that_the_table_has_otherwise_are_cast_or_refused(odd_log, execute
     assert "2 digits behind the point, which would be rounded" in said
     assert f'topic "{odd_log.topic}"' in said
     assert execute("SELECT count(*) FROM rounded WHERE id = 1") == [(0,)]
+    by_key = ["--columns", "id,bits", "--create", "--mode", "upsert", "--key", "id"]
+    assert load(odd_log.topic, "kept", *by_key)[0] == 0
+    assert execute("SELECT bits::text FROM kept ORDER BY id") == [("101",), (None,), ("000",)]
+    execute("CREATE DOMAIN pair AS bit(2); CREATE DOMAIN couple AS pair")
+    execute("CREATE TABLE shorter (id int, bits couple)")
+    code, _, said = load(odd_log.topic, "shorter", "--columns", "id,bits")
+    assert (code, "does not match type bit(2)" in said) == (1, True), said
+    assert execute("SELECT count(*) FROM shorter") == [(0,)]
 
 
 def test_rows_are_replaced_and_deleted_by_key(kafka, registry, prefix, execute, load):

@@ -23,7 +23,8 @@ class TableColumn:
         element: `(name, oid)` of an array's elements; None of another type.
         is_enum: whether its values are labels.
         is_not_null: whether it has to be there.
-        unlimited: the type without its limits, such as `numeric`.
+        unlimited: the type below domains without its limits, such as `numeric`; a cast to it cuts
+            nothing off.
     """
 
     name: str
