@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from changelog.avro.decimals import unscaled
 from changelog.contract.rows.types import ColumnType, Kind
 
 _BYTES = 16
@@ -68,7 +67,7 @@ def _decimals(kind: ColumnType, values: Sequence[bytes | None]) -> pa.Array:
 def _widened(raw: bytes) -> bytes:
     if type(raw) is not bytes:
         raise TypeError("the value has no place in its type")
-    return unscaled(raw).to_bytes(_BYTES, "little", signed=True)
+    return int.from_bytes(raw, "big", signed=True).to_bytes(_BYTES, "little", signed=True)
 
 
 def _lists(kind: ColumnType, element: ColumnType, values: Sequence[list[Any] | None]) -> pa.Array:

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import orjson
 
-from changelog.avro.bodies import MALFORMED
+from changelog.avro.bodies import MALFORMED, BodyReader
 from changelog.avro.jsonforms import LOG_FORM
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.rows.codec import FRAME_BYTES, unframe
@@ -36,7 +36,7 @@ class FramedReader:
             prepare: makes of an Avro schema the one that is read by, whose bodies are the same.
         """
         self._schema, self._prepare = schema, prepare
-        self._readers: dict[int, Callable[[bytes], Any]] = {}
+        self._bodies: dict[int, BodyReader | None] = {}
 
     def __call__(self, raw: bytes) -> Any:  # noqa: ANN401 - any JSON
         """Return a value in types that orjson writes exactly.
@@ -46,35 +46,31 @@ class FramedReader:
             LogError: the registry refuses, or does not answer.
         """
         number, _ = unframe(raw)
-        read = self._readers.get(number)
-        if read is None:
-            read = self._readers[number] = self._reader(number)
-        return read(raw)
+        if number not in self._bodies:
+            self._bodies[number] = self._body(number)
+        body = self._bodies[number]
+        if body is None:
+            return orjson.Fragment(one_line(raw[FRAME_BYTES:]))
+        try:
+            found, left_over = body.read(raw)
+        except MALFORMED as error:
+            raise CorruptRecordError(f"it does not decode by schema {number}: {error!r}") from error
+        if left_over:
+            raise CorruptRecordError(f"{left_over} bytes are left over behind schema {number}")
+        return found
 
-    def _reader(self, number: int) -> Callable[[bytes], Any]:
+    def _body(self, number: int) -> BodyReader | None:
+        """Return the reader of a schema's bodies; None where they are JSON."""
         kind, text = self._schema(number)
         if kind == "JSON":
-            return _document
+            return None
         if kind != "AVRO":
             raise CorruptRecordError(f"its schema {number} is of the type {kind}")
         check_tame(text, f"schema {number}")
         try:
-            body = LOG_FORM.reader(self._prepare(json.loads(text)))
+            return LOG_FORM.reader(self._prepare(json.loads(text)))
         except (*MALFORMED, fastavro.schema.SchemaParseException) as error:
             raise CorruptRecordError(f"schema {number} cannot be used: {error}") from error
-
-        def read(raw: bytes) -> Any:  # noqa: ANN401 - any JSON
-            try:
-                found, left_over = body.read(raw)
-            except MALFORMED as error:
-                raise CorruptRecordError(
-                    f"it does not decode by schema {number}: {error!r}"
-                ) from error
-            if left_over:
-                raise CorruptRecordError(f"{left_over} bytes are left over behind schema {number}")
-            return found
-
-        return read
 
 
 def dumped(found: Any) -> bytes:  # noqa: ANN401 - any JSON
@@ -84,10 +80,6 @@ def dumped(found: Any) -> bytes:  # noqa: ANN401 - any JSON
     copies: the kilobyte of one is that of the next.
     """
     return b"%b" % orjson.dumps(found)
-
-
-def _document(raw: bytes) -> orjson.Fragment:
-    return orjson.Fragment(one_line(raw[FRAME_BYTES:]))
 
 
 def one_line(document: bytes) -> bytes:

@@ -158,15 +158,7 @@ def _digits(value: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
 
 
 def _bits(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-    return bits_text(value, int(schema.get("length", 1)))
-
-
-def bits_text(value: bytes, length: int) -> str:
-    """Return so many bits as text; the lowest byte comes first.
-
-    Raises:
-        CorruptRecordError: there are far less bytes.
-    """
+    length = int(schema.get("length", 1))
     if length > max(_MOST_ZEROS, 8 * len(value)):
         raise CorruptRecordError(f"{len(value)} bytes stand for {length} bits")
     return f"{int.from_bytes(value, 'little'):b}".zfill(length)

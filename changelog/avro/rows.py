@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -26,26 +25,16 @@ from changelog.contract.rows.types import ColumnType, Kind
 Values = tuple[Any, ...]
 _GONE = Op.DELETE.value.decode()
 _THERE = {op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)}
+_Picker = Callable[[Mapping[str, Any]], Values]
+_Version = tuple[BodyReader, _Picker, _Picker]
+"""Reads a version's bodies; takes the values that are wanted, and those of the key that may be
+null."""
+
 _UNLIKE = "the value's body does not follow its schema"
 
 
 class UnreadableRecordError(Exception):
     """A record cannot be read: the reason, to which a caller that knows it adds the place."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """A version of the schema.
-
-    Attributes:
-        body: its reader.
-        wanted: takes the values that are wanted of a record.
-        key: likewise those of the key that may be null.
-    """
-
-    body: BodyReader
-    wanted: Callable[[Mapping[str, Any]], Values]
-    key: Callable[[Mapping[str, Any]], Values]
 
 
 class AvroRows:
@@ -89,9 +78,9 @@ class AvroRows:
             UnreadableRecordError: the record cannot be read.
             CorruptRecordError: its schema is none of ours.
         """
-        version = self._versions.get(record[:FRAME_BYTES]) or self._new_version(record)
+        body, wanted, key = self._versions.get(record[:FRAME_BYTES]) or self._version(record)
         try:
-            found, left_over = version.body.read(record)
+            found, left_over = body.read(record)
         except Exception as error:
             raise UnreadableRecordError(_UNLIKE) from error
         if left_over:
@@ -103,11 +92,11 @@ class AvroRows:
                 raise UnreadableRecordError(f"the event's operation is '{found['op']}'")
         if self._is_nested:
             found = found["after"]
-        if found is None or None in version.key(found):
+        if found is None or None in key(found):
             raise UnreadableRecordError(_UNLIKE)
-        return version.wanted(found)
+        return wanted(found)
 
-    def _new_version(self, record: bytes) -> _Version:
+    def _version(self, record: bytes) -> _Version:
         """Return what a record is read by.
 
         Raises:
@@ -130,13 +119,12 @@ class AvroRows:
             )
         there = {each.field for each in written.columns}
         never_null = {each.field for each in written.columns if not each.nullable}
-        version = _Version(
+        self._versions[head] = (
             BodyReader(bare(json.loads(text))),
             _picked(self.columns, there),
             _picked([each for each in self._key if each.field not in never_null], there),
         )
-        self._versions[head] = version
-        return version
+        return self._versions[head]
 
 
 def _chosen(logged: LoggedSchema, names: Sequence[str] | None) -> tuple[LoggedColumn, ...]:
@@ -151,9 +139,7 @@ def _chosen(logged: LoggedSchema, names: Sequence[str] | None) -> tuple[LoggedCo
     return tuple(there[name] for name in names)
 
 
-def _picked(
-    columns: Sequence[LoggedColumn], there: set[str]
-) -> Callable[[Mapping[str, Any]], Values]:
+def _picked(columns: Sequence[LoggedColumn], there: set[str]) -> _Picker:
     """Return the function that takes columns' values of a record that has some of the fields."""
     fields = [each.field for each in columns]
     defaults = {each.field: default_of(each) for each in columns if each.field not in there}

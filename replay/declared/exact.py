@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from changelog.avro.decimals import EXACT, SCALES, decimal_of, decimal_text
+from changelog.avro.decimals import SCALES, decimal_of, decimal_text
 from changelog.contract.forms.declared import DIGITS, MILLIS
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import Kind
@@ -86,8 +86,12 @@ def _digits(value: dict[str, Any]) -> str:
     return decimal_text(value["value"], value["scale"])
 
 
+# Without it Python's own context would round to 28 digits, and say nothing.
+_EXACT = decimal.Context(prec=60, traps=[decimal.InvalidOperation, decimal.Inexact])
+
+
 def _fitting(number: Decimal, scale: int, precision: int) -> Decimal:
-    exact = number.quantize(Decimal(1).scaleb(-scale), context=EXACT)
+    exact = number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     if len(exact.as_tuple().digits) > precision:
         raise FaultError(f"{number} has more than {precision} digits")
     return exact

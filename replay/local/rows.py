@@ -8,7 +8,7 @@ read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,21 +21,8 @@ from changelog.contract.rows.types import ColumnType, Kind
 from replay.base.task_faults import HINT, Fault, error_of
 from replay.decode.schemas import TopicSchemas
 
-
-class Placed(Protocol):
-    """A record with a value, and its place."""
-
-    @property
-    def value(self) -> bytes:
-        """Return the value's bytes."""
-
-    @property
-    def partition(self) -> int:
-        """Return the partition that holds it."""
-
-    @property
-    def offset(self) -> int:
-        """Return its place there."""
+Placed = tuple[bytes, int, int]
+"""A record's value, partition and offset; a `Written` is one."""
 
 
 def can_read(schemas: TopicSchemas) -> bool:
@@ -75,7 +62,7 @@ class RowReader:
         rows, places = [], []
         for each in records:
             try:
-                row = self._rows.row(each.value)
+                row = self._rows.row(each[0])
             except UnreadableRecordError as error:
                 text = f"{self._place(each)}: {error.args[0]}"
                 raise error_of(Fault.CORRUPT, text) from error
@@ -102,7 +89,7 @@ class RowReader:
     def _homeless(self, column: LoggedColumn, value: str, where: Placed) -> LogError:
         logged = self._rows.logged
         key = [each for each in logged.columns if each.column in logged.key]
-        row = _rows_of(self._schemas, [each.column for each in key]).row(where.value) or ()
+        row = _rows_of(self._schemas, [each.column for each in key]).row(where[0]) or ()
         said = ", ".join(_text(item, each.type) for item, each in zip(row, key, strict=True))
         text = (
             f'table "{logged.table}", column "{column.column}" ({column.type.name}): the '
@@ -113,7 +100,8 @@ class RowReader:
         return error_of(Fault.ESCAPE, text)
 
     def _place(self, where: Placed) -> str:
-        return f'topic "{self._schemas.topic}", partition {where.partition}, offset {where.offset}'
+        _, partition, offset = where
+        return f'topic "{self._schemas.topic}", partition {partition}, offset {offset}'
 
 
 def _rows_of(schemas: TopicSchemas, columns: Sequence[str] | None) -> AvroRows:

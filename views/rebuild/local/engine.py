@@ -117,7 +117,7 @@ def _table(reader: RowReader, records: Sequence[Record]) -> pa.Table:
         UnknownValueError: one cannot be read: it is left to Spark, whose errors name the record.
     """
     try:
-        found = reader.table(records)
+        found = reader.table([each[1:4] for each in records])
     except LogError as error:
         raise UnknownValueError("a record cannot be read here") from error
     return found.rename_columns([each.lower() for each in found.column_names])
