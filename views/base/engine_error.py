@@ -96,6 +96,12 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "name the column with AS, without dots and backticks",
     ),
 }
+_INFINITE = (
+    "leave such rows out with WHERE, or choose under [rebuild.values] of changelog.toml what views "
+    'get of the column: "null", or PostgreSQL\'s "text" (docs/reading.md)'
+)
+_OVERFLOWS = frozenset({"long overflow", "integer overflow"})
+"""What Java says where Spark computes with dates and moments; of numbers there is a condition."""
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\] *")
 _CAUSE = re.compile(r"^\s*Caused by: [\w.$]+:?\s*(.+)$", re.MULTILINE)
 _CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*:\s*")
@@ -150,6 +156,11 @@ def engine_error(error: BaseException, sql: str | None) -> EngineError:
     words = _words_of(found.condition)
     text, hint = (found.text, "") if words is None else (_filled(each, found) for each in words)
     where = _where(found.fragment, sql)
+    if found.text in _OVERFLOWS and words is None:
+        text = f"a date, timestamp or interval is infinite or out of range ({found.text})"
+        hint = _INFINITE
+    elif found.condition == "ARITHMETIC_OVERFLOW" and not where:  # of dates there is no place
+        hint = f"{hint}; where it is a date or timestamp, it may be infinite: {_INFINITE}"
     return EngineError(f"{where}{text or found.text}", hint)
 
 

@@ -13,6 +13,12 @@ SQL = """WITH s AS (SELECT id, a / b AS part FROM t)
 SELECT id, coalesce(part, 0) AS share, cast(w AS int) + 1 AS number FROM s JOIN u USING (id)"""
 
 
+JAVA = """An error occurred while calling o1.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed.
+\tat org.apache.spark.sql.X.y(X.scala:1)
+"""
+
+
 class Context:
     """The part of a query that failed."""
 
@@ -83,6 +89,21 @@ def test_memory_is_told_with_the_setting(text: str) -> None:
     said = engine_error(RuntimeError(text), None)
     assert said.text == "Spark ran out of memory"
     assert "spark.driver.memory" in said.hint
+
+
+@pytest.mark.parametrize("text", ["long overflow", "integer overflow"])
+def test_infinite_dates_are_told_with_the_setting(text: str) -> None:
+    said = engine_error(
+        RuntimeError(f"{JAVA}Caused by: java.lang.ArithmeticException: {text}"), SQL
+    )
+    assert said.text == f"a date, timestamp or interval is infinite or out of range ({text})"
+    assert "[rebuild.values]" in said.hint
+
+
+def test_an_overflow_without_a_place_may_be_of_a_date() -> None:
+    assert "may be infinite" in engine_error(spark("ARITHMETIC_OVERFLOW"), SQL).hint
+    placed = engine_error(spark("ARITHMETIC_OVERFLOW", fragment="a / b"), SQL)
+    assert "infinite" not in placed.hint
 
 
 def test_of_a_function_in_python_its_own_error_is_told() -> None:
