@@ -281,6 +281,11 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
             for text, kind in _moment_texts(node, types.of):
                 if _as_moment(text.name, kind) is None:
                     raise _refuse(node, f"{text.sql()} is no {kind} that both engines read")
+        if isinstance(node, _COMPARISONS):
+            for text, decimal in _decimal_texts(node, types.of):
+                if decimal.precision > _EXACT_DIGITS or not _is_short(text.name):
+                    why = f"Spark compares it as a double: write {text.name} without quotes"
+                    raise _refuse(node, why)
         match node:
             case exp.Anonymous() if node.name.lower() not in ANONYMOUS:
                 raise _refuse(node, f"function {node.name} is not known")
@@ -385,6 +390,9 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         _as_decimals(node, kinds)
         for text, moment in _moment_texts(node, lambda part: kinds.get(id(part))):
             text.replace(exp.Literal.string(_as_moment(text.name, moment) or text.name))
+    if isinstance(node, _COMPARISONS):
+        for text, _ in _decimal_texts(node, lambda part: kinds.get(id(part))):
+            text.replace(exp.Literal.number(text.name))  # else DuckDB rounds it to the decimal
     if isinstance(node, _OF_MOMENTS):
         for part in (node.this, node.args.get("expression"), *node.expressions):
             if isinstance(part, exp.Expr) and _is_moment(kinds.get(id(part))):
@@ -466,6 +474,27 @@ def _moment_texts(
             texts = (part for part in parts if isinstance(part, exp.Literal) and part.is_string)
             found += [(text, widest) for text in texts]
     return found
+
+
+def _decimal_texts(
+    node: exp.Expr, type_of: Callable[[exp.Expr], Type | None]
+) -> list[tuple[exp.Literal, Type]]:
+    """Return the constant texts that are compared with decimals, each with the widest of them."""
+    pairs: list[tuple[exp.Literal, Type]] = []
+    for parts in _operands(node):
+        decimals = [kind for part in parts if (kind := type_of(part)) and kind.name == "decimal"]
+        if decimals:
+            widest = max(decimals, key=lambda kind: kind.precision)
+            texts = (part for part in parts if isinstance(part, exp.Literal) and part.is_string)
+            pairs += [(text, widest) for text in texts]
+    return pairs
+
+
+def _is_short(text: str) -> bool:
+    """Tell whether a text is a number that a double holds exactly enough to be told apart."""
+    return re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) is not None and (
+        sum(map(str.isdigit, text)) <= _EXACT_DIGITS
+    )
 
 
 def _as_moment(text: str, kind: str) -> str | None:
