@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel sanitize fuzz site help clean
+.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel wheels ranges sanitize fuzz site help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -119,6 +119,12 @@ fuzz: $(READY) ## Hostile bytes for C, beside Python (ARGS='--seed 7 --seconds 6
 wheel: $(READY) ## Build a wheel in dist/; its name says which machines can open its library
 	@$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
+
+wheels: $(READY) ## Build wheels for x86-64 and ARM in dist/, by a compiler that comes as a wheel
+	@scripts/wheels
+
+ranges: downloads ## Test the lowest and the newest versions that pyproject.toml allows (ARGS=lowest); a quarter of an hour
+	@scripts/ranges $(ARGS)
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import platform
 import re
 import runpy
 import shlex
@@ -35,6 +34,9 @@ _USUAL = ("cc", "gcc", "clang")
 _PROBE = "#include <stdlib.h>\n#include <stdint.h>\nint32_t probe(void) { return abs(-42); }\n"
 _ANSWER = 42
 _LONGEST = 300
+_ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
+CROSS = "CHANGELOG_CROSS"
+"""The variable that names another machine, for which the compiler in CC makes libraries."""
 _OF_LIBC = {b"libc.so.6", b"libdl.so.2", b"libm.so.6", b"libpthread.so.0"}
 
 
@@ -74,6 +76,9 @@ def _trouble(command: Sequence[str]) -> str | None:
         source.write_text(_PROBE, encoding="ascii")
         try:
             compile_library(command, [str(source)], target)
+            if other := os.environ.get(CROSS):
+                made = elf_machine(target.read_bytes())
+                return None if made == other else f"it makes libraries of {made}, not of {other}"
             answer = ctypes.CDLL(str(target)).probe()
         except (OSError, CompileError) as error:
             return str(error).strip()[:_LONGEST]
@@ -144,33 +149,46 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
             self.warn(f"each start will parse the headers: {error}")
 
 
+def elf_machine(library: bytes) -> str | None:
+    """Return the machine of a library as platform tags write it, or None if it is not known.
+
+    >>> elf_machine(bytes.fromhex("7f454c46020101000000000000000000") + bytes([3, 0, 183, 0]))
+    'aarch64'
+    """
+    is_elf = library[:4] == b"\x7fELF" and library[5:6] == b"\1"  # the least byte comes first
+    return _ELF_MACHINES.get(int.from_bytes(library[18:20], "little")) if is_elf else None
+
+
 def manylinux(library: bytes) -> str | None:
     """Return the platform tag of machines that can load a library, or None if it is not known.
 
     By its own words: it may need nothing but the C library, and of that no newer version than the
     tag names (PEP 600).
     """
-    if set(re.findall(rb"\0(lib[\w+-]+\.so[\w.]*)", library)) - _OF_LIBC:
+    machine = elf_machine(library)
+    if machine is None or set(re.findall(rb"\0(lib[\w+-]+\.so[\w.]*)", library)) - _OF_LIBC:
         return None
     versions = [tuple(map(int, each)) for each in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library)]
     if not versions:
         return None
     major, minor = max(versions)
-    return f"manylinux_{major}_{minor}_{platform.machine()}"
+    return f"manylinux_{major}_{minor}_{machine}"
 
 
 class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools has no types
-    """Tags a wheel by the machines that can open its library."""
+    """Tags a wheel by the machines that can open its library, which any Python 3 can."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the tags of Python, its interface, and the machine."""
+        """Return the tags of Python, its interface, and the machine.
+
+        The library loses the name of the Python that built it.
+        """
+        for library in Path(self.bdist_dir).rglob("_core*.so"):
+            if (tag := manylinux(library.read_bytes())) is not None:
+                library.rename(library.with_name("_core.so"))
+                return "py3", "none", tag
         python, interface, machine = super().get_tag()
-        found = [
-            tag
-            for library in Path(self.bdist_dir).rglob("_core*.so")
-            if (tag := manylinux(library.read_bytes())) is not None
-        ]
-        return python, interface, found[0] if found else machine
+        return python, interface, machine
 
 
 def main() -> int:

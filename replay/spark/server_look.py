@@ -6,6 +6,7 @@ Java and this very code in Python. What a session can set is set.
 
 from __future__ import annotations
 
+import re
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,6 +30,7 @@ PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 """How many tasks run at once; a server's own context knows and does not tell."""
 EXTENSIONS = "spark.sql.extensions"
 
+_MAJOR = re.compile(r"(\d+)\.\d+")
 _JAVA = frozenset({"spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"})
 _UTC = frozenset({"UTC", "Z", "GMT", "UCT", "Zulu", "Etc/UTC", "Etc/GMT", "Etc/UCT", "Etc/Zulu"})
 _ROWS = 1024
@@ -62,7 +64,7 @@ def settled(spark: SparkSession, wanted: WantedServer) -> list[str]:
         ConfigurationError: the warehouse cannot be written here.
         PySparkException: the server refuses what it is asked.
     """
-    lacking = _version(spark) + _settings(spark, wanted.settings)
+    lacking = lacking_version(spark.version) + _settings(spark, wanted.settings)
     lacking += _sources(spark)
     if not lacking:
         with _marker(wanted.warehouse) as marker:
@@ -70,9 +72,17 @@ def settled(spark: SparkSession, wanted: WantedServer) -> list[str]:
     return lacking
 
 
-def _version(spark: SparkSession) -> list[str]:
-    there = spark.version
-    return [] if there == pyspark.__version__ else [f"Spark {pyspark.__version__}, it is {there}"]
+def lacking_version(there: str) -> list[str]:
+    """Return what a server's version lacks: any minor version of this process's major one does.
+
+    Spark Connect's protocol stays compatible within a major version. What a server computes
+    otherwise, the proof of each view finds.
+    """
+    match = _MAJOR.match(there)
+    major = pyspark.__version__.partition(".")[0]
+    if match is not None and match[1] == major:
+        return []
+    return [f"Spark {major}, of any minor version; it is {there}"]
 
 
 def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> list[str]:

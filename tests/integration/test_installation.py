@@ -158,7 +158,18 @@ def test_a_wheel_says_which_machines_can_open_its_library(machine):
     (wheel,) = (machine.folder / "sources").glob("*.whl")
     (library,) = machine.unpacked().rglob("*.so")
     tag = build.manylinux(library.read_bytes())
-    assert tag is None or wheel.stem.endswith(tag)
+    assert tag is None or wheel.stem.endswith(f"-py3-none-{tag}")
+    assert tag is None or library.name == "_core.so"
+
+
+def test_a_compiler_for_another_machine_is_taken_where_that_is_asked_for(machine, monkeypatch):
+    machine.install("cc", works=True)
+    other = "aarch64" if platform.machine() != "aarch64" else "x86_64"
+    monkeypatch.setenv(build.CROSS, other)
+    with pytest.raises(build.NoCompilerError, match=f"not of {other}"):
+        build.find()
+    monkeypatch.setenv(build.CROSS, platform.machine())
+    assert build.find() == ["cc"]
 
 
 @pytest.mark.parametrize(
@@ -172,8 +183,10 @@ def test_a_wheel_says_which_machines_can_open_its_library(machine):
     ],
 )
 def test_a_tag_is_what_a_library_needs_of_the_c_library(words, tag):
-    found = build.manylinux(words)
-    assert found == (tag and tag + platform.machine())
+    for number, name in ((62, "x86_64"), (183, "aarch64")):
+        head = b"\x7fELF\2\1\1" + bytes(9) + b"\3\0" + bytes([number, 0])
+        assert build.manylinux(head + words) == (tag and tag + name)
+    assert build.manylinux(b"\x7fELF\2\1\1" + bytes(11) + b"\xf3\0" + words) is None
 
 
 def test_without_one_that_of_the_wheel_is_taken(machine):
