@@ -79,6 +79,10 @@ MACROS = (
     ELSE json_extract_string(j, p) END END""",
 )
 """Functions that translated queries call; the database must have them first."""
+_FAILING = frozenset({"error"}) | {
+    text.split("MACRO ")[1].partition("(")[0] for text in MACROS if "error(" in text
+}
+"""Functions that may end a proof, so that DuckDB counts them as volatile."""
 
 _SEVERAL_ROWS = (
     *(exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Join, exp.Lateral, exp.Subquery),
@@ -372,12 +376,40 @@ def _correct(query: exp.Expr, types: Types) -> None:
     """Replace, innermost first, what the engines compute differently."""
     nodes = list(query.walk(bfs=True))
     kinds = {id(node): types.of(node) for node in nodes}
+    windows = {id(node): node.copy() for node in nodes if isinstance(node, exp.Window)}
     for node in nodes[::-1]:
+        if isinstance(node, exp.Window):
+            _check_window(node, windows[id(node)])
         new = _corrected(node, kinds)
         if new is not None:
             node.replace(new)
             nodes.append(new)  # kept alive, so that no later node takes its id
             kinds[id(new)] = kinds.get(id(node))
+
+
+def _check_window(node: exp.Window, written: exp.Window) -> None:
+    """Refuse partitions and orders that may end the proof: DuckDB takes no volatile ones.
+
+    Args:
+        node: the window as DuckDB is to have it.
+        written: the same as the view has it.
+    """
+    for part, own in zip(_placing(node), _placing(written), strict=True):
+        if any(call.name.lower() in _FAILING for call in part.find_all(exp.Anonymous)):
+            text = own.sql(dialect="spark")
+            why = f"DuckDB places no rows in a window by {text}, which may end a proof"
+            raise _refuse(
+                written,
+                f"{why}: compute it in a subquery (SELECT *, {text} AS x FROM …), "
+                "and write x in OVER",
+            )
+
+
+def _placing(node: exp.Window) -> list[exp.Expr]:
+    """Return what a window has under PARTITION BY and ORDER BY."""
+    order = node.args.get("order")
+    sorts = [] if order is None else [each.this for each in order.expressions]
+    return [*(node.args.get("partition_by") or ()), *sorts]
 
 
 def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction

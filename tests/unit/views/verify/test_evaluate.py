@@ -140,6 +140,16 @@ def test_captured_columns_are_told_from_computed_ones(
         ("DROP TABLE t", "not a query"),
         ("SELECT a AS other FROM t", "the view has x"),
         ("SELECT a + Cc AS x FROM t", ""),
+        *(
+            (f"SELECT row_number() OVER ({placed}) AS x FROM t", "compute it in a subquery")
+            for placed in (
+                "PARTITION BY lower(Cc) ORDER BY a",
+                "ORDER BY a, upper(Cc) DESC",
+                "PARTITION BY date_trunc('day', ts) ORDER BY a",
+                "ORDER BY cast(ts AS string)",
+            )
+        ),
+        ("SELECT row_number() OVER w AS x FROM t WINDOW w AS (ORDER BY lower(Cc))", "in OVER"),
     ],
 )
 def test_sql_that_is_not_known_to_mean_the_same_is_refused(
@@ -149,6 +159,15 @@ def test_sql_that_is_not_known_to_mean_the_same_is_refused(
     with pytest.raises(UnverifiableError, match="cannot verify this SQL") as caught:
         evaluate(database, "out", named, TABLES, [("x", parse_type("int"))])
     assert why in str(caught.value)
+
+
+def test_a_window_is_placed_by_what_a_subquery_computes(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    placed = "(SELECT *, lower(Cc) AS l, date_trunc('day', ts) AS d FROM t)"
+    sql = f"SELECT row_number() OVER (PARTITION BY l, d ORDER BY a) AS x FROM {placed}"
+    evaluate(database, "out", sql, TABLES, [("x", parse_type("int"))])
+    assert database.execute("FROM out").fetchall() == [(1,), (1,)]
 
 
 def test_a_result_that_a_cast_would_round_is_refused(
