@@ -83,6 +83,8 @@ _FAILING = frozenset({"error"}) | {
     text.split("MACRO ")[1].partition("(")[0] for text in MACROS if "error(" in text
 }
 """Functions that may end a proof, so that DuckDB counts them as volatile."""
+_WRITTEN = "written"
+"""Under which a window keeps what the view has, while its parts are corrected."""
 
 _SEVERAL_ROWS = (
     *(exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Join, exp.Lateral, exp.Subquery),
@@ -376,26 +378,35 @@ def _correct(query: exp.Expr, types: Types) -> None:
     """Replace, innermost first, what the engines compute differently."""
     nodes = list(query.walk(bfs=True))
     kinds = {id(node): types.of(node) for node in nodes}
-    windows = {id(node): node.copy() for node in nodes if isinstance(node, exp.Window)}
-    for node in nodes[::-1]:
+    for node in nodes:
         if isinstance(node, exp.Window):
-            _check_window(node, windows[id(node)])
+            node.meta[_WRITTEN] = node.copy()
+    for node in nodes[::-1]:
         new = _corrected(node, kinds)
         if new is not None:
             node.replace(new)
             nodes.append(new)  # kept alive, so that no later node takes its id
             kinds[id(new)] = kinds.get(id(node))
+    for window in query.find_all(exp.Window):
+        if _WRITTEN in window.meta:
+            _check_window(window, window.meta[_WRITTEN])
 
 
 def _check_window(node: exp.Window, written: exp.Window) -> None:
     """Refuse partitions and orders that may end the proof: DuckDB takes no volatile ones.
 
     Args:
-        node: the window as DuckDB is to have it.
+        node: the window as DuckDB is to have it, in its query.
         written: the same as the view has it.
     """
+    query = node.find_ancestor(exp.Select)
+    group = None if query is None else query.args.get("group")
+    keys = [] if group is None else list(group.walk())
     for part, own in zip(_placing(node), _placing(written), strict=True):
-        if any(call.name.lower() in _FAILING for call in part.find_all(exp.Anonymous)):
+        calls = part.find_all(exp.Anonymous)
+        if any(
+            call.name.lower() in _FAILING and not _is_before(call, part, keys) for call in calls
+        ):
             text = own.sql(dialect="spark")
             why = f"DuckDB places no rows in a window by {text}, which may end a proof"
             raise _refuse(
@@ -403,6 +414,16 @@ def _check_window(node: exp.Window, written: exp.Window) -> None:
                 f"{why}: compute it in a subquery (SELECT *, {text} AS x FROM …), "
                 "and write x in OVER",
             )
+
+
+def _is_before(call: exp.Expr, part: exp.Expr, keys: list[exp.Expr]) -> bool:
+    """Tell whether a part's call is computed before the window is: in an aggregate or a key."""
+    found: exp.Expr | None = call
+    while found is not None:
+        if isinstance(found, exp.AggFunc) or found in keys:
+            return True
+        found = None if found is part else found.parent
+    return False
 
 
 def _placing(node: exp.Window) -> list[exp.Expr]:

@@ -149,6 +149,14 @@ def test_captured_columns_are_told_from_computed_ones(
                 "ORDER BY cast(ts AS string)",
             )
         ),
+        (
+            "SELECT rank() OVER (ORDER BY lower(Cc)) AS x FROM t GROUP BY Cc",
+            "compute it in a subquery",
+        ),
+        (
+            "SELECT cast(rank() OVER (ORDER BY lower(Cc)) AS string) AS x FROM t",
+            "compute it in a subquery",
+        ),
         ("SELECT row_number() OVER w AS x FROM t WINDOW w AS (ORDER BY lower(Cc))", "in OVER"),
     ],
 )
@@ -161,11 +169,23 @@ def test_sql_that_is_not_known_to_mean_the_same_is_refused(
     assert why in str(caught.value)
 
 
-def test_a_window_is_placed_by_what_a_subquery_computes(
-    database: duckdb.DuckDBPyConnection,
+@pytest.mark.parametrize(
+    "sql",
+    [
+        (
+            "SELECT row_number() OVER (PARTITION BY l, d ORDER BY a) AS x "
+            "FROM (SELECT *, lower(Cc) AS l, date_trunc('day', ts) AS d FROM t)"
+        ),
+        (
+            "SELECT rank() OVER (PARTITION BY date_trunc('day', ts) ORDER BY lower(Cc)) AS x "
+            "FROM t GROUP BY lower(Cc), date_trunc('day', ts)"
+        ),
+        "SELECT row_number() OVER (PARTITION BY a ORDER BY max(upper(Cc))) AS x FROM t GROUP BY a",
+    ],
+)
+def test_a_window_is_placed_by_what_is_computed_before(
+    database: duckdb.DuckDBPyConnection, sql: str
 ) -> None:
-    placed = "(SELECT *, lower(Cc) AS l, date_trunc('day', ts) AS d FROM t)"
-    sql = f"SELECT row_number() OVER (PARTITION BY l, d ORDER BY a) AS x FROM {placed}"
     evaluate(database, "out", sql, TABLES, [("x", parse_type("int"))])
     assert database.execute("FROM out").fetchall() == [(1,), (1,)]
 
