@@ -68,5 +68,5 @@ class BodyReader:
         """
         source = BytesIO(record)
         source.seek(start)
-        found: Any = fastavro.schemaless_reader(source, self._parsed, None)
-        return found, len(record) - source.tell()
+        value: Any = fastavro.schemaless_reader(source, self._parsed, None)
+        return value, len(record) - source.tell()

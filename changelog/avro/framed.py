@@ -52,15 +52,15 @@ class FramedReader:
         if body is None:
             return orjson.Fragment(one_line(raw[FRAME_BYTES:]))
         try:
-            found, left_over = body.read(raw)
+            value, left_over = body.read(raw)
         except MALFORMED as error:
             raise CorruptRecordError(f"it does not decode by schema {number}: {error!r}") from error
         if left_over:
             raise CorruptRecordError(f"{left_over} bytes are left over behind schema {number}")
-        return found
+        return value
 
     def _body(self, number: int) -> BodyReader | None:
-        """Return the reader of a schema's bodies; None where they are JSON."""
+        """Return the reader of a schema's bodies, or None if they are JSON."""
         kind, text = self._schema(number)
         if kind == "JSON":
             return None

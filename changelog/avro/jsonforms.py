@@ -93,8 +93,8 @@ class JsonForm:
                 }
                 for each in kept["fields"]
             ]
-        said = raw.get("logicalType", raw["type"])
-        for logical in (said, raw["type"]):  # one that does not fit its type counts for nothing
+        meaning = raw.get("logicalType", raw["type"])
+        for logical in (meaning, raw["type"]):  # one that does not fit its type counts for nothing
             if (raw["type"], logical) in self.writers:
                 more = {"scale": raw.get("scale", 0), _ENDLESS: endless}
                 return {**kept, **more, "logicalType": self._named(logical)}

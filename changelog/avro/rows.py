@@ -80,21 +80,21 @@ class AvroRows:
         """
         body, wanted, key = self._versions.get(record[:FRAME_BYTES]) or self._version(record)
         try:
-            found, left_over = body.read(record)
+            fields, left_over = body.read(record)
         except Exception as error:
             raise UnreadableRecordError(_UNLIKE) from error
         if left_over:
             raise UnreadableRecordError("the value's body is longer than its schema says")
         if self._has_events:
-            if found["op"] == _GONE:
+            if fields["op"] == _GONE:
                 return None
-            if found["op"] not in _THERE:
-                raise UnreadableRecordError(f"the event's operation is '{found['op']}'")
+            if fields["op"] not in _THERE:
+                raise UnreadableRecordError(f"the event's operation is '{fields['op']}'")
         if self._is_nested:
-            found = found["after"]
-        if found is None or None in key(found):
+            fields = fields["after"]
+        if fields is None or None in key(fields):
             raise UnreadableRecordError(_UNLIKE)
-        return wanted(found)
+        return wanted(fields)
 
     def _version(self, record: bytes) -> _Version:
         """Return what a record is read by.
@@ -144,11 +144,11 @@ def _picked(columns: Sequence[LoggedColumn], there: set[str]) -> _Picker:
     fields = [each.field for each in columns]
     defaults = {each.field: default_of(each) for each in columns if each.field not in there}
     if defaults:
-        return lambda found: tuple(
-            defaults[field] if field in defaults else found[field] for field in fields
+        return lambda values: tuple(
+            defaults[field] if field in defaults else values[field] for field in fields
         )
     if len(fields) == 1:
-        return lambda found: (found[fields[0]],)
+        return lambda values: (values[fields[0]],)
     return itemgetter(*fields) if fields else lambda _: ()
 
 

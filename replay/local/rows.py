@@ -69,11 +69,11 @@ class RowReader:
             if row is not None:
                 rows.append(row)
                 places.append(each)
-        arrays = [self._array(number, rows, places) for number in range(len(self._makers))]
+        columns = zip(*rows, strict=True) if rows else ((),) * len(self._makers)
+        arrays = [self._array(number, each, places) for number, each in enumerate(columns)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
-    def _array(self, number: int, rows: list[tuple[Any, ...]], at: list[Placed]) -> pa.Array:
-        values = [row[number] for row in rows]
+    def _array(self, number: int, values: Sequence[Any], at: Sequence[Placed]) -> pa.Array:
         try:
             return self._makers[number](values)
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:

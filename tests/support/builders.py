@@ -8,6 +8,7 @@ from typing import Any
 
 import fastavro
 
+from changelog.avro.bodies import bare
 from changelog.contract.rows.codec import RowCodec, unframe
 from changelog.contract.rows.relation import Column, Relation, Row, TableName
 from changelog.contract.rows.schema import key_schema, value_schema
@@ -57,7 +58,7 @@ def read_avro(schema: str, raw: bytes, *, physical: bool = False) -> dict[str, A
     _, body = unframe(raw)
     source = io.BytesIO(body)
     read: Any = fastavro.schemaless_reader(
-        source, fastavro.parse_schema(_physical(parsed) if physical else parsed)
+        source, fastavro.parse_schema(bare(parsed) if physical else parsed)
     )
     assert source.read() == b"", "bytes are left over behind the record"
     return read  # type: ignore[no-any-return]
@@ -81,9 +82,3 @@ def value_of(relation: Relation, row: Row, *, physical: bool = False) -> dict[st
     """Encode a row and read it back."""
     raw = make_codec(relation).encode_value(row)
     return read_avro(value_schema(relation), raw, physical=physical)
-
-
-def _physical(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {name: _physical(part) for name, part in schema.items() if name != "logicalType"}
-    return [_physical(part) for part in schema] if isinstance(schema, list) else schema

@@ -64,7 +64,7 @@ class Documents:
             schema = json.loads(self._schema_of(schema_id))
             self._bodies[schema_id] = _VIEW_FORM.reader(schema)
         try:
-            found, _ = self._bodies[schema_id].read(raw)
-            return orjson.dumps(found)
+            value, _ = self._bodies[schema_id].read(raw)
+            return orjson.dumps(value)
         except MALFORMED as error:
             raise CorruptRecordError(f"a record is none of schema {schema_id}: {error}") from error
