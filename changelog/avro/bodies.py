@@ -61,7 +61,7 @@ class BodyReader:
         self._parsed: Any = fastavro.parse_schema(schema)
 
     def read(self, record: bytes, start: int = FRAME_BYTES) -> tuple[Any, int]:
-        """Return the value whose body begins at a byte, and how many bytes are left behind it.
+        """Return the value whose body begins at a byte, and the number of bytes after it.
 
         Raises:
             MALFORMED: the body does not follow the schema.
