@@ -77,8 +77,9 @@ def _trouble(command: Sequence[str]) -> str | None:
         try:
             compile_library(command, [str(source)], target)
             if other := os.environ.get(CROSS):
-                made = elf_machine(target.read_bytes())
-                return None if made == other else f"it makes libraries of {made}, not of {other}"
+                machine = elf_machine(target.read_bytes())
+                why = f"it makes libraries of {machine}, not of {other}"
+                return None if machine == other else why
             answer = ctypes.CDLL(str(target)).probe()
         except (OSError, CompileError) as error:
             return str(error).strip()[:_LONGEST]
