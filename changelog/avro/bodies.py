@@ -27,7 +27,7 @@ MALFORMED = (
     MemoryError,
     RecursionError,
 )
-"""What fastavro raises on bytes that do not follow their schema."""
+"""Exceptions of fastavro for bytes that do not follow their schema."""
 
 _TYPES_WITHIN = {"type", "items", "values", "fields"}
 _LEFT_OUT = {"logicalType", "default"}

@@ -37,7 +37,7 @@ class UnreadableRecordError(Exception):
     """A record cannot be read: the reason, to which a caller that knows it adds the place."""
 
 
-class AvroRows:
+class AvroRowReader:
     """Reads the rows of a topic.
 
     Args:
@@ -97,7 +97,7 @@ class AvroRows:
         return wanted(fields)
 
     def _version(self, record: bytes) -> _Version:
-        """Return what a record is read by.
+        """Return the reader of the schema that a record was written under, made once for each.
 
         Raises:
             UnreadableRecordError: it is under no version, or under one that does not read as the

@@ -28,7 +28,7 @@ from changelog.connect.rules.state import (
     PAUSED,
     STARTED,
     STOPPED,
-    Cluster,
+    ConnectCluster,
     Connector,
     connector_key,
     connector_record,
@@ -263,7 +263,7 @@ def _task(connector: Connector, asked: Asked) -> int:
     return int(said)
 
 
-def _state(cluster: Cluster, connector: Connector, task: int) -> str:
+def _state(cluster: ConnectCluster, connector: Connector, task: int) -> str:
     return str(cluster.task_status(connector.name, task)["state"])
 
 

@@ -1,4 +1,4 @@
-"""Places of a consumer told to brokers, for those who watch how far behind it is."""
+"""Commits of a consumer's offsets to its group, for lag monitors."""
 
 from __future__ import annotations
 

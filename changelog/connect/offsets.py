@@ -10,7 +10,7 @@ from changelog.connect.requests import Answer, Asked, RequestError, place_of
 from changelog.connect.rules.captures import parse_capture
 from changelog.connect.rules.kinds import CAPTURE, REBUILD, SINK, kind_of
 from changelog.connect.rules.settings import parse_settings
-from changelog.connect.rules.state import STOPPED, Cluster, Connector
+from changelog.connect.rules.state import STOPPED, ConnectCluster, Connector
 from changelog.connect.store import Store
 
 
@@ -91,7 +91,7 @@ class Offsets:
         return connector
 
 
-def known(cluster: Cluster, asked: Asked) -> Connector:
+def known(cluster: ConnectCluster, asked: Asked) -> Connector:
     """Return the connector that a request names.
 
     Raises:

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from changelog.connect.rules.state import Cluster
+from changelog.connect.rules.state import ConnectCluster
 from changelog.connect.rules.topics import state_topic, tasks_topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
-from changelog.kafka import cluster
 from changelog.kafka.clients import REQUEST_S, make_client
+from changelog.kafka.cluster import Cluster, until_led
 from changelog.runtime.process.pulse import Pulse
 
 log = logging.getLogger("changelog.connect")
@@ -36,11 +36,11 @@ def make_topics(kafka: KafkaConnection, group: str) -> None:
         TopicSettingsError: the topic of states is there and is not compacted.
         LogError: the brokers are away, or refuse.
     """
-    brokers, states = cluster.Cluster(kafka), state_topic(group)
+    brokers, states = Cluster(kafka), state_topic(group)
     compacted = NewTopic(states, 1, -1, config={"cleanup.policy": "compact"})
     brokers.create([compacted, NewTopic(tasks_topic(group), TASKS, -1)])
     # One that was just made is unknown for a moment.
-    policy = cluster.until_led(lambda: brokers.settings([states]))[states]["cleanup.policy"]
+    policy = until_led(lambda: brokers.settings([states]))[states]["cleanup.policy"]
     if policy != "compact":
         raise TopicSettingsError(
             f'topic "{states}" has cleanup.policy {policy}: connectors would be lost',
@@ -65,7 +65,7 @@ class Store:
         """
         self.group = group
         self._topic = state_topic(group)
-        self._cluster = Cluster()
+        self._cluster = ConnectCluster()
         self._changed = threading.Condition()
         self._reached = 0
         self._stop = threading.Event()
@@ -78,14 +78,14 @@ class Store:
             fetch_wait_max_ms=10,
         )
         self._consumer = make_client(Consumer, config)
-        (held,) = cluster.Cluster(kafka).bounds([(self._topic, 0)]).values()
+        (held,) = Cluster(kafka).bounds([(self._topic, 0)]).values()
         self._consumer.assign([TopicPartition(self._topic, 0, held.start)])
         self._thread = threading.Thread(target=self._follow, name="connect-store", daemon=True)
         self._thread.start()
         self._wait_for(held.end)
 
     @contextmanager
-    def read(self) -> Iterator[Cluster]:
+    def read(self) -> Iterator[ConnectCluster]:
         """Look at what is known, while nothing changes."""
         with self._changed:
             yield self._cluster

@@ -31,7 +31,7 @@ from changelog.contract.base.errors import LogError, UnavailableError
 from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import is_missing, log_error
-from changelog.kafka.messages import Batches
+from changelog.kafka.messages import MessageBatches
 from changelog.runtime.edge import one_line
 
 log = logging.getLogger("changelog.connect")
@@ -83,7 +83,7 @@ def run_task(
         stop: set by who wants an end.
         registry: of Avro's schemas, where the settings name none; None for none.
         started: called when it reads.
-        waits: told for what it waits; empty for nothing.
+        waits: called with the reason why it waits, empty once it goes on.
 
     Raises:
         ChangelogError: it cannot go on, and waiting would not help; says why.
@@ -165,7 +165,7 @@ def _attempt(
             batches = opened.enter_context(
                 closing(_Batches(target, settings, reading, places, bad))
             )
-            read = Batches(consumer, settings.batch_size)
+            read = MessageBatches(consumer, settings.batch_size)
             began(missing)
             looked = time.monotonic()
             while not stop.is_set():

@@ -24,7 +24,7 @@ from changelog.connect.rules.state import (
     RUNNING,
     STARTED,
     UNASSIGNED,
-    Cluster,
+    ConnectCluster,
     Status,
     status_record,
 )
@@ -191,7 +191,7 @@ class Worker:
         if untold:
             self._store.write(untold)
 
-    def _mine(self, cluster: Cluster, state: str) -> dict[Task, _Wanted]:
+    def _mine(self, cluster: ConnectCluster, state: str) -> dict[Task, _Wanted]:
         return {
             (name, task): _Wanted(each.config, each.restarts.get(task, 0), len(each.tasks))
             for name, each in cluster.connectors.items()
@@ -200,13 +200,13 @@ class Worker:
             if share_of(name, task) in self._owned
         }
 
-    def _wanted(self, cluster: Cluster) -> dict[Task, _Wanted]:
+    def _wanted(self, cluster: ConnectCluster) -> dict[Task, _Wanted]:
         return self._mine(cluster, STARTED)
 
-    def _paused(self, cluster: Cluster) -> list[Task]:
+    def _paused(self, cluster: ConnectCluster) -> list[Task]:
         return list(self._mine(cluster, PAUSED))
 
-    def _gone(self, cluster: Cluster) -> list[Record]:
+    def _gone(self, cluster: ConnectCluster) -> list[Record]:
         """Return records that remove the states of tasks that nobody wants any more."""
         return [
             status_record(name, task, None)

@@ -32,12 +32,12 @@ A broker that is well answers in milliseconds. One that has died is noticed afte
 STALL_S = 60.0
 """How long a read waits for the next sign of progress."""
 WAIT_S = 0.2
-"""After so long whoever waits for brokers is called, and may do something else."""
+"""Interval at which a call that waits for brokers calls its `on_wait`."""
 READER = "changelog-read"
 """The group of consumers without one: the client demands a name. Nothing is stored for it."""
 QUIET = {"log_level": 0}
 QUEUE_KBYTES, QUEUE_MESSAGES = 64 * 1024, 200_000
-"""The most that a producer holds which is not acknowledged."""
+"""Limits of a producer's records that are not acknowledged."""
 T = TypeVar("T")
 
 

@@ -36,14 +36,14 @@ from changelog.kafka.clients import REQUEST_S, WAIT_S, KeptKafka, admin_client, 
 from changelog.kafka.errors import Meaning, cause_of, is_missing, is_passing, log_error
 
 _SOON_S = 10.0
-"""Whoever only looks, and waits for nobody, waits so long for the first answer."""
+"""Limit of the first answer for callers that do not wait for absent brokers."""
 _NAP_S, _LONGEST_NAP_S = 0.05, 1.0
 _NO_HINTS: Mapping[int, str] = MappingProxyType({})
 Partition = tuple[str, int]
 T = TypeVar("T")
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """Offsets `[start, end)` of a partition, and the epoch of its leader; -1 if unknown."""
 
     start: int
@@ -51,7 +51,7 @@ class Bounds(NamedTuple):
     epoch: int = -1
 
 
-class Topic(NamedTuple):
+class TopicLeaders(NamedTuple):
     """A topic: Kafka's id, and the number of each partition's leader; -1 where it has none."""
 
     topic_id: str
@@ -82,7 +82,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicEnds:
-    """Where a topic stands: its id, and per partition its end, the leader's epoch, its start."""
+    """A topic's id, and per partition its end offset, its leader's epoch and its start offset."""
 
     topic_id: str
     ends: tuple[int, ...]
@@ -183,7 +183,7 @@ class Cluster:
             except KafkaException as error:
                 raise self._error(error, "cannot list the topics") from error
 
-    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+    def topics(self, names: Iterable[str]) -> dict[str, TopicLeaders]:
         """Return the topics that exist."""
         wanted, topics = sorted(set(names)), {}
         if not wanted:
@@ -198,7 +198,7 @@ class Cluster:
                         raise
                 else:
                     leaders = (each.leader for each in said.partitions)
-                    topics[name] = Topic(
+                    topics[name] = TopicLeaders(
                         str(said.topic_id),
                         tuple(-1 if each is None else each.id for each in leaders),
                     )
@@ -235,7 +235,7 @@ class Cluster:
         }
 
     def standing(self, names: Iterable[str], *, committed: bool = False) -> dict[str, TopicEnds]:
-        """Return where the topics stand that exist; see `bounds`."""
+        """Return the id, start and end offsets of each topic that exists; see `bounds`."""
         wanted = list(names)
 
         def ask() -> dict[str, TopicEnds]:
@@ -254,8 +254,8 @@ class Cluster:
 
     def bounds(
         self, partitions: Iterable[Partition], *, committed: bool = False
-    ) -> dict[Partition, Bounds]:
-        """Return what partitions hold.
+    ) -> dict[Partition, OffsetBounds]:
+        """Return the start and end offsets of partitions.
 
         Args:
             partitions: which.
@@ -264,7 +264,9 @@ class Cluster:
         places = list(partitions)
         return self._until_led(lambda: self._bounds(places, committed=committed))
 
-    def _bounds(self, places: Sequence[Partition], *, committed: bool) -> dict[Partition, Bounds]:
+    def _bounds(
+        self, places: Sequence[Partition], *, committed: bool
+    ) -> dict[Partition, OffsetBounds]:
         if not places:
             return {}
         with admin_client(self._kafka) as admin:
@@ -274,7 +276,7 @@ class Cluster:
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
             )
             starts, ends = (self._offsets(asked) for asked in (first, last))
-        return {at: Bounds(starts[at][0], *ends[at]) for at in places}
+        return {at: OffsetBounds(starts[at][0], *ends[at]) for at in places}
 
     def ends(
         self, partitions: Iterable[Partition], *, committed: bool = False

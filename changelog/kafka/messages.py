@@ -11,7 +11,7 @@ _MOST_STEP = 64
 _LARGE = 64 << 10
 
 
-class Batches:
+class MessageBatches:
     """Takes messages from a consumer.
 
     The client unpacks a batch of compressed records whole, whatever its settings are, and copies
@@ -24,7 +24,7 @@ class Batches:
 
         Args:
             consumer: that gives the messages.
-            most: how many messages a batch has at most.
+            most: the largest number of messages of a batch.
             lingers: whether a batch is waited for until it is full or the time is over, or given
                 with what has come.
         """

@@ -24,7 +24,7 @@ from changelog.contract.base.headers import RecordHeaders, decode_headers
 from changelog.kafka.clients import REQUEST_S, STALL_S, WAIT_S, lent, reading_consumer
 from changelog.kafka.cluster import Partition
 from changelog.kafka.errors import explained, is_passing, log_error
-from changelog.kafka.messages import Batches
+from changelog.kafka.messages import MessageBatches
 
 _BATCH = 5_000
 TO_END = 2**63 - 1
@@ -101,7 +101,7 @@ def _records(
     lost: Callable[[str], ChangelogError] | None,
 ) -> Iterator[Message]:
     deadline = time.monotonic() + stall_s
-    batches = Batches(consumer, _BATCH, lingers=False)
+    batches = MessageBatches(consumer, _BATCH, lingers=False)
     while left:
         batch = batches.next(WAIT_S)
         if batch:

@@ -20,7 +20,7 @@ from changelog.contract.base.errors import ConfigurationError, LogError, Unavail
 from changelog.kafka.clients import READER, REQUEST_S, STALL_S, make_client
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import is_passing, log_error
-from changelog.kafka.messages import Batches
+from changelog.kafka.messages import MessageBatches
 from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since
 from changelog.lines.forms.render import Lines
 from changelog.lines.group import GroupPlaces
@@ -121,7 +121,7 @@ class Reading:
         found = find_topic(self._cluster, topic)
         partitions = chosen(topic, found.partitions, self._wanted.partitions)
         consumer: Consumer = make_client(Consumer, self._settings())
-        batches = Batches(consumer, _BATCH, lingers=False)
+        batches = MessageBatches(consumer, _BATCH, lingers=False)
         try:
             self._begin(consumer, partitions)
             while not self._is_over() and not stop():
@@ -257,7 +257,7 @@ class Reading:
             return True
         return self._wanted.until is not None and self._was_assigned and self._progress.is_done
 
-    def _step(self, consumer: Consumer, batches: Batches) -> None:
+    def _step(self, consumer: Consumer, batches: MessageBatches) -> None:
         self._is_shaken = False
         batch = batches.next(_POLL_S)
         failure = self._failure or self._group.refusal

@@ -314,7 +314,7 @@ class FrontierLog:
         )
 
     def places(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
-        """Return where topics stand.
+        """Return the id, start and end offsets of topics.
 
         Asks for the partitions each time: a topic may have grown, and one that was deleted and
         made anew under us no longer holds what a frontier would speak for.

@@ -292,7 +292,7 @@ class LogProducer:
 
     @property
     def queued(self) -> int:
-        """Return how many records are not acknowledged yet; no more than were queued.
+        """Return the number of queued records that are not acknowledged yet.
 
         The client counts among them what it has to tell, such as that a broker is away.
         """

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from changelog.avro.decimals import decimal_of
-from changelog.avro.rows import AvroRows
+from changelog.avro.rows import AvroRowReader
 from changelog.contract.base.errors import ChangelogError, VerdictError
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.form import PLAIN
@@ -62,7 +62,7 @@ class RowEncoder:
         self.schemas = TopicSchemas(log.topic, None, {SCHEMA_ID: schema}, SCHEMA_ID)
         self._fields = field_names(each.column for each in columns)
         self._check(schema)
-        self._rows = AvroRows(log.topic, self.schemas.writers, SCHEMA_ID, PLAIN)
+        self._rows = AvroRowReader(log.topic, self.schemas.writers, SCHEMA_ID, PLAIN)
         self._frame = frame(SCHEMA_ID)
         self._write = [
             (_encoder(each.type, nullable=is_nullable), NULL_BRANCH if is_nullable else None)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from changelog.avro.arrow import array_maker, arrow_type
-from changelog.avro.rows import AvroRows, UnreadableRecordError
+from changelog.avro.rows import AvroRowReader, UnreadableRecordError
 from changelog.contract.base.errors import LogError
 from changelog.contract.log.form import Output
 from changelog.contract.rows.schema import LoggedColumn
@@ -104,8 +104,8 @@ class RowReader:
         return f'topic "{self._schemas.topic}", partition {partition}, offset {offset}'
 
 
-def _rows_of(schemas: TopicSchemas, columns: Sequence[str] | None) -> AvroRows:
-    return AvroRows(schemas.topic, schemas.writers, schemas.reader_id, schemas.form, columns)
+def _rows_of(schemas: TopicSchemas, columns: Sequence[str] | None) -> AvroRowReader:
+    return AvroRowReader(schemas.topic, schemas.writers, schemas.reader_id, schemas.form, columns)
 
 
 def _text(value: Any, kind: ColumnType) -> str:  # noqa: ANN401 - any type

@@ -116,26 +116,26 @@ def _serve(connected: socket.socket) -> tuple[list[str], str, dict[str, str]] | 
         job, streams, _, _ = socket.recv_fds(connected, _MOST, 3)
         if not job:
             return None
-        told, tells = os.pipe()
-        between = os.fork()
-        if between == 0:
+        reader, writer = os.pipe()
+        middle = os.fork()
+        if middle == 0:
             parent = os.getpid()
             child = os.fork()
             if child:
-                os.write(tells, str(child).encode())
+                os.write(writer, str(child).encode())
                 os._exit(0)
             while os.getppid() == parent:
                 time.sleep(0.0002)
-            for each in (told, tells, connected.detach()):
+            for each in (reader, writer, connected.detach()):
                 os.close(each)
             for number, each in enumerate(streams):
                 os.dup2(each, number)
                 os.close(each)
             words, folder, environment = json.loads(job)
             return words, folder, environment
-        os.waitpid(between, 0)
-        connected.send(os.read(told, 100))
-        for each in (told, tells, *streams):
+        os.waitpid(middle, 0)
+        connected.send(os.read(reader, 100))
+        for each in (reader, writer, *streams):
             os.close(each)
 
 

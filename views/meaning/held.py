@@ -122,15 +122,10 @@ class Holders:
                 return self._column(node)
             case exp.Query():
                 return next(iter(self.of_query(node)), NOTHING)
-            case exp.Case():
-                branches = [each.args["true"] for each in node.args["ifs"]]
-                return self._either([*branches, node.args.get("default")])
-            case exp.If():
-                return self._either([node.args["true"], node.args.get("false")])
             case exp.Nullif():
                 return self.of(node.this)
-            case _ if isinstance(node, BRANCHES):
-                return self._either([node.this, *node.expressions])
+            case _ if chosen := branches(node):
+                return self._either(chosen)
             case exp.PropertyEQ():
                 return self.of(node.expression)
             case _ if isinstance(node, _OF_TEXTS):
@@ -166,9 +161,9 @@ class Holders:
             return [self.of(item) for item in query.selects]
         return []
 
-    def _either(self, values: list[exp.Expr | None]) -> Held:
+    def _either(self, values: list[exp.Expr]) -> Held:
         """Return what one of several values holds; a char beside a text is a text."""
-        there = [value for value in values if value is not None and not isinstance(value, exp.Null)]
+        there = [value for value in values if not isinstance(value, exp.Null)]
         held = [self.of(value) for value in there]
         if any(one.is_char for one in held) and any(
             not one.kinds and not is_open(value) for one, value in zip(held, there, strict=True)
@@ -269,6 +264,20 @@ def _within(node: exp.Expr, item: exp.Expr) -> bool:
     while around is not None and around is not item:
         around = around.parent
     return around is item
+
+
+def branches(node: exp.Expr) -> list[exp.Expr]:
+    """Return the values of which an expression gives one; none for another expression."""
+    match node:
+        case exp.Case():
+            values = [*(each.args["true"] for each in node.args["ifs"]), node.args.get("default")]
+        case exp.If() if not isinstance(node.parent, exp.Case):
+            values = [node.args["true"], node.args.get("false")]
+        case exp.Coalesce() | exp.Greatest() | exp.Least():
+            values = [node.this, *node.expressions]
+        case _:
+            values = []
+    return [value for value in values if value is not None]
 
 
 def is_open(value: exp.Expr) -> bool:

@@ -15,12 +15,12 @@ from sqlglot.optimizer.scope import Scope
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType, Kind
-from views.meaning.held import Holders, Tables, is_open
+from views.meaning.held import Holders, Tables, branches, is_open
 from views.meaning.types import is_text, meaning_of
 
 
-class Sort(Enum):
-    """A sort of types that PostgreSQL takes to one another."""
+class Category(Enum):
+    """A category of types among which PostgreSQL converts (`typcategory` of pg_type)."""
 
     TEXT = "text"
     NUMBER = "a number"
@@ -29,15 +29,15 @@ class Sort(Enum):
 
 
 _OF_KINDS = {
-    Kind.BOOLEAN: Sort.BOOLEAN,
-    Kind.INT: Sort.NUMBER,
-    Kind.LONG: Sort.NUMBER,
-    Kind.FLOAT: Sort.NUMBER,
-    Kind.DOUBLE: Sort.NUMBER,
-    Kind.DECIMAL: Sort.NUMBER,
-    Kind.DATE: Sort.MOMENT,
-    Kind.TIMESTAMP: Sort.MOMENT,
-    Kind.TIMESTAMPTZ: Sort.MOMENT,
+    Kind.BOOLEAN: Category.BOOLEAN,
+    Kind.INT: Category.NUMBER,
+    Kind.LONG: Category.NUMBER,
+    Kind.FLOAT: Category.NUMBER,
+    Kind.DOUBLE: Category.NUMBER,
+    Kind.DECIMAL: Category.NUMBER,
+    Kind.DATE: Category.MOMENT,
+    Kind.TIMESTAMP: Category.MOMENT,
+    Kind.TIMESTAMPTZ: Category.MOMENT,
 }
 _SPARK = {
     Kind.BOOLEAN: "boolean",
@@ -58,7 +58,6 @@ _COMPARED = (
     *(exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
     exp.Nullif,
 )
-_BRANCHES = (exp.Coalesce, exp.Greatest, exp.Least)
 _FIRST = (
     *(exp.Alias, exp.Paren, exp.Filter, exp.Window, exp.Min, exp.Max, exp.First, exp.Last),
     *(exp.AnyValue, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.Nullif, exp.Distinct),
@@ -81,7 +80,7 @@ _OF_MOMENTS = (exp.DateTrunc, exp.TimestampTrunc, exp.LastDay, exp.TsOrDsAdd, ex
 
 
 def check_mixed(query: exp.Expr, tables: Tables, held: Holders) -> None:
-    """Check that no values of two sorts are compared, or are to become one type.
+    """Check that no values of two categories are compared, or are to become one type.
 
     Args:
         query: with qualified columns.
@@ -91,14 +90,14 @@ def check_mixed(query: exp.Expr, tables: Tables, held: Holders) -> None:
     Raises:
         ViewError: some are.
     """
-    sorts = _Sorts(tables, held)
+    categories = _Categories(tables, held)
     for node in query.walk():
-        sorts.check(node, _compared(node), compared=True)
-        sorts.check(node, _branches(node), compared=False)
+        categories.check(node, _compared(node), compared=True)
+        categories.check(node, _branches(node), compared=False)
         if isinstance(node, exp.SetOperation):
-            sides = sorts.columns(node.left), sorts.columns(node.right)
+            sides = categories.columns(node.left), categories.columns(node.right)
             for one, other in zip(*sides, strict=False):
-                sorts.check(node, [one, other], compared=False)
+                categories.check(node, [one, other], compared=False)
 
 
 def _compared(node: exp.Expr) -> list[exp.Expr]:
@@ -118,41 +117,33 @@ def _compared(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _branches(node: exp.Expr) -> list[exp.Expr]:
-    """Return the values that an expression chooses from; none for another expression."""
-    match node:
-        case exp.Case():
-            found = [each.args["true"] for each in node.args["ifs"]] + [node.args.get("default")]
-        case exp.If() if not isinstance(node.parent, exp.Case):
-            found = [node.args.get("true"), node.args.get("false")]
-        case exp.Lag() | exp.Lead():
-            found = [node.this, node.args.get("default")]
-        case _ if isinstance(node, _BRANCHES):
-            found = [node.this, *node.expressions]
-        case _:
-            found = []
-    return [each for each in found if each is not None]
+    """Return the values that an expression chooses from, defaults of windows included."""
+    if not isinstance(node, exp.Lag | exp.Lead):
+        return branches(node)
+    default = node.args.get("default")
+    return [node.this] if default is None else [node.this, default]
 
 
-class _Sorts:
-    """Knows the sorts of the values of a query."""
+class _Categories:
+    """Knows the categories of the values of a query."""
 
     def __init__(self, tables: Tables, held: Holders) -> None:
         self._tables, self._held = tables, held
-        self._known: dict[int, Sort | None] = {}
+        self._known: dict[int, Category | None] = {}
 
     def check(self, node: exp.Expr, values: list[exp.Expr], *, compared: bool) -> None:
-        """Check that values are of one sort, as far as that is known.
+        """Check that values are of one category, as far as that is known.
 
         Raises:
             ViewError: two are not.
         """
-        known = [(value, sort) for value in values if (sort := self.of(value)) is not None]
-        for value, sort in known[1:]:
-            if sort is not known[0][1]:
+        known = [(value, each) for value in values if (each := self.of(value)) is not None]
+        for value, category in known[1:]:
+            if category is not known[0][1]:
                 raise self._refusal(node, known[0][0], value, compared=compared)
 
-    def of(self, node: exp.Expr | None) -> Sort | None:
-        """Return the sort of a value; None for a constant text, null, and what is not known."""
+    def of(self, node: exp.Expr | None) -> Category | None:
+        """Return the category of a value; None for a constant text, null, and what is not known."""
         if node is None or is_open(node):
             return None
         if id(node) not in self._known:
@@ -161,49 +152,49 @@ class _Sorts:
         return self._known[id(node)]
 
     def columns(self, query: exp.Expr) -> list[exp.Expr]:
-        """Return a value for each column of a query: the first one whose sort is known."""
+        """Return a value for each column of a query: the first one whose category is known."""
         query = query.unnest() if isinstance(query, exp.Subquery) else query
         if isinstance(query, exp.SetOperation):
             sides = zip_longest(self.columns(query.left), self.columns(query.right))
             return [one if other is None or self.of(one) else other for one, other in sides]
         return list(query.selects) if isinstance(query, exp.Select) else []
 
-    def _found(self, node: exp.Expr) -> Sort | None:  # noqa: C901, PLR0911, PLR0912 - a table
+    def _found(self, node: exp.Expr) -> Category | None:  # noqa: C901, PLR0911, PLR0912 - a table
         match node:
             case exp.Column():
                 return self._of_column(node)
             case exp.Literal():
-                return Sort.NUMBER
+                return Category.NUMBER
             case exp.Cast():
                 return _of_type(node.to)
             case exp.Boolean() | exp.Not() | exp.Connector() | exp.Is() | exp.Exists():
-                return Sort.BOOLEAN
+                return Category.BOOLEAN
             case exp.Query():
                 return self._first(self.columns(node)[:1])
             case exp.Nullif():
                 return self.of(node.this)
             case exp.Predicate() | exp.LogicalAnd() | exp.LogicalOr():
-                return Sort.BOOLEAN
+                return Category.BOOLEAN
             case exp.Add() | exp.Sub():
                 both = {self.of(node.left), self.of(node.right)}
-                return Sort.NUMBER if both == {Sort.NUMBER} else None
+                return Category.NUMBER if both == {Category.NUMBER} else None
             case _ if _branches(node):
                 return self._first(_branches(node))
             case _ if isinstance(node, _FIRST):
                 return self._first([node.this] if node.this is not None else node.expressions)
             case _ if isinstance(node, _NUMBERS):
-                return Sort.NUMBER
+                return Category.NUMBER
             case _ if isinstance(node, _TEXTS):
-                return Sort.TEXT
+                return Category.TEXT
             case _ if isinstance(node, _OF_MOMENTS):
-                return Sort.MOMENT
+                return Category.MOMENT
             case _:
                 return None
 
-    def _first(self, values: list[exp.Expr]) -> Sort | None:
-        return next((sort for value in values if (sort := self.of(value)) is not None), None)
+    def _first(self, values: list[exp.Expr]) -> Category | None:
+        return next((each for value in values if (each := self.of(value)) is not None), None)
 
-    def _of_column(self, node: exp.Column) -> Sort | None:
+    def _of_column(self, node: exp.Column) -> Category | None:
         kind = self._kind(node)
         if kind is not None:
             return _of_kind(kind)
@@ -218,7 +209,7 @@ class _Sorts:
         if place >= len(values):
             return None
         # A constant text of an inner query is a text.
-        return Sort.TEXT if _is_text(values[place]) else self.of(values[place])
+        return Category.TEXT if _is_text(values[place]) else self.of(values[place])
 
     def _kind(self, node: exp.Expr) -> ColumnType | None:
         source = self._held.source(node) if isinstance(node, exp.Column) else None
@@ -229,20 +220,20 @@ class _Sorts:
     def _refusal(
         self, node: exp.Expr, one: exp.Expr, other: exp.Expr, *, compared: bool
     ) -> ViewError:
-        pair = sorted((one, other), key=lambda value: self.of(value) is not Sort.TEXT)
+        pair = sorted((one, other), key=lambda value: self.of(value) is not Category.TEXT)
         texts = [_shown(value) for value in pair]
         quoted = [
             f'"{text}"' if isinstance(value.unalias(), exp.Column) else text
             for value, text in zip(pair, texts, strict=True)
         ]
         kinds = [self._kind(value.unalias()) for value in pair]
-        sorts = [self.of(value) for value in pair]
+        categories = [self.of(value) for value in pair]
         named = [
-            f"{text} is {kind.name if kind is not None else sort and sort.value}"
-            for text, kind, sort in zip(quoted, kinds, sorts, strict=True)
+            f"{text} is {kind.name if kind is not None else category and category.value}"
+            for text, kind, category in zip(quoted, kinds, categories, strict=True)
         ]
         what = "does not compare" if compared else "does not take to one type"
-        if sorts[0] is not Sort.TEXT:
+        if categories[0] is not Category.TEXT:
             hint = "cast one of them to the type of the other"
         elif isinstance(pair[1], exp.Literal):
             hint = f"write '{pair[1].name}'"
@@ -256,21 +247,21 @@ class _Sorts:
         )
 
 
-def _of_kind(kind: ColumnType) -> Sort | None:
+def _of_kind(kind: ColumnType) -> Category | None:
     meaning = meaning_of(kind)
     if meaning is not None:
-        return Sort.TEXT if is_text(meaning) or meaning.is_char else None
-    return Sort.TEXT if kind.kind is Kind.STRING else _OF_KINDS.get(kind.kind)
+        return Category.TEXT if is_text(meaning) or meaning.is_char else None
+    return Category.TEXT if kind.kind is Kind.STRING else _OF_KINDS.get(kind.kind)
 
 
-def _of_type(kind: exp.DataType) -> Sort | None:
+def _of_type(kind: exp.DataType) -> Category | None:
     if kind.is_type(*exp.DataType.TEXT_TYPES):
-        return Sort.TEXT
+        return Category.TEXT
     if kind.is_type(*exp.DataType.NUMERIC_TYPES):
-        return Sort.NUMBER
+        return Category.NUMBER
     if kind.is_type(*_MOMENTS):
-        return Sort.MOMENT
-    return Sort.BOOLEAN if kind.is_type(_DType.BOOLEAN) else None
+        return Category.MOMENT
+    return Category.BOOLEAN if kind.is_type(_DType.BOOLEAN) else None
 
 
 def _is_text(value: exp.Expr) -> bool:

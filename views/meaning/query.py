@@ -22,7 +22,7 @@ from sqlglot.tokenizer_core import TokenType
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
 from views.base.spark_sql import SparkSql
-from views.meaning.held import BRANCHES, Held, Holders, is_open
+from views.meaning.held import BRANCHES, Held, Holders, branches, is_open
 from views.meaning.mixed import check_mixed
 from views.meaning.types import Meaning, is_joined, is_text, meaning_of, written
 from views.project.spec import SqlSource
@@ -391,17 +391,10 @@ class _Reader:
 
     def _unified(self, node: exp.Expr) -> None:
         """Take a char for a text where it stands beside texts, of which the result is one."""
-        match node:
-            case exp.Case():
-                values = [each.args["true"] for each in node.args["ifs"]]
-                values += [] if node.args.get("default") is None else [node.args["default"]]
-            case exp.If() if isinstance(node.parent, exp.Case):
-                return
-            case exp.If() | exp.Nvl2():
-                found = (node.args.get("true"), node.args.get("false"))
-                values = [each for each in found if each is not None]
-            case _:
-                values = [node.this, *node.expressions]
+        values = branches(node)
+        if isinstance(node, exp.Nvl2):
+            pair = (node.args.get("true"), node.args.get("false"))
+            values = [value for value in pair if value is not None]
         held = [self._held.of(value) for value in values]
         if not any(one.is_char for one in held):
             kinds = [kind for one in held for kind in one.kinds]

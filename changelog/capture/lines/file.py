@@ -120,7 +120,7 @@ class LineFile:
         """Nobody has to read it."""
 
     def close(self) -> None:
-        """Let others write to it; one that was made here and got no line is removed."""
+        """Release the lock; remove the file if it was created here and got no line."""
         if self._is_made and os.fstat(self._descriptor).st_size == 0:
             self._path.unlink(missing_ok=True)
         os.close(self._descriptor)

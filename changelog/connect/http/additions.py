@@ -80,7 +80,7 @@ def additions(place: Place) -> list[Addition]:
 
 
 def _loaded(entry: Joined) -> Callable[[Place], Addition] | None:
-    """Return what makes an addition, or None, which is told, without the packages it needs."""
+    """Import the factory of an addition; print a line and return None if its extra is missing."""
     try:
         addition: Callable[[Place], Addition] = entry.load()
     except ModuleNotFoundError as error:

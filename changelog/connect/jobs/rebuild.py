@@ -32,7 +32,7 @@ class Telling:
         run: names this run among all of its task.
         last: what the last run told; None before the first.
         started: it is at work, or waits for its time.
-        waits: takes what it waits for before it can go on; empty for nothing.
+        waits: called with the reason why it waits, empty once it goes on.
         ended: takes the result of a run, and why it failed, empty where it did not.
     """
 

@@ -70,7 +70,7 @@ class Status:
     waits_for: str = ""
 
 
-class Cluster:
+class ConnectCluster:
     """What the topic says so far."""
 
     def __init__(self) -> None:

@@ -24,11 +24,11 @@ _MOMENTS = {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}
 
 
 class ChoicesError(ConfigurationError):
-    """Lines of `rebuild.values` are wrong, whatever a view reads; says all that are."""
+    """Lines of `rebuild.values` are wrong; names all of them."""
 
     @classmethod
     def of(cls, mistakes: Iterable[ConfigurationError]) -> Self:
-        """Return one error for some, each said once."""
+        """Join the messages and hints of several errors, without repetitions."""
         found = list(mistakes)
         said = dict.fromkeys(str(each.args[0]) for each in found)
         hints = dict.fromkeys(each.hint for each in found if each.hint)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from changelog.contract.base.headers import POSITION
-from changelog.kafka.messages import Batches
+from changelog.kafka.messages import MessageBatches
 from changelog.native.base.folded import FoldRecord
 from changelog.native.base.news import News
 from changelog.native.plain.fold import Fold
@@ -30,7 +30,7 @@ class RangeReader:
             KafkaException: librdkafka does not know a setting.
         """
         self._consumer = Consumer({**config, "error_cb": self._hear})
-        self._messages = Batches(self._consumer, _MOST_MESSAGES, lingers=False)
+        self._messages = MessageBatches(self._consumer, _MOST_MESSAGES, lingers=False)
         self._following = 0
         self._errors: list[KafkaError] = []
         self._is_fatal = False

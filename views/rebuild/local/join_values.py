@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from changelog.avro.rows import AvroRows, UnreadableRecordError
+from changelog.avro.rows import AvroRowReader, UnreadableRecordError
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.log.form import PLAIN
 from changelog.contract.rows.schema import LoggedSchema
@@ -59,7 +59,9 @@ class JoinValues:
     def __init__(self, schemas: TopicSchemas, columns: Sequence[str]) -> None:
         if schemas.form != PLAIN:
             raise UnknownValueError("its records are no plain rows in Avro")
-        self._rows = AvroRows(schemas.topic, schemas.writers, schemas.reader_id, PLAIN, columns)
+        self._rows = AvroRowReader(
+            schemas.topic, schemas.writers, schemas.reader_id, PLAIN, columns
+        )
         self._types = [_CLASSES[each.type.kind][0] for each in self._rows.columns]
 
     def of(self, record: bytes) -> tuple[Value, ...]:

@@ -10,15 +10,17 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from views.meaning.held import branches
 from views.rebuild.plan.nulls import Nulls
 from views.rebuild.plan.numbers import Sort, number_of
-from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, branches, is_of, said
+from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, is_of, said
 
 _INTEGERS = (DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT)
 _WHOLE = (exp.Round, exp.Ceil, exp.Floor, exp.IntDiv, exp.Extract)
 _FLOATS = (DType.FLOAT, DType.DOUBLE)
 _REAL = (DType.FLOAT,)
 _JOINED = (exp.Concat, exp.ConcatWs, exp.DPipe)
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between)
 _SORTS = {Sort.WHOLE: 0, Sort.DECIMAL: 1, Sort.FLOAT: 2}
 _OF_DAYS = ("YEAR", "MONTH", "WEEK", "DAY", "QUARTER")
 
@@ -85,16 +87,7 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
             )
         case exp.Bracket() if is_of(node.this, (DType.ARRAY,)):
             yield f"{said(node)} counts elements from 0, where PostgreSQL counts them from 1"
-        case (
-            exp.EQ()
-            | exp.NEQ()
-            | exp.In()
-            | exp.Between()
-            | exp.LT()
-            | exp.LTE()
-            | exp.GT()
-            | (exp.GTE())
-        ):
+        case _ if isinstance(node, _COMPARISONS):
             yield from _of_reals(node)
         case exp.Literal() if node.is_string:
             yield from _escaped(node, sql)

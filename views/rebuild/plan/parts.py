@@ -26,18 +26,3 @@ def said(node: exp.Expr) -> str:
         column.this.set("quoted", False)
     parts = _TEXTS.split(plain.sql(dialect="spark"))
     return "".join(part if place % 2 else part.lower() for place, part in enumerate(parts))
-
-
-def branches(node: exp.Expr) -> list[exp.Expr]:
-    """Return the values of which an expression gives one; none for another expression."""
-    match node:
-        case exp.Case():
-            found = [each.args.get("true") for each in node.args["ifs"]]
-            return [each for each in (*found, node.args.get("default")) if each is not None]
-        case exp.If() if not isinstance(node.parent, exp.Case):
-            both = (node.args.get("true"), node.args.get("false"))
-            return [each for each in both if each is not None]
-        case exp.Coalesce() | exp.Greatest() | exp.Least():
-            return [node.this, *node.expressions]
-        case _:
-            return []

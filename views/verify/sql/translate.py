@@ -284,12 +284,14 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
         ):
             raise _refuse(node, "no decimal holds all of its values: cast them to one")
         if isinstance(node, _OF_ONE_DECIMAL):
-            for text, kind in _moment_texts(node, types.of):
-                if _as_moment(text.name, kind) is None:
-                    raise _refuse(node, f"{text.sql()} is no {kind} that both engines read")
+            for text, kinds in _texts_beside(node, types.of, _MOMENTS):
+                if _as_moment(text.name, _widest_moment(kinds)) is None:
+                    why = f"{text.sql()} is no {_widest_moment(kinds)} that both engines read"
+                    raise _refuse(node, why)
         if isinstance(node, _COMPARISONS):
-            for text, decimal in _decimal_texts(node, types.of):
-                if decimal.precision > _EXACT_DIGITS or not _is_short(text.name):
+            for text, kinds in _texts_beside(node, types.of, {"decimal"}):
+                digits = max(kind.precision for kind in kinds)
+                if digits > _EXACT_DIGITS or not _is_short(text.name):
                     why = f"Spark compares it as a double: write {text.name} without quotes"
                     raise _refuse(node, why)
         match node:
@@ -441,10 +443,11 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         _as_doubles(node, kinds)
     if isinstance(node, _OF_ONE_DECIMAL):
         _as_decimals(node, kinds)
-        for text, moment in _moment_texts(node, lambda part: kinds.get(id(part))):
-            text.replace(exp.Literal.string(_as_moment(text.name, moment) or text.name))
+        for text, beside in _texts_beside(node, lambda part: kinds.get(id(part)), _MOMENTS):
+            moment = _as_moment(text.name, _widest_moment(beside))
+            text.replace(exp.Literal.string(moment or text.name))
     if isinstance(node, _COMPARISONS):
-        for text, _ in _decimal_texts(node, lambda part: kinds.get(id(part))):
+        for text, _ in _texts_beside(node, lambda part: kinds.get(id(part)), {"decimal"}):
             text.replace(exp.Literal.number(text.name))  # else DuckDB rounds it to the decimal
     if isinstance(node, _OF_MOMENTS):
         for part in (node.this, node.args.get("expression"), *node.expressions):
@@ -515,32 +518,21 @@ def _is_moment(kind: Type | None) -> bool:
     return kind is not None and kind.name in _MOMENTS
 
 
-def _moment_texts(
-    node: exp.Expr, type_of: Callable[[exp.Expr], Type | None]
-) -> list[tuple[exp.Literal, str]]:
-    """Return the constant texts that are compared with moments, each with the moments' type."""
-    found: list[tuple[exp.Literal, str]] = []
+def _texts_beside(
+    node: exp.Expr, type_of: Callable[[exp.Expr], Type | None], names: Collection[str]
+) -> list[tuple[exp.Literal, list[Type]]]:
+    """Return the constant texts that stand beside values of some types, each with those types."""
+    pairs: list[tuple[exp.Literal, list[Type]]] = []
     for parts in _operands(node):
-        names = {kind.name for part in parts if (kind := type_of(part)) and _is_moment(kind)}
-        widest = next((n for n in ("timestamp", "timestamp_ntz", "date") if n in names), None)
-        if widest is not None:
-            texts = (part for part in parts if isinstance(part, exp.Literal) and part.is_string)
-            found += [(text, widest) for text in texts]
-    return found
-
-
-def _decimal_texts(
-    node: exp.Expr, type_of: Callable[[exp.Expr], Type | None]
-) -> list[tuple[exp.Literal, Type]]:
-    """Return the constant texts that are compared with decimals, each with the widest of them."""
-    pairs: list[tuple[exp.Literal, Type]] = []
-    for parts in _operands(node):
-        decimals = [kind for part in parts if (kind := type_of(part)) and kind.name == "decimal"]
-        if decimals:
-            widest = max(decimals, key=lambda kind: kind.precision)
-            texts = (part for part in parts if isinstance(part, exp.Literal) and part.is_string)
-            pairs += [(text, widest) for text in texts]
+        kinds = [kind for part in parts if (kind := type_of(part)) and kind.name in names]
+        texts = (part for part in parts if isinstance(part, exp.Literal) and part.is_string)
+        pairs += [(text, kinds) for text in texts if kinds]
     return pairs
+
+
+def _widest_moment(kinds: Collection[Type]) -> str:
+    names = {kind.name for kind in kinds}
+    return next(name for name in ("timestamp", "timestamp_ntz", "date") if name in names)
 
 
 def _is_short(text: str) -> bool:

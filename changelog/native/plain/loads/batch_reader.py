@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from changelog.kafka.messages import Batches
+from changelog.kafka.messages import MessageBatches
 from changelog.native.base.batches import BatchNews, BatchRecord, Limits, Slice
 from changelog.native.plain.loads.batches import Batch
 
@@ -27,7 +27,7 @@ class BatchReader:
             KafkaException: librdkafka does not know a setting.
         """
         self._consumer = Consumer(dict(config))
-        self._messages = Batches(self._consumer, _FETCHED, lingers=False)
+        self._messages = MessageBatches(self._consumer, _FETCHED, lingers=False)
         self._slices: dict[tuple[str, int], Slice] = {}
         self._open: set[tuple[str, int]] = set()
 

@@ -16,7 +16,7 @@ from changelog.connect.http import connections, guard
 from changelog.connect.http.admission import Admission
 from changelog.connect.http.connections import Connection
 from changelog.connect.http.listening import listening
-from changelog.connect.rules.state import Cluster
+from changelog.connect.rules.state import ConnectCluster
 from tests.support.wait import wait_until
 
 TOKEN = "token-canary-0123456789"
@@ -32,7 +32,7 @@ class MemoryStore:
     """A store whose topic is this process's."""
 
     def __init__(self):
-        self._cluster, self._turn = Cluster(), threading.RLock()
+        self._cluster, self._turn = ConnectCluster(), threading.RLock()
         self.group = "g"
 
     @contextmanager

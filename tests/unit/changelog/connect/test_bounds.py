@@ -17,7 +17,7 @@ from changelog.connect.requests import Asked
 from changelog.connect.rules.keys import MOST_TASKS
 from changelog.connect.rules.kinds import problems
 from changelog.connect.rules.records.reading import BadRecordError, Reading
-from changelog.connect.rules.state import Cluster, Connector, connector_record
+from changelog.connect.rules.state import ConnectCluster, Connector, connector_record
 from changelog.connect.schemas import Schemas
 from changelog.connect.store import Store
 from changelog.contract.base.connection import RegistryConnection
@@ -61,7 +61,7 @@ FOREIGN = [
 def test_a_foreign_record_among_what_workers_know_is_set_aside(key, value):
     store = object.__new__(Store)
     messages = [(key, value), connector_record(Connector(config=SINK))]
-    store._cluster, store._changed, store._reached = Cluster(), threading.Condition(), 0
+    store._cluster, store._changed, store._reached = ConnectCluster(), threading.Condition(), 0
     store._topic = "g-state"
     store._consumer = SimpleNamespace(  # type: ignore[assignment]
         consume=lambda *_: [

@@ -13,7 +13,7 @@ from changelog.connect.rules.records.reading import BadRecordError, Number, json
 from changelog.connect.rules.settings import Mode, PkMode, parse_settings
 from changelog.connect.rules.sink_keys import SINK_KEYS
 from changelog.connect.rules.state import (
-    Cluster,
+    ConnectCluster,
     Connector,
     Status,
     connector_key,
@@ -350,7 +350,7 @@ def test_what_workers_know_is_what_the_topic_says_last():
         (connector_key("gone"), None),
         (b"other", b"1"),
     ]
-    cluster = Cluster()
+    cluster = ConnectCluster()
     for key, value in records:
         cluster.take(key, value)
     assert cluster.connectors["s"] == connector
@@ -374,7 +374,7 @@ def test_what_workers_know_is_what_the_topic_says_last():
 @pytest.mark.parametrize(("new", "winner"), [(True, "first"), (False, "second")])
 def test_of_two_that_are_made_at_once_the_first_one_counts(new, winner):
     """Its twin: records that replace whatever there is."""
-    cluster = Cluster()
+    cluster = ConnectCluster()
     for made in ("first", "second"):
         cluster.take(*connector_record(Connector(config=UPSERT, made=made), new=new))
     assert cluster.connectors["s"].made == winner

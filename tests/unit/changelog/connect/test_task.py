@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 from changelog.connect.rules.settings import parse_settings
 from changelog.connect.task import Share, _check_there, _partitions, _places
 from changelog.contract.base.errors import LogError, UnavailableLogError
-from changelog.kafka.cluster import Bounds
+from changelog.kafka.cluster import OffsetBounds
 
 SINK = {"name": "s", "topics": "a", "connection.url": "postgresql://db/app"}
 
@@ -27,7 +27,7 @@ class Broker:
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions=partitions)})
 
     def bounds(self, partitions, committed):
-        return dict.fromkeys(partitions, Bounds(3, 9))
+        return dict.fromkeys(partitions, OffsetBounds(3, 9))
 
 
 class Places:

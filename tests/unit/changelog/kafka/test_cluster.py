@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.kafka import clients, cluster
-from changelog.kafka.cluster import Bounds, Cluster, until_led
+from changelog.kafka.cluster import Cluster, OffsetBounds, until_led
 from changelog.kafka.errors import explained
 
 NOWHERE = KafkaConnection(brokers="127.0.0.1:1")
@@ -100,7 +100,7 @@ def bounds(monkeypatch, *codes):
 def test_a_leader_that_does_not_know_it_yet_is_asked_again_by_a_new_client(monkeypatch):
     """A client goes on asking under the epoch of the leader that it knows."""
     busy = KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE
-    assert bounds(monkeypatch, *busy) == ({("t", 0): Bounds(7, 9, -1)}, 2)
+    assert bounds(monkeypatch, *busy) == ({("t", 0): OffsetBounds(7, 9, -1)}, 2)
 
 
 def test_it_is_not_asked_for_ever(monkeypatch):

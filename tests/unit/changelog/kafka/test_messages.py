@@ -3,7 +3,7 @@
 import pytest
 
 from changelog.kafka import messages
-from changelog.kafka.messages import Batches
+from changelog.kafka.messages import MessageBatches
 
 
 class Large:
@@ -32,7 +32,7 @@ class Sized:
 
 def test_a_batch_of_large_records_is_short():
     consumer = Large([1 << 20] * 3000)
-    batches = Batches(consumer, 3000)  # type: ignore[arg-type]
+    batches = MessageBatches(consumer, 3000)  # type: ignore[arg-type]
     found = batches.next(0.2)
     assert sum(map(len, found)) <= messages.BATCH_BYTES + (1 << 20)
     assert max(consumer.given) == 1
@@ -40,7 +40,7 @@ def test_a_batch_of_large_records_is_short():
 
 def test_a_batch_of_small_records_has_as_many_as_are_asked_for():
     consumer = Large([100] * 5000)
-    batches = Batches(consumer, 3000)  # type: ignore[arg-type]
+    batches = MessageBatches(consumer, 3000)  # type: ignore[arg-type]
     assert [len(batches.next(0.2)) for _ in range(3)] == [3000, 2000, 0]
     assert len(consumer.given) < 120
 
@@ -48,12 +48,12 @@ def test_a_batch_of_small_records_has_as_many_as_are_asked_for():
 @pytest.mark.parametrize(("lingers", "waits"), [(True, [True, True]), (False, [True, False])])
 def test_only_one_that_lingers_waits_for_more_than_the_first(lingers, waits):
     consumer = Large([100, 100])
-    batches = Batches(consumer, 3000, lingers=lingers)  # type: ignore[arg-type]
+    batches = MessageBatches(consumer, 3000, lingers=lingers)  # type: ignore[arg-type]
     assert len(batches.next(60)) == 2
     assert [each > 0 for each in consumer.waits] == waits
 
 
 def test_large_ones_behind_small_ones_are_few_before_they_are_noticed():
     consumer = Large([100] * 500 + [1 << 20] * 500)
-    batches = Batches(consumer, 5000, lingers=False)  # type: ignore[arg-type]
+    batches = MessageBatches(consumer, 5000, lingers=False)  # type: ignore[arg-type]
     assert sum(map(len, batches.next(1))) < messages.BATCH_BYTES + (64 << 20)
