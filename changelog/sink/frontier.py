@@ -5,39 +5,24 @@ Beside each slot's frontier stands, under a key of its own, how far its backfill
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from operator import lt
 from typing import Self, TypeVar
 
 from confluent_kafka import Message
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import CorruptRecordError, LogError
+from changelog.contract.base.errors import LogError
 from changelog.contract.log.backfill import BackfillRecord, backfill_key, is_frontier_key
-from changelog.contract.log.frontier import Frontier, FrontierRecord, frontier_of, is_strange
+from changelog.contract.log.frontier import Frontier, FrontierRecord, frontier_of
 from changelog.contract.log.standing import Standings, standing_key
 from changelog.kafka.cluster import Cluster, TopicEnds, nothing
-from changelog.kafka.scan import OffsetRange, scan
+from changelog.kafka.newest import NewestRecords
 from changelog.sink.producer import WRITE_S, LogProducer
 
-log = logging.getLogger("changelog.sink")
 T = TypeVar("T")
-
-_WINDOW = 2000
-_GROWTH = 8
-
-
-@dataclass(slots=True)
-class _Known:
-    """What was read of the topic: offsets from `start` up to `end`, and their newest records."""
-
-    topic_id: str
-    start: int
-    end: int
-    newest: dict[bytes | None, Message] = field(default_factory=dict)
 
 
 class FrontierLog:
@@ -55,7 +40,7 @@ class FrontierLog:
         self._kafka = kafka
         self._topic = topic
         self._ids: dict[str, str] = {}
-        self._known: _Known | None = None
+        self._newest = NewestRecords(kafka, topic)
         self._producer: LogProducer | None = None
 
     def __enter__(self) -> Self:
@@ -95,7 +80,7 @@ class FrontierLog:
             LogError: the topic has several partitions.
         """
         key = slot.encode("utf-8")
-        found = self._read(key, lambda value: frontier_of(key, value))
+        found = self._read(key, partial(frontier_of, key))
         if found is None:
             return None
         frontier, record = found
@@ -109,18 +94,15 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: it refuses.
         """
-        found = self._ends([self._topic], committed=True).get(self._topic)
+        found = self._stable()
         if found is None:
             return []
-        here = enumerate(zip(found.starts, found.ends, strict=True))
-        ranges = [OffsetRange(self._topic, number, *bounds) for number, bounds in here]
-        newest = {each.key(): each.value() for each in scan(self._kafka, ranges)}
         slots = set()
-        for key, value in newest.items():
-            if key is None or value is None or (is_frontier_key(key) and is_strange(key, value)):
-                continue
-            with suppress(UnicodeDecodeError):  # of another program
-                slots.add(key.decode("utf-8").partition("#")[0])
+        for key in self._newest.keys(found):
+            parse = partial(frontier_of, key) if is_frontier_key(key) else bytes
+            if self._newest.read(key, found, parse) is not None:
+                with suppress(UnicodeDecodeError):  # of another program
+                    slots.add(key.decode("utf-8").partition("#")[0])
         return sorted(slots)
 
     def backfill(self, slot: str) -> BackfillRecord | None:
@@ -134,70 +116,13 @@ class FrontierLog:
         return None if found is None else found[0]
 
     def _read(self, key: bytes, parse: Callable[[bytes], T]) -> tuple[T, Message] | None:
-        """Return what the newest record of a key holds; None without one, or with a tombstone.
+        """Return the content of the newest record of a key; None also for a tombstone."""
+        found = self._stable()
+        return None if found is None else self._newest.read(key, found, parse)
 
-        Records that another program has written are passed over: capture's own lie before, until
-        they are compacted away.
-        """
-        record = self._newest(key)
-        while record is not None:
-            value = record.value()
-            if value is None:
-                return None
-            try:
-                return parse(value), record
-            except CorruptRecordError as error:
-                log.warning("%s is passed over: %s", self._place(record), error.args[0])
-            record = self._before(record)
-        return None
-
-    def _before(self, record: Message) -> Message | None:
-        """Return the record of the same key before one, and know it as the newest from now on."""
-        assert self._known is not None  # noqa: S101 - the record was read through it
-        first = self.starts([self._topic])[self._topic][0]
-        older = None
-        for each in self._scan(first, record.offset() or 0):
-            older = each if each.key() == record.key() else older
-        if older is not None:
-            self._known.newest[record.key()] = older
-        return older
-
-    def _newest(self, key: bytes) -> Message | None:
-        """Read backwards in growing windows: the newest one mostly stands near the end.
-
-        What was read once is not read again, since each reading makes a client of its own: of every
-        key in the part that is known the newest record is kept, and what came since is read on.
-        """
+    def _stable(self) -> TopicEnds | None:
         # Nobody knows yet whether what an open transaction holds is going to stand.
-        found = self._ends([self._topic], committed=True).get(self._topic)
-        if found is None:
-            return None
-        if len(found.ends) != 1:
-            raise LogError(
-                f'topic "{self._topic}" has {len(found.ends)} partitions, a frontier topic has one',
-                hint="delete the topic, or choose another --topic-prefix",
-            )
-        first, end, window = found.starts[0], found.ends[0], _WINDOW
-        known = self._known
-        if known is None or known.topic_id != found.topic_id or end < known.end:
-            known = self._known = _Known(found.topic_id, end, end)
-        if known.end < end:
-            for record in self._scan(known.end, end):
-                known.newest[record.key()] = record
-            known.end = end
-        while key not in known.newest and known.start > first:
-            start = max(first, known.start - window)
-            older = {record.key(): record for record in self._scan(start, known.start)}
-            known.newest = older | known.newest
-            known.start, window = start, window * _GROWTH
-        newest = known.newest.get(key)
-        return None if newest is None or (newest.offset() or 0) < first else newest
-
-    def _scan(self, start: int, end: int) -> Iterator[Message]:
-        return scan(self._kafka, [OffsetRange(self._topic, 0, start, end)])
-
-    def _place(self, record: Message) -> str:
-        return f'topic "{self._topic}", partition 0, offset {record.offset()}'
+        return self._ends([self._topic], committed=True).get(self._topic)
 
     def write(self, frontier: Frontier) -> None:
         """Append a frontier and wait for the broker's acknowledgement.

@@ -14,7 +14,7 @@ from changelog.contract.base.errors import CorruptRecordError, LogError
 from changelog.contract.base.headers import Op, RecordHeaders
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.contract.log.backfill import BackfillRecord
+from changelog.contract.log.backfill import BackfillRecord, TableBackfill
 from changelog.contract.log.frontier import Frontier
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.scan import OffsetRange, headers_of, scan
@@ -23,7 +23,6 @@ from changelog.sink.frontier import FrontierLog
 log = logging.getLogger("changelog.sink")
 MAX_SEQUENCE = (1 << 64) - 1
 _SAID = 10
-_CHANGES = (Op.CREATE, Op.UPDATE, Op.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,8 @@ class WrittenRecords:
         last_epoch: the greatest epoch seen, the frontier's included; 0 when there is none.
         ends: where the topics end.
         foreign: per topic how many records there are that capture did not write, or that are older
-            than the frontier: those somebody wrote whom capture had thought dead.
+            than the frontier or than a record before them: those were written by somebody whom
+            capture had thought dead, or copied from the log.
         reached: per epoch the greatest commit LSN of a record.
     """
 
@@ -193,9 +193,50 @@ class _Findings:
         )
         if self._is_ahead(headers.position):
             return f"{place}: capture has not reached its position {headers.position} yet"
-        if self._frontier is None or not _is_late(record, headers, self._frontier, self._backfill):
+        if self._is_of_a_copy(record, headers.position):
             return ""
-        return f"{place}: its position {headers.position} is older than the last frontier"
+        if self._is_before_the_frontier(record, headers.position):
+            return f"{place}: its position {headers.position} is older than the last frontier"
+        if self._is_out_of_order(record, headers):
+            return f"{place}: its position {headers.position} is older than one before it"
+        return ""
+
+    def _is_of_a_copy(self, record: Message, position: Position) -> bool:
+        """Tell whether a record is the tombstone of a key that died with a fresh copy.
+
+        These are written at the end of the copy, at the position of its start.
+        """
+        starts = [
+            self._frontier.since.get(record.topic() or "") if self._frontier else None,
+            copied.since if (copied := self._copied(record)) else None,
+        ]
+        return record.value() is None and position in starts
+
+    def _copied(self, record: Message) -> TableBackfill | None:
+        return self._backfill.tables.get(record.topic() or "") if self._backfill else None
+
+    def _is_before_the_frontier(self, record: Message, position: Position) -> bool:
+        """Tell whether a record behind a frontier is one of those that must lie before it.
+
+        Copied rows too: they have the position of their fence, which no frontier has passed yet
+        when they are written.
+        """
+        frontier = self._frontier
+        if frontier is None or record.topic() not in frontier.tables:
+            return False
+        return position < Position(frontier.epoch, frontier.lsn, 0)
+
+    def _is_out_of_order(self, record: Message, headers: RecordHeaders) -> bool:
+        """Tell whether a newer record lies before one in its partition.
+
+        Several workers write the rows of a copy, in no order among themselves.
+        """
+        before = self._positions.get(record.topic() or "", {}).get(record.partition() or 0)
+        if before is None:
+            return False
+        if headers.op is Op.READ:
+            before = before._replace(sequence=0)
+        return headers.position < before
 
     def _is_ahead(self, position: Position) -> bool:
         """Tell whether capture has not been where a record claims to come from."""
@@ -223,23 +264,6 @@ def _dead_before(
         for topic, copy in copies.items()
         if copy.since is not None and ids.get(topic) == copy.topic_id
     }
-
-
-def _is_late(
-    record: Message, headers: RecordHeaders, frontier: Frontier, backfill: BackfillRecord | None
-) -> bool:
-    """Tell whether a change behind a frontier is one of those that must lie before it.
-
-    Tombstones of keys that died with a fresh copy are written late, at the position of its start.
-    """
-    topic = record.topic() or ""
-    if topic not in frontier.tables or headers.op not in _CHANGES:
-        return False
-    copied = backfill.tables.get(topic) if backfill is not None else None
-    starts = {frontier.since.get(topic), copied.since if copied is not None else None}
-    if record.value() is None and headers.position in starts:
-        return False
-    return headers.position < Position(frontier.epoch, frontier.lsn, 0)
 
 
 def _behind(

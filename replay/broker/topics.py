@@ -9,33 +9,31 @@ a read it is asked whether one is (`require_stable`): a read would wait for its 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
     ConfigurationError,
-    CorruptRecordError,
     LogError,
     NoFrontierError,
     UnavailableLogError,
     VerdictError,
 )
 from changelog.contract.log.backfill import is_frontier_key
-from changelog.contract.log.frontier import Frontier, FrontierRecord, is_strange
+from changelog.contract.log.frontier import Frontier, FrontierRecord, frontier_of, is_strange
 from changelog.contract.log.topic import schema_noted
-from changelog.kafka.cluster import Cluster, until_led
+from changelog.kafka.cluster import Cluster, TopicEnds, until_led
+from changelog.kafka.newest import NewestRecords
 from changelog.kafka.scan import OffsetRange, scan
 from replay.broker.topic_state import TopicState
 
-log = logging.getLogger("changelog.replay")
 STABLE_S = 10.0
 """How long an open transaction before a frontier's ends is waited for."""
 _NAP_S = 0.05
-_BATCH = 1_000
 
 
 def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicState]:
@@ -181,7 +179,8 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
         VerdictError: the topic's timestamps are not the broker's, so no deadline follows.
         CorruptRecordError: a record is not a frontier.
     """
-    return _frontier_of(kafka, _frontier_topic(kafka, topic), slot)
+    state = _frontier_topic(kafka, topic)
+    return _newest_frontier(NewestRecords(kafka, topic), state, slot)
 
 
 class NewestFrontier:
@@ -193,38 +192,39 @@ class NewestFrontier:
     def __init__(self, kafka: KafkaConnection, topic: str, slot: str) -> None:
         """Ask nothing yet."""
         self._kafka, self._topic, self._slot = kafka, topic, slot
+        self._records = NewestRecords(kafka, topic)
         self._read: tuple[TopicState, FrontierRecord] | None = None
 
     def read(self) -> FrontierRecord:
         """Return it; raises as `read_frontier`."""
         state = _frontier_topic(self._kafka, self._topic)
         if self._read is None or self._read[0] != state:
-            self._read = state, _frontier_of(self._kafka, state, self._slot)
+            self._read = state, _newest_frontier(self._records, state, self._slot)
         return self._read[1]
 
 
-def _frontier_of(kafka: KafkaConnection, state: TopicState, slot: str | None) -> FrontierRecord:
-    topic, newest = state.topic, _newest(kafka, state, slot)
-    strange = [each for each in newest.values() if is_strange(each.key(), each.value())]
-    if strange:
-        for each in strange:
-            log.warning(
-                'topic "%s", offset %d is passed over: it is no frontier', topic, each.offset()
-            )
-        newest = _newest(kafka, state, slot, checked=True)
-    if slot is None and len(newest) > 1:
+def _newest_frontier(records: NewestRecords, state: TopicState, slot: str | None) -> FrontierRecord:
+    topic = state.topic
+    ends = TopicEnds(state.topic_id, state.ends, state.leader_epochs, state.log_starts)
+    keys = [slot.encode("utf-8")] if slot is not None else records.keys(ends)
+    found = {}
+    for key in filter(is_frontier_key, keys):
+        newest = records.read(key, ends, partial(frontier_of, key))
+        if newest is not None:
+            found[key.decode("utf-8", "replace")] = newest
+    if len(found) > 1:
         raise ConfigurationError(
-            f'several slots write to "{topic}": {", ".join(sorted(newest))}',
+            f'several slots write to "{topic}": {", ".join(sorted(found))}',
             hint="name the slot to read",
         )
-    found = newest.get(slot) if slot is not None else next(iter(newest.values()), None)
-    if found is None:
+    if not found:
         whose = f' of slot "{slot}"' if slot is not None else ""
         raise NoFrontierError(
             f'there is no frontier{whose} on "{topic}" yet',
             hint="let `changelog capture` finish its first snapshot, or correct the slot's name",
         )
-    return _frontier_record(topic, found)
+    ((frontier, record),) = found.values()
+    return FrontierRecord(frontier, record.offset() or 0, _appended_ms(topic, record))
 
 
 def _frontier_topic(kafka: KafkaConnection, topic: str) -> TopicState:
@@ -250,30 +250,18 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[Fronti
     """
     state = _frontier_topic(kafka, topic)
     wanted = slot.encode("utf-8")
-    found = [each for each in _records(kafka, state) if each.key() == wanted]
-    theirs = [each for each in found if is_strange(each.key(), each.value())]
-    return [
-        _frontier_record(topic, each)
-        for each in found
-        if each.value() is not None and each not in theirs
-    ]
-
-
-def _newest(
-    kafka: KafkaConnection, state: TopicState, slot: str | None, *, checked: bool = False
-) -> dict[str, Message]:
-    """Return the newest record of each slot; where it is `checked`, of those that are frontiers."""
-    step = _BATCH
-    while True:
-        begin = state.log_starts[0] if slot is None else state.ends[0] - step
-        newest = {}
-        for message in _records(kafka, state, begin):
-            raw = message.key() or b""
-            if is_frontier_key(raw) and not (checked and is_strange(raw, message.value())):
-                newest[raw.decode("utf-8", "replace")] = message
-        if begin <= state.log_starts[0] or slot in newest:
-            return newest
-        step *= 10
+    found: list[FrontierRecord] = []
+    for record in _records(kafka, state):
+        value = record.value()
+        if record.key() == wanted and value is None:  # the log was given up, and began anew
+            found.clear()
+        if record.key() != wanted or value is None or is_strange(wanted, value):
+            continue
+        frontier = frontier_of(wanted, value)
+        if not found or not frontier.is_before(found[-1].frontier):
+            appended_ms = _appended_ms(topic, record)
+            found.append(FrontierRecord(frontier, record.offset() or 0, appended_ms))
+    return found
 
 
 def _records(kafka: KafkaConnection, state: TopicState, begin: int = 0) -> Iterator[Message]:
@@ -303,20 +291,12 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
     return versions
 
 
-def _frontier_record(topic: str, message: Message) -> FrontierRecord:
-    kind, appended_ms = message.timestamp()
+def _appended_ms(topic: str, record: Message) -> int:
+    kind, appended_ms = record.timestamp()
     if kind != TIMESTAMP_LOG_APPEND_TIME:
         raise VerdictError(
             f'topic "{topic}": message.timestamp.type is not LogAppendTime, so the age of a '
             "frontier is not known",
             hint="run `changelog capture --fix-topics`",
         )
-    value, offset = message.value(), message.offset() or 0
-    if value is None:
-        raise NoFrontierError(f'the frontier on "{topic}" at offset {offset} was deleted')
-    try:
-        return FrontierRecord(Frontier.from_json(value), offset, appended_ms)
-    except CorruptRecordError as error:
-        raise CorruptRecordError(
-            f'topic "{topic}", partition 0, offset {offset}: {error.args[0]}'
-        ) from error
+    return appended_ms

@@ -194,7 +194,7 @@ def table(capture):
 def test_a_capture_that_was_overtaken_and_goes_on_alone_repairs_what_it_wrote(make):
     capture = make(PATIENT)
     overtaken(capture)
-    wait_until(lambda: "not written by this capture" in capture.said(), 60, "it sees old records")
+    wait_until(lambda: "this capture did not write" in capture.said(), 60, "it sees old records")
     wait_until(lambda: by_offset(capture) == table(capture), 60, "the table is copied anew")
     assert by_position(capture) == table(capture)
 
@@ -212,10 +212,8 @@ def test_a_capture_sees_what_one_that_it_has_overtaken_writes_behind_its_back(ma
         capture.begin()
         capture.settle()
         process.send_signal(signal.SIGCONT)
-        wait_until(lambda: capture.log().regressions, 60, "old records lie behind new ones")
-        capture.sql("UPDATE notes SET text = 'last' WHERE id = 1")
         wait_until(
-            lambda: "not written by this capture" in capture.said(), 60, "it sees old records"
+            lambda: "this capture did not write" in capture.said(), 60, "it sees old records"
         )
         wait_until(lambda: by_offset(capture) == table(capture), 60, "the table is copied anew")
         assert by_position(capture) == table(capture)

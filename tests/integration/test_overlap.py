@@ -138,7 +138,7 @@ def test_a_capture_that_stood_still_after_its_look_looks_again(capture):
 @pytest.mark.matrix
 def test_twin_who_looks_once_takes_the_other_one_s_records_for_a_stranger_s(capture):
     stood_still(capture, defect="look_once")
-    wait_until(lambda: "not written by this capture" in capture.said(), 60, "it counts them")
+    wait_until(lambda: "this capture did not write" in capture.said(), 60, "it counts them")
 
 
 @pytest.mark.matrix

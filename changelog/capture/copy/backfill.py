@@ -444,7 +444,7 @@ class Backfill:
             count,
         )
         self._context.report.errors["ForeignRecords"] += count
-        if topic in self._environment.topics.values() and topic not in self._environment.unkeyed:
+        if topic in self._environment.topics.values():
             self.request(self._environment.table_of(topic), "others have written to its topic", lsn)
 
     def interrupted(self, topic: str, count: int, lsn: Lsn) -> None:

@@ -97,6 +97,10 @@ class Frontier:
         """Return the frontier that a topic is read to: itself, where it is of one capture."""
         return self
 
+    def is_before(self, other: Frontier) -> bool:
+        """Tell whether this is the frontier of an earlier place in the log."""
+        return (self.epoch, self.lsn) < (other.epoch, other.lsn)
+
     def scope_of(self, topic: str) -> Scope:
         """Return the part of its table that a topic holds."""
         return self.scopes.get(topic, WHOLE)

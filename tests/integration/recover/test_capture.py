@@ -114,7 +114,7 @@ def test_what_an_overtaken_capture_writes_is_told_and_its_table_copied_anew(line
 
     def is_told():
         line.change()
-        return "not written by this capture" in line.said()
+        return "this capture did not write" in line.said()
 
     wait_until(is_told, DEADLINE_S, "what it wrote is told")
     line.catches_up()

@@ -214,6 +214,8 @@ def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> N
 def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Frontier]:
     """Return the frontiers of a slot that are on their topic now, in order.
 
+    One that is older than the one before it was written by nobody who runs, and is left out.
+
     Raises:
         NoFrontierError: the topic does not exist.
         UnavailableLogError: the brokers do not answer.
@@ -224,10 +226,17 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
             hint="start `changelog capture`, or correct the topic prefix",
         )
     ((low, high),) = _places(kafka, topic, 1)
+    last: Frontier | None = None
     for message in messages(kafka, topic, {0: low}, {0: high}):
         key, value = message.key(), message.value()
-        if key == slot.encode() and value is not None and not is_strange(key, value):
-            yield frontier_of(key, value)
+        if key == slot.encode() and value is None:  # the log was given up, and began anew
+            last = None
+        if key != slot.encode() or value is None or is_strange(key, value):
+            continue
+        frontier = frontier_of(key, value)
+        if last is None or not frontier.is_before(last):
+            last = frontier
+            yield frontier
 
 
 def stalled(topic: str) -> UnavailableLogError:
