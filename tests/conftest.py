@@ -123,10 +123,31 @@ def group_of(nodeid: str) -> str | None:
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Hands each group to one process, and the other tests one by one to whoever is free."""
+    """Hands each group to one process, and the other tests one by one to whoever is free.
+
+    Files of the group "spark" go to the process that began with it, and to the one of the sinks
+    when it is done with these: both have a Spark session that is warm.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._with_spark: set[Any] = set()
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid) or nodeid
+        group = group_of(nodeid)
+        if group == "spark":
+            return f"spark {nodeid.partition('::')[0]}"
+        return group or nodeid
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """Assign the next unit that suits a process."""
+        wants_spark = not self._with_spark or node in self._with_spark
+        suits = (unit for unit in self.workqueue if unit.startswith("spark ") == wants_spark)
+        unit = next(suits, next(iter(self.workqueue)))
+        if unit == "sinks" or unit.startswith("spark "):
+            self._with_spark.add(node)
+        self.workqueue.move_to_end(unit, last=False)
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -381,7 +381,7 @@ def hasty():
             ("WRITE_S", 4.0),
             ("SAY_AFTER_S", 1.0),
             ("LONGEST_WAIT_S", 1.0),
-            ("_TIMEOUT_S", 2),
+            ("_ANSWER_S", 2),
         ):
             if hasattr(module, name):
                 setattr(module, name, seconds)
