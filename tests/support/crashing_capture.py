@@ -307,11 +307,15 @@ def look_at_the_log_first():
 
     def look(environment):
         name = environment.settings.slot
-        return outlook.SlotStanding(
-            record=environment.frontiers.last(name),
-            backfill=environment.frontiers.backfill(name),
-            slot=inspect_slot(environment.connection, name),
-        )
+        record = environment.frontiers.last(name)
+        backfills = environment.frontiers.backfill(name)
+
+        def moved():
+            slot = inspect_slot(environment.connection, name)
+            return slot if slot.confirmed_flush_lsn > record.frontier.lsn else None
+
+        slot = wait_until(moved, 30, "the slot has moved on")
+        return outlook.SlotStanding(record=record, backfill=backfills, slot=slot)
 
     outlook.standing = look
     outlook.check_idle = lambda _: None
