@@ -118,7 +118,7 @@ def acknowledge_early():
 
     def take(self, event):
         if isinstance(event, streaming.Committed):
-            self._stream.acknowledge(event.end_lsn)
+            self.stream.acknowledge(event.end_lsn)
             wait_until(lambda: _confirmed() >= event.end_lsn, 30, "the slot has moved")
         original(self, event)
 
@@ -312,7 +312,8 @@ def look_at_the_log_first():
 
         def moved():
             slot = inspect_slot(environment.connection, name)
-            return slot if slot.confirmed_flush_lsn > record.frontier.lsn else None
+            at = slot.confirmed_flush_lsn if slot is not None else None
+            return slot if at is not None and at > record.frontier.lsn else None
 
         slot = wait_until(moved, 30, "the slot has moved on")
         return outlook.SlotStanding(record=record, backfill=backfills, slot=slot)

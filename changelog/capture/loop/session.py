@@ -567,130 +567,149 @@ class CaptureSession:
         check_unmoved: Callable[[], None],
         until: Lsn | None,
     ) -> None:
-        start_state = beginning.start_state
-        progress = Progress(start_state.lsn)
-        progress.hold_until(start_state.hold_until)
-        failpoint = self._context.failpoint
+        """Stream until `until`, or until capture is asked to stop."""
+        start = beginning.start_state
         with ExitStack() as stack:
-            stream = self._open(start_state.lsn, beginning.connection, stack)
+            stream = self._open(start.lsn, beginning.connection, stack)
             check_unmoved()
             waiting = _Waiting(stream.send_status, self._context.stop)
             producer.on_wait = environment.frontiers.on_wait = waiting
             environment.frontiers.connect()
-            ledger = Ledger(start_state)
-            writer = RecordWriter(
-                log=producer,
-                tables=environment.tables,
-                epoch=start_state.epoch,
-                ledger=ledger,
-                partitions=environment.partitions,
-                written=start_state.written,
-                fetch=partial(fetch_columns, environment.connection),
-                dead_keys=partial(environment.dead_keys, producer, on_wait=waiting),
-                hold_until=progress.hold_until,
-            )
-            resolver = environment.catalogue.resolver(environment.relations.values())
-            assembler = Assembler(resolver, ledger.deaf_until)
-            check = self._check_of(environment)
-            frontier_writer = self._frontier_writer(
-                environment, producer, start_state, ledger, check
-            )
-            watch = CatalogueWatch(
-                environment,
-                start_state.epoch,
-                progress,
-                found=environment.frontiers.standings(self._capture.slot),
-                new=start_state.skipped,
-            )
-            backfill = stack.enter_context(
-                Backfill(
-                    environment=environment,
-                    start_state=start_state,
-                    tasks=beginning.tasks,
-                    start_lsn=beginning.start_lsn,
-                    producer=producer,
-                    writer=writer,
-                    progress=progress,
-                    ledger=ledger,
-                    lose_count=frontier_writer.lose_count,
-                    context=self._context,
-                    keep_alive=waiting,
-                    watch=watch,
-                    stopping=beginning.stopping,
-                )
-            )
+            loop = self._loop(environment, producer, beginning, stream, waiting)
+            stack.enter_context(loop.backfill)
             for topic, count in self._written.foreign.items():
-                backfill.overwritten(topic, count, start_state.lsn)
+                loop.backfill.overwritten(topic, count, start.lsn)
             for table, error in beginning.failing.items():
-                backfill.failed(table, error, start_state.lsn)
-            messages = partial(
-                MessageLog,
-                log=producer,
-                epoch=start_state.epoch,
-                partitions=environment.partitions,
-                written=start_state.written,
-            )
-            ddl = ddl_topic(self._capture.topic_prefix)
-            loop = StreamLoop(
-                stream=stream,
-                rate=rate_of(self._capture),
-                sequences=self._sequences(environment, producer, start_state.epoch),
-                assembler=assembler,
-                writer=writer,
-                bulk=BulkWriter(
-                    assembler=assembler,
-                    writer=writer,
-                    tables=environment.tables,
-                    producer=producer,
-                    epoch=start_state.epoch,
-                    failpoint=failpoint,
-                ),
-                messages=MessageWriter(
-                    messages(topic=messages_topic(self._capture.topic_prefix)),
-                    self._capture.messages,
-                ),
-                ddl=DdlWriter(messages(topic=ddl), environment.names)
-                if ddl in environment.logs
-                else None,
-                producer=producer,
-                progress=progress,
-                frontier_writer=frontier_writer,
-                ledger=ledger,
-                report=self._context.report,
-                interval_s=self._capture.frontier_interval_ms / 1000,
-                nudge=lambda: _nudge(environment),
-                failpoint=failpoint,
-                backfill=backfill,
-                names=environment.names,
-                watch=watch,
-                roster=Roster(
-                    environment,
-                    backfill,
-                    self._newcomers,
-                    start_s=time.monotonic() - self._begun_at,
-                ),
-                signals=Signals(
-                    slot=self._capture.slot,
-                    connection=environment.connection,
-                    ledger=ledger,
-                    captured=lambda: environment.topics,
-                    request=backfill.request,
-                ),
-                wal_end=environment.current_lsn,
-                heartbeat=Heartbeat(
-                    self._capture.slot,
-                    self._capture.heartbeat_table_s,
-                    lambda: environment.writer,
-                ),
-            )
+                loop.backfill.failed(table, error, start.lsn)
             while self._refused:
                 topic, error = self._refused.popitem()
                 if topic not in environment.topics.values():
                     raise error  # no table's
-                backfill.failed(environment.table_of(topic), error, start_state.lsn)
+                loop.backfill.failed(environment.table_of(topic), error, start.lsn)
             self._newcomers.began()
-            log.info("streaming from %s", start_state.lsn, extra={"lsn": str(start_state.lsn)})
+            log.info("streaming from %s", start.lsn, extra={"lsn": str(start.lsn)})
             loop.run(until, self._context.stop)
+
+    def _loop(
+        self,
+        environment: Environment,
+        producer: LogProducer,
+        beginning: Beginning,
+        stream: ReplicationStream | MergedStream,
+        waiting: Callable[[], None],
+    ) -> StreamLoop:
+        """Join the parts of one attempt."""
+        capture, start = self._capture, beginning.start_state
+        failpoint = self._context.failpoint
+        progress = Progress(start.lsn)
+        progress.hold_until(start.hold_until)
+        ledger = Ledger(start)
+        writer = RecordWriter(
+            log=producer,
+            tables=environment.tables,
+            epoch=start.epoch,
+            ledger=ledger,
+            partitions=environment.partitions,
+            written=start.written,
+            fetch=partial(fetch_columns, environment.connection),
+            dead_keys=partial(environment.dead_keys, producer, on_wait=waiting),
+            hold_until=progress.hold_until,
+        )
+        resolver = environment.catalogue.resolver(environment.relations.values())
+        assembler = Assembler(resolver, ledger.deaf_until)
+        frontier_writer = self._frontier_writer(
+            environment, producer, start, ledger, self._check_of(environment)
+        )
+        watch = CatalogueWatch(
+            environment,
+            start.epoch,
+            progress,
+            found=environment.frontiers.standings(capture.slot),
+            new=start.skipped,
+        )
+        backfill = Backfill(
+            environment=environment,
+            start_state=start,
+            tasks=beginning.tasks,
+            start_lsn=beginning.start_lsn,
+            producer=producer,
+            writer=writer,
+            progress=progress,
+            ledger=ledger,
+            lose_count=frontier_writer.lose_count,
+            context=self._context,
+            keep_alive=waiting,
+            watch=watch,
+            stopping=beginning.stopping,
+        )
+        bulk = BulkWriter(
+            assembler=assembler,
+            writer=writer,
+            tables=environment.tables,
+            producer=producer,
+            epoch=start.epoch,
+            failpoint=failpoint,
+        )
+        messages, ddl = self._message_writers(environment, producer, start)
+        roster = Roster(
+            environment,
+            backfill,
+            self._newcomers,
+            start_s=time.monotonic() - self._begun_at,
+        )
+        signals = Signals(
+            slot=capture.slot,
+            connection=environment.connection,
+            ledger=ledger,
+            captured=lambda: environment.topics,
+            request=backfill.request,
+        )
+        return StreamLoop(
+            stream=stream,
+            assembler=assembler,
+            writer=writer,
+            bulk=bulk,
+            messages=messages,
+            ddl=ddl,
+            sequences=self._sequences(environment, producer, start.epoch),
+            producer=producer,
+            rate=rate_of(capture),
+            progress=progress,
+            frontier_writer=frontier_writer,
+            interval_s=capture.frontier_interval_ms / 1000,
+            ledger=ledger,
+            backfill=backfill,
+            names=environment.names,
+            watch=watch,
+            roster=roster,
+            signals=signals,
+            heartbeat=Heartbeat(
+                capture.slot, capture.heartbeat_table_s, lambda: environment.writer
+            ),
+            nudge=lambda: _nudge(environment),
+            wal_end=environment.current_lsn,
+            report=self._context.report,
+            failpoint=failpoint,
+        )
+
+    def _message_writers(
+        self, environment: Environment, producer: LogProducer, start: StartState
+    ) -> tuple[MessageWriter, DdlWriter | None]:
+        """Return who writes the application's messages, and who schema changes, if wanted."""
+
+        def to(topic: str) -> MessageLog:
+            return MessageLog(
+                log=producer,
+                topic=topic,
+                epoch=start.epoch,
+                partitions=environment.partitions,
+                written=start.written,
+            )
+
+        prefix = self._capture.topic_prefix
+        messages = MessageWriter(to(messages_topic(prefix)), self._capture.messages)
+        is_wanted = ddl_topic(prefix) in environment.logs
+        return messages, DdlWriter(to(ddl_topic(prefix)), environment.names) if is_wanted else None
 
 
 class _Waiting:
