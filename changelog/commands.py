@@ -34,7 +34,7 @@ from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
 
 if TYPE_CHECKING:
     from changelog.capture.state.report import CaptureReport
-    from changelog.source.connect.connect import Connection
+    from changelog.postgres.connection import Connection
 
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")

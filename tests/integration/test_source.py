@@ -30,7 +30,8 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.change import Change, Delete, Insert, Truncate, Update
 from changelog.contract.rows.relation import UNCHANGED, Relation, ReplicaIdentity, TableName
 from changelog.contract.rows.types import Kind
-from changelog.source.connect.connect import Connection, connect, connect_replication
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import connect, connect_replication
 from changelog.source.connect.system import check_ready, current_lsn, identify
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.snapshot.snapshot import (

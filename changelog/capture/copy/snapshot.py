@@ -23,8 +23,9 @@ from changelog.contract.log.partition import partition_without_key
 from changelog.contract.rows.codec import SchemaIds, key_of
 from changelog.contract.rows.relation import Relation
 from changelog.native.buffers import Record, Records, Texts
+from changelog.postgres.connection import Connection
 from changelog.sink.producer import LogProducer
-from changelog.source.connect.connect import Connection, connect
+from changelog.source.connect.connect import connect
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.snapshot.snapshot import Chunk, begin_snapshot, read_chunk
 

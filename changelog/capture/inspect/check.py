@@ -32,12 +32,13 @@ from changelog.contract.log.topic import frontier_topic, topic_names
 from changelog.contract.rows.inheritance import WAY_OUT, alone
 from changelog.contract.rows.relation import ReplicaIdentity, TableName
 from changelog.kafka.cluster import Cluster
+from changelog.postgres.connection import Connection
 from changelog.runtime.findings import Findings, Level
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.sink.topics import TopicPlan, changes
-from changelog.source.connect.connect import Connection, connect
+from changelog.source.connect.connect import connect
 from changelog.source.connect.readiness import check_owned, check_readable, check_room, table_bytes
 from changelog.source.connect.standby import check_source
 from changelog.source.connect.system import SystemIdentity, identify

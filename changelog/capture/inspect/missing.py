@@ -8,8 +8,8 @@ from changelog.capture.rows.rules import catalogue_of
 from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
+from changelog.postgres.connection import Connection
 from changelog.sections import CaptureSettings
-from changelog.source.connect.connect import Connection
 from changelog.source.tables.filter import TableFilter
 
 NOT_YET = "no frontier speaks of it yet: a capture that runs takes it in a moment"

@@ -24,9 +24,10 @@ from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
+from changelog.postgres.connection import Connection
 from changelog.runtime.progress.bar import RowBar
 from changelog.sink.frontier import FrontierLog
-from changelog.source.connect.connect import Connection, connect
+from changelog.source.connect.connect import connect
 from changelog.source.connect.standby import Primary
 from changelog.source.connect.system import identify, in_recovery
 from changelog.source.connect.versions import SENDS_MESSAGES, need

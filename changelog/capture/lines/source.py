@@ -17,8 +17,9 @@ from changelog.contract.base.errors import SourceError
 from changelog.contract.log.standing import PublicationVersion
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.native.buffers import Texts
+from changelog.postgres.connection import Connection
 from changelog.sections import CaptureSettings
-from changelog.source.connect.connect import Connection, connect, source_errors
+from changelog.source.connect.connect import connect, source_errors
 from changelog.source.connect.replica_identity import Identity, make_full, restore
 from changelog.source.connect.system import check_ready, identify
 from changelog.source.connect.versions import COPIES_SLOTS, need

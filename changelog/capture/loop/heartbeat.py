@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 
 from changelog.contract.base.errors import SourceError
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 
 log = logging.getLogger("changelog.capture")
 

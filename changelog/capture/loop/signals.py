@@ -15,7 +15,7 @@ from changelog.capture.write.fence import XidSnapshot
 from changelog.contract.base.errors import ConfigurationError, ProtocolError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import TableName
-from changelog.source.connect.connect import Connection
+from changelog.postgres.connection import Connection
 from changelog.source.stream.assemble import Began, Emitted
 from changelog.source.stream.signals import (
     KINDS,

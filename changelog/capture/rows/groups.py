@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from changelog.contract.rows.relation import TableName
-from changelog.source.connect.connect import Connection
+from changelog.postgres.connection import Connection
 from changelog.source.tables.filter import TableFilter
 from changelog.source.tables.publication import (
     PublicationChange,

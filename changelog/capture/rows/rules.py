@@ -15,8 +15,8 @@ from changelog.contract.log.form import Envelope
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
 from changelog.contract.rows.relation import Relation, TableName
+from changelog.postgres.connection import Connection
 from changelog.sections import CaptureSettings
-from changelog.source.connect.connect import Connection
 from changelog.source.connect.versions import SENDS_MESSAGES, need
 from changelog.source.tables.catalogue import Catalogue, Unkeyed
 from changelog.source.tables.filter import ColumnPattern, TablePattern

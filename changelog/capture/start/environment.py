@@ -51,11 +51,12 @@ from changelog.contract.log.topic import (
 )
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.kafka.cluster import TopicDescription, describe, nothing
+from changelog.postgres.connection import Connection
 from changelog.sink.dead_keys import dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.topics import FRONTIER_SETTINGS, TopicPlan, make_topics, plan_topics, say_unlike
-from changelog.source.connect.connect import Connection, connect
+from changelog.source.connect.connect import connect
 from changelog.source.connect.replica_identity import Identity, make_full
 from changelog.source.connect.standby import HINT, Primary, await_replay, check_source
 from changelog.source.connect.system import (

@@ -24,9 +24,10 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.form import Output
 from changelog.contract.log.topic import frontier_topic
 from changelog.kafka.cluster import describe
+from changelog.postgres.connection import Connection
 from changelog.sink.by_hand import delete_topics
 from changelog.sink.frontier import FrontierLog
-from changelog.source.connect.connect import Connection, connect, source_errors
+from changelog.source.connect.connect import connect, source_errors
 from changelog.source.connect.replica_identity import Identity, restore
 from changelog.source.stream.slot import SlotBusyError, drop_slot, inspect_slot
 from changelog.source.tables.ddl import has_ddl, remove_ddl

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.source.connect.connect import Connection
+from changelog.postgres.connection import Connection
 from changelog.source.connect.readiness import check_owned
 from changelog.source.connect.replica_identity import Identity, tables_not_full
 from changelog.source.tables.catalogue import Table

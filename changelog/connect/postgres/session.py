@@ -12,29 +12,11 @@ from psycopg2 import errorcodes, extensions
 
 from changelog.connect.rules.addresses import alone
 from changelog.connect.rules.settings import SinkSettings
-from changelog.contract.base.address import check_address
-from changelog.contract.base.errors import ConfigurationError, SinkError, UnavailableError
-from changelog.contract.base.secret import redacted
+from changelog.contract.base.errors import SinkError, UnavailableError
+from changelog.postgres.connection import DEFAULTS, parts_of
+from changelog.postgres.errors import is_busy, is_lost, why_not_opened, without_secrets
 
 _SESSION = "-c statement_timeout=0 -c datestyle=ISO -c timezone=UTC -c lock_timeout=60000"
-_DEFAULTS = {
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "60000",
-}
-_LATER = {
-    errorcodes.ADMIN_SHUTDOWN,
-    errorcodes.CRASH_SHUTDOWN,
-    errorcodes.CANNOT_CONNECT_NOW,
-    errorcodes.TOO_MANY_CONNECTIONS,
-    errorcodes.SERIALIZATION_FAILURE,
-    errorcodes.DEADLOCK_DETECTED,
-    errorcodes.LOCK_NOT_AVAILABLE,
-}
-_REFUSALS = ("authentication failed", "no password supplied", "pg_hba.conf", "does not exist",
-             "certificate", "does not support ssl", "not permitted to log in")  # fmt: skip
 _OF_A_ROW = ("21", "22", "23", "54", "P0")  # classes of errors that a row's own values cause
 
 
@@ -92,18 +74,17 @@ class Session:
             SinkError: it refuses.
             ConfigurationError: the address cannot be used.
         """
-        wanted = _wanted(address)
-        self._secret = wanted.get("password", "")
+        wanted = self._wanted = _wanted(address)
         try:
             self.connection: extensions.connection = psycopg2.connect(**wanted)
         except psycopg2.Error as error:
-            said = self.clean(str(error))
-            if any(words in said.lower() for words in _REFUSALS):
-                raise SinkError(
-                    f"the database refuses the connection: {said}",
-                    hint=f"look at {address.look_at}",
-                ) from None
-            raise UnavailableError(f"the database does not answer: {said}") from None
+            why = why_not_opened(error, wanted)
+            if why.passes:
+                raise UnavailableError(f"the database does not answer: {why.said}") from None
+            raise SinkError(
+                f"the database refuses the connection: {why.said}",
+                hint=f"look at {address.look_at}" + (f"; {why.hint}" if why.hint else ""),
+            ) from None
         self.connection.set_client_encoding("UTF8")
 
     def close(self) -> None:
@@ -123,29 +104,21 @@ class Session:
                 yield cursor
         except psycopg2.Error as error:
             code, said = error.pgcode, self.clean(error.diag.message_primary or str(error))
-            if self.connection.closed or code is None or code in _LATER:
+            is_passing = is_busy(error) or code in {None, errorcodes.SERIALIZATION_FAILURE}
+            if is_passing or is_lost(error, closed=bool(self.connection.closed)):
                 raise UnavailableError(f"the database does not go on: {said}") from error
             raise SinkError(f"the database refuses: {said} ({code})") from error
 
     def clean(self, text: str) -> str:
         """Return what the server says on one line, without a secret."""
-        said = redacted(" ".join(text.split()))
-        return said.replace(self._secret, "***") if self._secret else said
+        return without_secrets(text, self._wanted)
 
 
 def _wanted(address: Address) -> dict[str, Any]:
-    try:
-        given = extensions.parse_dsn(address.url)
-    except psycopg2.Error:
-        # Without libpq's own words: they quote the string, and so a password.
-        raise ConfigurationError(
-            f"{address.named} is not an address of PostgreSQL",
-            hint="an example: postgresql://host:5432/database",
-        ) from None
-    check_address(address.url, given)
+    given = parts_of(address.url, named=address.named, example="postgresql://host:5432/database")
     if address.is_alone:
         given = alone(given)
-    wanted = {**_DEFAULTS, **given}
+    wanted: dict[str, Any] = {**DEFAULTS, **given}
     wanted["options"] = f"{given.get('options', '')} {_SESSION} {address.options}".strip()
     wanted["application_name"] = address.application
     if address.user:

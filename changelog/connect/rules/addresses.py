@@ -11,11 +11,8 @@ import os
 import pwd
 from collections.abc import Mapping
 
-from psycopg2 import Error
-from psycopg2.extensions import parse_dsn
-
-from changelog.contract.base.address import check_address
 from changelog.contract.base.errors import ConfigurationError
+from changelog.postgres.connection import parts_of
 
 ALLOWED = frozenset(
     {
@@ -66,11 +63,7 @@ def address_of(dsn: str, what: str) -> dict[str, str]:
         ConfigurationError: it is none, has a part that is not allowed, or names no host; nothing
             of its values is quoted.
     """
-    try:
-        given: dict[str, str] = parse_dsn(dsn)
-    except Error:
-        raise ConfigurationError(f"{what} is not an address of PostgreSQL") from None
-    check_address(dsn, given)
+    given = parts_of(dsn, named=what, example="postgresql://host:5432/database")
     check_parts(given, what)
     return given
 

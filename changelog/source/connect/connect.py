@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg2
 from psycopg2 import errorcodes, extensions
 from psycopg2.extras import LogicalReplicationConnection
 
-from changelog.contract.base.address import check_address
 from changelog.contract.base.errors import (
     ChangelogError,
     ConfigurationError,
@@ -19,54 +19,9 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.names import check_length
 from changelog.contract.base.secret import redacted
 from changelog.contract.rows.text import SESSION_SETTINGS
+from changelog.postgres.connection import DEFAULTS, Connection, parts_of
+from changelog.postgres.errors import NotOpened, is_lost, why_not_opened
 from changelog.runtime.process.silence import WatchedCursor
-
-Connection = extensions.connection
-
-_DEFAULTS = {
-    "connect_timeout": "10",
-    # A peer that vanished without a word is noticed in about a minute.
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    # Keepalives say nothing while something is on its way: then this does, in milliseconds.
-    "tcp_user_timeout": "60000",
-}
-
-# libpq gives no SQLSTATE for a failed connection, only text; see `_connection_error`.
-_TRANSIENT = (
-    "starting up",
-    "accepting connections",  # "not yet" until its recovery is consistent
-    "shutting down",
-    "in recovery mode",
-    "too many clients",
-    "remaining connection slots",
-    "max_wal_senders",
-    "terminating connection",
-)
-_PERMANENT = {
-    "no encryption": "it wants TLS, or another line in pg_hba.conf: try sslmode=verify-full",
-    "root certificate file": "sslrootcert names the file with the authority of its certificate",
-    "certificate for": "sslmode=verify-full wants a certificate that names the host: look at host",
-    "password authentication failed": "check user and password",
-    "no password supplied": "give the password in the connection string, PGPASSWORD or ~/.pgpass",
-    "pg_hba.conf": "allow this user and address in pg_hba.conf",
-    "authentication failed": "check the authentication of this user in pg_hba.conf",
-    "does not exist": "check the names of database, role and files in the connection string",
-    "permission denied to start wal sender": "ALTER ROLE … REPLICATION",
-    "replication role": "ALTER ROLE … REPLICATION",
-    "does not support ssl": "use another sslmode, or turn SSL on at the server",
-    "certificate": "sslrootcert has to hold the authority of the server's certificate",
-    "is not permitted to log in": "ALTER ROLE … LOGIN",
-    "permission denied for database": "GRANT CONNECT ON DATABASE … TO …",
-}
-_DEAD_CONNECTION = {
-    errorcodes.ADMIN_SHUTDOWN,
-    errorcodes.CRASH_SHUTDOWN,
-    errorcodes.CANNOT_CONNECT_NOW,
-    errorcodes.TOO_MANY_CONNECTIONS,
-    errorcodes.IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-}
 
 
 def connect(dsn: str, *, application_name: str = "changelog") -> Connection:
@@ -94,23 +49,24 @@ def connect_replication(
 
 
 def _connect(dsn: str, application_name: str, factory: type[Connection]) -> Connection:
-    try:
-        given = extensions.parse_dsn(dsn)
-    except psycopg2.Error:
-        # Without libpq's own words: they quote the string, and so a password.
-        raise ConfigurationError(
-            "the connection string of PostgreSQL cannot be read",
-            hint="an example: postgresql://user@host:5432/database",
-        ) from None
-    check_address(dsn, given)
+    given = parts_of(
+        dsn,
+        named="the connection string of PostgreSQL",
+        example="postgresql://user@host:5432/database",
+    )
     for name in ("application_name", "dbname", "user"):
         check_length(str(given.get(name, "")), f"the connection string's {name}")
     options = " ".join([given.pop("options", ""), *_session_options()]).strip()
-    settings = {**_DEFAULTS, "application_name": application_name, **given, "options": options}
+    settings: dict[str, Any] = {
+        **DEFAULTS,
+        "application_name": application_name,
+        **given,
+        "options": options,
+    }
     try:
         connection: Connection = psycopg2.connect(connection_factory=factory, **settings)
     except psycopg2.Error as error:
-        raise _connection_error(str(error), given) from None
+        raise _connection_error(why_not_opened(error, given)) from None
     if factory is extensions.connection:
         connection.autocommit = True
         connection.cursor_factory = WatchedCursor
@@ -125,21 +81,13 @@ def _session_options() -> list[str]:
     return [f"-c {name}={value}" for name, value in values.items()]
 
 
-def _connection_error(text: str, given: dict[str, str]) -> ChangelogError:
-    said = redacted(" ".join(text.split()))
-    password = given.get("password")
-    if password:
-        said = said.replace(password, "***")
-    lower = said.lower()
-    if any(words in lower for words in _TRANSIENT):
-        return UnavailableSourceError(f"PostgreSQL does not take connections now: {said}")
-    for words, hint in _PERMANENT.items():
-        if words in lower:
-            return ConfigurationError(f"PostgreSQL refuses the connection: {said}", hint=hint)
-    if "FATAL" in said:  # the server speaks, so it is there and means it
-        return ConfigurationError(f"PostgreSQL refuses the connection: {said}")
+def _connection_error(why: NotOpened) -> ChangelogError:
+    if not why.passes:
+        return ConfigurationError(f"PostgreSQL refuses the connection: {why.said}", hint=why.hint)
+    if why.answers:
+        return UnavailableSourceError(f"PostgreSQL does not take connections now: {why.said}")
     return UnavailableSourceError(
-        f"no PostgreSQL answers: {said}", hint="is the server running, and the address right?"
+        f"no PostgreSQL answers: {why.said}", hint="is the server running, and the address right?"
     )
 
 
@@ -153,11 +101,10 @@ def source_error(error: psycopg2.Error, what: str, *, lost: bool = False) -> Sou
     """
     said = redacted((error.diag.message_primary or str(error)).strip())
     hint = error.diag.message_hint or ""
-    code = error.pgcode or ""
-    if code == errorcodes.INSUFFICIENT_PRIVILEGE and not hint:
+    if error.pgcode == errorcodes.INSUFFICIENT_PRIVILEGE and not hint:
         hint = "grant the right, or connect as a role that has it"
     is_passing = "conflict with recovery" in said  # a standby ends what its replay waits for
-    if lost or is_passing or code in _DEAD_CONNECTION or code.startswith("08"):
+    if is_passing or is_lost(error, closed=lost):
         return UnavailableSourceError(f"{what}: {said}", hint=hint)
     return SourceError(f"{what}: {said}", hint=hint)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from changelog.contract.base.errors import SlotError, SourceError
 from changelog.contract.rows.relation import Relation, TableName
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.steady import steadily
 from changelog.source.connect.tree import TREE
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from psycopg2 import sql
 
 from changelog.contract.rows.relation import Relation, TableName
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.tree import TREE
 
 # A root has no rows of its own, but its identity decides what the stream says of them.

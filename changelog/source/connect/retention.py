@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from changelog.contract.base.lsn import Lsn
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.versions import for_version
 
 WAL_LSN = """

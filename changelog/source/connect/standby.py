@@ -17,7 +17,8 @@ import psycopg2
 
 from changelog.contract.base.errors import ConfigurationError, SourceError, UnavailableSourceError
 from changelog.contract.base.lsn import Lsn
-from changelog.source.connect.connect import Connection, connect, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import connect, source_errors
 from changelog.source.connect.system import (
     SystemIdentity,
     check_ready,

@@ -9,7 +9,8 @@ from psycopg2.extras import LogicalReplicationConnection
 
 from changelog.contract.base.errors import SourceError
 from changelog.contract.base.lsn import Lsn
-from changelog.source.connect.connect import Connection, connect_replication, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import connect_replication, source_errors
 from changelog.source.connect.versions import OLDEST, for_version
 
 _WAL_END = """

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from psycopg2 import sql
 
 from changelog.contract.rows.relation import TableName
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.steady import steadily
 from changelog.source.tables.filter import TableFilter
 

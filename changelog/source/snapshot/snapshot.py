@@ -20,8 +20,9 @@ from changelog.contract.log.backfill import Store
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.native.buffers import Texts
 from changelog.native.libpq import copy_lines
+from changelog.postgres.connection import Connection
 from changelog.runtime.process.silence import watched
-from changelog.source.connect.connect import Connection, source_error, source_errors
+from changelog.source.connect.connect import source_error, source_errors
 from changelog.source.connect.system import IN_RECOVERY
 from changelog.source.connect.tree import TREE
 from changelog.source.connect.versions import for_version

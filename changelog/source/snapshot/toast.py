@@ -11,7 +11,8 @@ from changelog.contract.base.errors import UncapturableTableError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import Field, KeyRow, Relation
 from changelog.native.libpq import copy_lines
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.system import current_lsn
 from changelog.source.snapshot.copytext import parse_row
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import psycopg2
 
 from changelog.contract.base.lsn import Lsn
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 
 OWN_PREFIX = "changelog"
 """Of the messages that capture writes to itself; no user's."""

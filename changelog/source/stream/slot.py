@@ -17,12 +17,8 @@ from changelog.contract.base.errors import (
     UnavailableSourceError,
 )
 from changelog.contract.base.lsn import Lsn
-from changelog.source.connect.connect import (
-    Connection,
-    connect_replication,
-    source_error,
-    source_errors,
-)
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import connect_replication, source_error, source_errors
 from changelog.source.connect.retention import MISSING, WAL_LSN, invalidation, why_lost
 from changelog.source.connect.versions import for_version
 

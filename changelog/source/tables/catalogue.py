@@ -17,7 +17,8 @@ from changelog.contract.rows.relation import (
 )
 from changelog.contract.rows.text import parse_array
 from changelog.contract.rows.types import ColumnType
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.steady import steadily
 from changelog.source.connect.tree import TREE
 from changelog.source.connect.versions import PUBLISHES_PARTITIONED, for_version

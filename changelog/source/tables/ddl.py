@@ -16,7 +16,8 @@ import json
 from dataclasses import dataclass
 
 from changelog.contract.base.errors import ProtocolError
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.own_schema import DROP_IF_EMPTY
 from changelog.source.connect.versions import SENDS_MESSAGES, need
 from changelog.source.stream.message import OWN_PREFIX

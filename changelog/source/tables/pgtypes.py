@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from changelog.contract.rows.types import ColumnType, Kind, TypType, array_type, column_type
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 
 TypeRef = tuple[int, int]
 """A type's oid and the modifier of the column that has it, -1 for none."""

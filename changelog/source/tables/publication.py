@@ -10,7 +10,8 @@ from psycopg2 import sql
 from changelog.contract.base.errors import SourceError, UncapturableTableError
 from changelog.contract.log.scope import OPERATIONS
 from changelog.contract.rows.relation import TableName
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.steady import has_vanished, steadily
 from changelog.source.connect.versions import (
     PUBLISHES_PARTITIONED,

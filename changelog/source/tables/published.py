@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from changelog.contract.log.standing import PublicationVersion
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 
 # Entries have another xmin after each statement that wrote them, also one that is undone later.
 _OWN = """

@@ -9,7 +9,8 @@ from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 
 from changelog.contract.log.standing import SeenColumn, SeenStore, Standing
 from changelog.contract.rows.relation import KeyIndex, Relation, TableName
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.versions import SENDS_TRUNCATE, for_version
 from changelog.source.tables.key_index import INDEXES, Index
 from changelog.source.tables.user_types import FIRST_USER_OID, user_types

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from changelog.contract.rows.relation import TableName
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.tables.filter import TableFilter
 
 # Temporary tables of every session: whoever expects one on the log reads its name here.

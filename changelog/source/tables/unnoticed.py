@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from changelog.contract.rows.relation import Relation
-from changelog.source.connect.connect import Connection, source_errors
+from changelog.postgres.connection import Connection
+from changelog.source.connect.connect import source_errors
 from changelog.source.connect.versions import for_version
 from changelog.source.tables.user_types import INSIDE
 

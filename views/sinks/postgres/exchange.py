@@ -17,9 +17,10 @@ from typing import Any
 from psycopg2 import sql
 
 from changelog.contract.base.errors import SinkError
+from changelog.postgres.connection import Connection
 from views.sinks.postgres.readers import briefly
 from views.sinks.postgres.registry import Entry, Registry, place
-from views.sinks.postgres.server import BusyError, Connection
+from views.sinks.postgres.server import BusyError
 from views.sinks.postgres.stable import Stable, columns_of, foreign
 
 _OLDER = """

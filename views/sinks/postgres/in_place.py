@@ -20,10 +20,12 @@ import psycopg2
 from psycopg2 import sql
 
 from changelog.contract.base.errors import SinkError
+from changelog.postgres.connection import Connection
+from changelog.postgres.errors import is_busy
 from views.sinks.postgres.options import Mode
 from views.sinks.postgres.readers import LOCK_TIMEOUT
 from views.sinks.postgres.registry import Entry, Registry, place
-from views.sinks.postgres.server import BusyError, Connection, is_busy
+from views.sinks.postgres.server import BusyError
 from views.sinks.postgres.stable import Stable, columns_of, foreign, has_unique_key
 
 _HAS_ITS_OWN_MIND = """

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 import psycopg2
 from psycopg2 import sql
 
+from changelog.postgres.connection import Connection
+from changelog.postgres.errors import is_busy
 from views.sinks.postgres.registry import Entry
-from views.sinks.postgres.server import BusyError, Connection, is_busy
+from views.sinks.postgres.server import BusyError
 
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 """So long a lock is asked for: whoever comes later waits behind the request."""

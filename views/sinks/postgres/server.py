@@ -11,40 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import psycopg2
-from psycopg2 import errorcodes, extensions
+from psycopg2 import errorcodes
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from changelog.contract.base.address import check_address
-from changelog.contract.base.errors import ConfigurationError, SinkError
-from changelog.contract.base.secret import redacted
-from views.base.watched import watched
+from changelog.contract.base.errors import SinkError
+from changelog.postgres.connection import DEFAULTS, Connection, parts_of
+from changelog.postgres.errors import NotOpened, is_lost, why_not_opened, without_secrets
+from changelog.postgres.watched import watched
 from views.sinks.base import UnavailableSinkError
 
 T = TypeVar("T")
-Connection = extensions.connection
 
-_DEFAULTS = {
-    "connect_timeout": "10",
-    # A peer that vanished without a word is noticed in about a minute.
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "60000",
-}
 _SESSION = (
     "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c datestyle=ISO "
     "-c timezone=UTC -c default_transaction_isolation=read\\ committed "
     "-c default_transaction_read_only=off"
 )
-# libpq gives no SQLSTATE for a failed connection, only text.
-_REFUSALS = ("authentication failed", "no password supplied", "pg_hba.conf", "does not exist",
-             "certificate", "does not support ssl", "not permitted to log in")  # fmt: skip
-_LOST = {
-    errorcodes.ADMIN_SHUTDOWN,
-    errorcodes.CRASH_SHUTDOWN,
-    errorcodes.CANNOT_CONNECT_NOW,
-    errorcodes.TOO_MANY_CONNECTIONS,
-}
 _DEPENDS = "drop what depends on it, and make it anew afterwards"
 _HINTS = {
     errorcodes.DISK_FULL: "free space at the server or keep fewer generations, then run it again",
@@ -91,7 +73,7 @@ class PostgresClient:
                 except psycopg2.Error as error:
                     if watch.is_cut:
                         raise self._silent() from error
-                    raise self._error(error, is_lost=bool(connection.closed)) from error
+                    raise self._error(error, closed=bool(connection.closed)) from error
         finally:
             connection.close()
 
@@ -122,23 +104,18 @@ class PostgresClient:
         return f"PostgreSQL at {host}:{port}/{given.get('dbname', '')}"
 
     def _given(self) -> dict[str, str]:
-        try:
-            given = extensions.parse_dsn(self.url)
-        except psycopg2.Error:
-            # Without libpq's own words: they quote the string, and so a password.
-            raise ConfigurationError(
-                "sinks.postgres.url is not a connection string of PostgreSQL",
-                hint="an example: postgresql://user:password@host:5432/database?sslmode=verify-full",
-            ) from None
-        check_address(self.url, given)
-        return given
+        return parts_of(
+            self.url,
+            named="sinks.postgres.url",
+            example="postgresql://user:password@host:5432/database?sslmode=verify-full",
+        )
 
     def _settings(self, name: str) -> dict[str, Any]:
         given = self._given()
         options = f"{given.pop('options', '')} {_SESSION}".strip()
         # With the encoding named here, a new connection asks for nothing else.
         fixed = {"options": options, "application_name": name, "client_encoding": "UTF8"}
-        return {**_DEFAULTS, **given, **fixed}
+        return {**DEFAULTS, **given, **fixed}
 
     def _connected(self, settings: Mapping[str, Any]) -> Connection:
         retrying = Retrying(
@@ -152,22 +129,22 @@ class PostgresClient:
             try:
                 connection: Connection = psycopg2.connect(**settings)
             except psycopg2.Error as error:
-                raise self._refusal(str(error)) from None
+                raise self._refusal(why_not_opened(error, settings)) from None
             connection.autocommit = True
             connection.set_client_encoding("UTF8")
             return connection
 
         return retrying(once)
 
-    def _refusal(self, text: str) -> SinkError:
-        said = self._clean(text)
-        if any(words in said.lower() for words in _REFUSALS):
-            return SinkError(
-                f"{self.place} refuses the connection: {said}",
-                hint="check user, password, database and TLS parameters of sinks.postgres.url",
+    def _refusal(self, why: NotOpened) -> SinkError:
+        if why.passes:
+            return UnavailableSinkError(
+                f"{self.place} does not answer: {why.said}",
+                hint="see that it runs, then run it again",
             )
-        return UnavailableSinkError(
-            f"{self.place} does not answer: {said}", hint="see that it runs, then run it again"
+        return SinkError(
+            f"{self.place} refuses the connection: {why.said}",
+            hint="look at sinks.postgres.url" + (f": {why.hint}" if why.hint else ""),
         )
 
     def _silent(self) -> SinkError:
@@ -176,13 +153,10 @@ class PostgresClient:
             hint="see that it runs, then run it again",
         )
 
-    def _error(self, error: psycopg2.Error, *, is_lost: bool) -> SinkError:
+    def _error(self, error: psycopg2.Error, *, closed: bool) -> SinkError:
         primary, code = error.diag.message_primary, error.pgcode
-        if (
-            is_lost
-            or code in _LOST
-            or (primary is None and isinstance(error, psycopg2.OperationalError))
-        ):
+        is_wordless = primary is None and isinstance(error, psycopg2.OperationalError)
+        if is_wordless or is_lost(error, closed=closed):
             said = self._clean(primary or str(error))
             return UnavailableSinkError(
                 f"{self.place} ended the connection: {said}",
@@ -196,11 +170,4 @@ class PostgresClient:
         return SinkError(f"{self.place}: {said}", hint=_HINTS.get(code or "", ""))
 
     def _clean(self, text: str) -> str:
-        said = redacted(" ".join(text.split()))
-        password = self._given().get("password")
-        return (said.replace(password, "***") if password else said)[:600]
-
-
-def is_busy(error: psycopg2.Error) -> bool:
-    """Tell whether an error says that others hold a lock."""
-    return error.pgcode in {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED}
+        return without_secrets(text, self._given())[:600]

@@ -18,6 +18,7 @@ import psycopg2
 from psycopg2 import errorcodes, sql
 
 from changelog.contract.base.errors import SinkError
+from changelog.postgres.connection import Connection
 from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, not_sealed, opened, refuse_published
@@ -29,7 +30,7 @@ from views.sinks.postgres.in_place import InPlace
 from views.sinks.postgres.options import Mode, PostgresOptions
 from views.sinks.postgres.readers import Readers, briefly
 from views.sinks.postgres.registry import LOADED, OPEN, SCHEMA, SEALED, Registry, place
-from views.sinks.postgres.server import Connection, PostgresClient
+from views.sinks.postgres.server import PostgresClient
 from views.sinks.postgres.stable import Stable
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique

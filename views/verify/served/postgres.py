@@ -18,8 +18,8 @@ from psycopg2 import extensions, sql
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
+from changelog.postgres.watched import watched
 from views.base.address import Address
-from views.base.watched import watched
 from views.verify.values.jsonform import reader
 from views.verify.values.types import Type, arrow_type
 
