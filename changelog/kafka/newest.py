@@ -1,8 +1,9 @@
 """The newest record of each key on a topic of frontiers, read backwards from its end.
 
-Capture writes the topic alone and in order, so a record that is older than one before it, or that
-cannot be read, is somebody else's: a copy, or the late word of a capture that was thought dead. It
-is passed over. It would give an old cut a new age, and the verdict counts from that.
+Capture writes the topic alone and frontiers in their order, so one that is older than one before
+it, or that cannot be read, is somebody else's: a copy, or the late word of a capture that was
+thought dead. It is passed over. It would give an old cut a new age, and the verdict counts from
+that. Of the other keys (`slot#…`) the last record counts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from confluent_kafka import Message
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, LogError
 from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.backfill import is_frontier_key
 from changelog.kafka.cluster import TopicEnds
 from changelog.kafka.scan import OffsetRange, scan
 
@@ -30,8 +32,11 @@ _KEPT = 8
 _NO_AGE: Age = (-1, Lsn(0))
 
 
-def age_of(value: bytes | None) -> Age:
-    """Return the epoch and LSN that a record speaks of; the least of all where it names none."""
+def age_of(record: Message) -> Age:
+    """Return the epoch and LSN of a frontier; the least of all for any other record."""
+    value = record.value()
+    if not is_frontier_key(record.key() or b""):
+        return _NO_AGE
     try:
         raw = json.loads(value or b"")
         return int(raw["epoch"]), Lsn.parse(raw["lsn"])
@@ -108,7 +113,8 @@ class NewestRecords:
         offset = record.offset() or 0
         if offset not in self._passed_over:  # said once, however often it is asked
             self._passed_over.add(offset)
-            log.warning('topic "%s", offset %d is passed over: %s', self._topic, offset, why)
+            place = f'topic "{self._topic}", partition 0, offset {offset}'
+            log.warning("%s is passed over: %s", place, why)
 
     def _go_on(self, ends: TopicEnds) -> None:
         """Read what came since the last time."""
@@ -141,7 +147,7 @@ class NewestRecords:
 
 def _newest_first(records: list[Message]) -> list[Message]:
     """Return records by age, the newest first; of the same age the last one first."""
-    return sorted(records, key=lambda each: age_of(each.value()))[::-1]
+    return sorted(records, key=age_of)[::-1]
 
 
 def _take(records: dict[bytes, list[Message]], record: Message, key: bytes | None = None) -> None:

@@ -34,9 +34,9 @@ from changelog.contract.log.topic import TopicSettings
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import key_schema, read_schema, value_schema
 from changelog.contract.rows.types import column_type
+from changelog.kafka import newest
 from changelog.kafka.cluster import Cluster, describe
 from changelog.kafka.scan import OffsetRange, headers_of, scan
-from changelog.sink import frontier as frontier_module
 from changelog.sink.dead_keys import dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
@@ -359,7 +359,7 @@ class TestFrontier:
             assert log.last("main") is None
 
     def test_a_slot_that_fell_silent_is_found_far_back(self, frontiers, monkeypatch):
-        monkeypatch.setattr(frontier_module, "_WINDOW", 2)
+        monkeypatch.setattr(newest, "_WINDOW", 2)
         frontiers.write(self.frontier("quiet", 7))
         for lsn in range(40):
             frontiers.write(self.frontier("main", lsn))
@@ -379,7 +379,7 @@ class TestFrontier:
         frontiers.write(self.frontier())
         producer.produce(f"{prefix}._frontier", b"main", value, [])
         producer.flush(FIXED)
-        with caplog.at_level("WARNING", "changelog.sink"):
+        with caplog.at_level("WARNING", "changelog.kafka"):
             assert frontiers.last("main").frontier == self.frontier()
         assert "partition 0, offset 1 is passed over" in caplog.text
 

@@ -56,10 +56,11 @@ def topic(monkeypatch):
 
 
 def parsed(value):
-    epoch, lsn = newest.age_of(value)
-    if epoch < 0:
-        raise CorruptRecordError("no frontier")
-    return epoch, lsn
+    try:
+        raw = json.loads(value)
+    except ValueError as error:
+        raise CorruptRecordError("no frontier") from error
+    return raw["epoch"], Lsn.parse(raw["lsn"])
 
 
 def read(topic, reader=None, key=b"a"):
@@ -81,6 +82,12 @@ def test_what_is_no_frontier_is_passed_over_and_said_once(topic, caplog):
     reader = NewestRecords(None, "topic")  # type: ignore[arg-type]
     assert [read(topic, reader), read(topic, reader)] == [(1, 1, 0)] * 2
     assert caplog.text.count("passed over") == 1
+
+
+def test_of_what_is_no_frontier_the_last_record_counts(topic):
+    topic.append(b"a#backfill", 1, 9)
+    topic.append(b"a#backfill", 1, 0)
+    assert read(topic, key=b"a#backfill") == (1, 0, 1)
 
 
 def test_behind_a_tombstone_the_log_begins_anew(topic):
