@@ -68,7 +68,7 @@ def line(request: pytest.FixtureRequest, tmp_path):
 
 
 SINKS = ["postgres", "search", "cache", "upserted", "inserted", "topic", "store"]
-of_each_sink = pytest.mark.parametrize("line", first(2, SINKS), indirect=True)
+of_each_sink = pytest.mark.parametrize("line", first(1, SINKS), indirect=True)
 
 
 def fails_at(line: Line, sink: Any, step: str, fault) -> SinkError:

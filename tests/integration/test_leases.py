@@ -252,6 +252,7 @@ def rebuilding(project, view, *options):
                 process.kill()
 
 
+@pytest.mark.matrix
 def test_a_rebuild_that_stood_still_leaves_readers_to_the_one_that_took_over(
     project, capsys, monkeypatch, tmp_path
 ):

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from changelog.cli import app
 from changelog.runtime.setting import WrittenFloat
 from tests.support.narrow import misfits, shown
 from views.cases import run
@@ -210,20 +212,41 @@ def test_the_cases_that_the_project_brings_along_pass(spark, tmp_path: Path) -> 
     assert [result.passed for result in found] == [True] * 4
 
 
-def test_the_command_ends_with_1_and_says_which_case_fails(tmp_path: Path) -> None:
+def write_project_with_a_case_that_fails(tmp_path: Path) -> None:
     write_project(tmp_path)
     cases = tmp_path / "views" / "orders_per_customer.cases.toml"
     cases.write_text(cases.read_text("utf-8").replace("orders = 2", "orders = 3"), "utf-8")
-    command = [str(Path(sys.executable).with_name("changelog")), "test", "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 1, ran.stderr
-    told = json.loads(ran.stdout)
+
+
+def says_which_case_fails(out: str, err: str) -> None:
+    told = json.loads(out)
     assert not told["passed"]
     assert [case["passed"] for case in told["cases"]] == [False, True]
     (difference,) = told["cases"][0]["engines"]["duckdb"]["differences"]
     assert (difference["column"], difference["expected"], difference["found"]) == ("orders", 3, 2)
-    assert "1 of 2 cases passed" in ran.stderr
-    assert "testing" not in ran.stderr, "no bar without a terminal"
+    assert "1 of 2 cases passed" in err
+    assert "testing" not in err, "no bar without a terminal"
+
+
+def test_the_command_ends_with_1_and_says_which_case_fails(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project_with_a_case_that_fails(tmp_path)
+    monkeypatch.setattr("replay.spark.session.session", lambda _: spark)
+    monkeypatch.setattr("replay.spark.connect.release", lambda *_: None)
+    words = ["test", "--json", "--project", str(tmp_path)]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 1, ran.stderr
+    says_which_case_fails(ran.stdout, ran.stderr)
+
+
+@pytest.mark.matrix
+def test_the_command_of_a_shell_leaves_nothing_of_spark_behind(tmp_path: Path) -> None:
+    write_project_with_a_case_that_fails(tmp_path)
+    command = [str(Path(sys.executable).with_name("changelog")), "test", "--json"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    says_which_case_fails(ran.stdout, ran.stderr)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("spark-")] == []
 
 
