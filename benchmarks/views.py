@@ -56,7 +56,7 @@ from views.sinks.make import make_sink
 from views.sinks.rendering import rendered
 from views.sinks.search.mapping import properties
 from views.sinks.topic.records import Form
-from views.sinks.topic.server import put
+from views.sinks.topic.server import FULL_S
 
 Entries = Sequence[tuple[str, str]]
 """Ids and documents."""
@@ -69,6 +69,17 @@ _CHUNK = 2_000
 _MSET = 5_000
 _BULK_LINE = "limit"
 _WAIT_S = 60.0
+
+
+def _queue(producer: Producer, topic: str, key: bytes, value: bytes | None) -> None:
+    """Queue a record; wait while the queue is full."""
+    while True:
+        try:
+            producer.produce(topic, value, key, 0)
+        except BufferError:
+            producer.poll(FULL_S)
+        else:
+            return
 
 
 def orders(spark: SparkSession, rows: int) -> DataFrame:
@@ -219,7 +230,7 @@ def topic_limit(kafka: KafkaConnection, frame: DataFrame) -> Callable[[Entries],
         admin.create_topics([NewTopic(name, 1, 1)])[name].result()
         producer = Producer(writing_config(kafka, wait_s=_WAIT_S))
         for key, value in records:
-            put(producer, name, key, value)
+            _queue(producer, name, key, value)
         if producer.flush(_WAIT_S) or len(records) != len(entries):
             raise SystemExit("not all records were written")
         admin.delete_topics([name])[name].result()

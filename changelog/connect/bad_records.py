@@ -12,9 +12,11 @@ from changelog.connect.postgres.target import Refused
 from changelog.connect.rules.settings import SinkSettings
 from changelog.connect.rules.topics import beside_dead_letters, check_dead_letters
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import LogError, SinkError
+from changelog.contract.base.errors import SinkError
 from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.cluster import Cluster
+from changelog.kafka.errors import explained
+from changelog.kafka.send import OutgoingRecord, send
 
 log = logging.getLogger("changelog.connect")
 
@@ -60,25 +62,13 @@ class BadRecords:
             for each in refused:
                 log.warning("%s: left out %s: %s", self._settings.name, each.place, each.reason)
             return
-        producer = self._opened()
-        failures: list[object] = []
-        for each in refused:
-            message = messages[each.place]
-            producer.produce(
-                self._settings.dead_letters,
-                key=message.key(),
-                value=message.value(),
-                headers=[*(message.headers() or ()), *self._headers(each)],
-                on_delivery=lambda error, _: failures.append(error) if error else None,
-            )
-        if producer.flush(2 * REQUEST_S) or failures:
-            raise LogError(
-                f'topic "{self._settings.dead_letters}" does not take dead letters: '
-                f"{failures[0] if failures else 'no answer'}"
-            )
+        name = self._settings.dead_letters
+        letters = (self._letter(each, messages[each.place]) for each in refused)
+        with explained(f'topic "{name}" does not take dead letters'):
+            send(self._opened(), name, letters, answer_s=2 * REQUEST_S)
         self.count += len(refused)
 
-    def _headers(self, refused: Refused) -> list[tuple[str, str | bytes | None]]:
+    def _letter(self, refused: Refused, message: Message) -> OutgoingRecord:
         topic, partition, offset = refused.place
         said = {
             "topic": topic,
@@ -90,7 +80,8 @@ class BadRecords:
             "exception.class.name": "changelog.BadRecordError",
             "exception.message": refused.reason,
         }
-        return [(_PREFIX + name, str(value).encode()) for name, value in said.items()]
+        own = [(_PREFIX + name, str(value).encode()) for name, value in said.items()]
+        return OutgoingRecord(message.key(), message.value(), [*(message.headers() or ()), *own])
 
     def _opened(self) -> Producer:
         if self._producer is None:

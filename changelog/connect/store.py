@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from changelog.connect.rules.state import ConnectCluster
@@ -17,6 +17,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
 from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.cluster import Cluster, until_led
+from changelog.kafka.send import OutgoingRecord, send
 from changelog.runtime.process.pulse import Pulse
 
 log = logging.getLogger("changelog.connect")
@@ -97,22 +98,15 @@ class Store:
             UnavailableLogError: the brokers do not answer; it may be written later.
             LogError: they refuse.
         """
-        ends: list[int] = []
-        failures: list[object] = []
-
-        def delivered(error: object, message: object) -> None:
-            failures.append(error) if error else ends.append(message.offset())  # type: ignore[attr-defined]
-
-        for key, value in records:
-            self._producer.produce(self._topic, key=key, value=value, on_delivery=delivered)
-        if self._producer.flush(_ANSWER_S) or failures:
+        outgoing = [OutgoingRecord(key, value) for key, value in records]
+        try:
+            end = send(self._producer, self._topic, outgoing, answer_s=_ANSWER_S)
+        except KafkaException as error:
             raise UnavailableLogError(
-                f'topic "{self._topic}" does not take what was asked for: '
-                f"{failures[0] if failures else 'no answer'}",
+                f'topic "{self._topic}" does not take what was asked for: {error.args[0].str()}',
                 hint="ask again when the brokers answer",
-            )
-        if ends:
-            self._wait_for(max(ends) + 1)
+            ) from error
+        self._wait_for(end)
 
     def _wait_for(self, end: int) -> None:
         """Wait until the topic is read to an end, which a gap may lie before."""

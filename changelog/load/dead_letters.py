@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import LogError
 from changelog.kafka.clients import REQUEST_S, make_client
-from changelog.kafka.errors import log_error
+from changelog.kafka.errors import explained
+from changelog.kafka.send import OutgoingRecord, send
 from changelog.native.batches import BatchRecord
 
 _PREFIX = "__changelog.errors."
@@ -30,28 +30,18 @@ class DeadLetters:
         Raises:
             LogError: the topic does not take them.
         """
-        failures: list[KafkaException] = []
-        for record, reason in refused:
-            said = {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "reason": reason,
-            }
-            own = [(_PREFIX + name, str(value).encode()) for name, value in said.items()]
-            self._producer.produce(
-                self._topic,
-                key=record.key,
-                value=record.value,
-                headers=[*record.headers, *own],
-                on_delivery=lambda error, _: (
-                    failures.append(KafkaException(error)) if error else None
-                ),
-            )
-            self._producer.poll(0)
-        left = self._producer.flush(2 * REQUEST_S)
         what = f'topic "{self._topic}" does not take dead letters'
-        if failures:
-            raise log_error(failures[0], what)
-        if left:
-            raise LogError(f"{what}: no answer from the brokers")
+        with explained(what):
+            send(self._producer, self._topic, map(_letter, refused), answer_s=2 * REQUEST_S)
+
+
+def _letter(refused: tuple[BatchRecord, str]) -> OutgoingRecord:
+    record, reason = refused
+    said = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "reason": reason,
+    }
+    own = [(_PREFIX + name, str(value).encode()) for name, value in said.items()]
+    return OutgoingRecord(record.key, record.value, [*record.headers, *own])

@@ -12,6 +12,7 @@ from typing import Self
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     KafkaError,
+    KafkaException,
     Message,
     Producer,
     TopicPartition,
@@ -31,6 +32,7 @@ from changelog.contract.log.topic import TopicSettings
 from changelog.kafka.clients import make_client, reading_consumer
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import log_error
+from changelog.kafka.send import OutgoingRecord, send
 from views.leases.record import Placed, Record, split_key
 
 log = logging.getLogger("changelog.views")
@@ -62,8 +64,6 @@ class LeaseTopic:
     def __init__(self, kafka: KafkaConnection, topic: str) -> None:
         self._kafka, self._topic = kafka, topic
         self._place = (topic, 0)
-        self._written = 0
-        self._failure: KafkaError | None = None
         config = kafka.client_config(
             enable_idempotence=True, linger_ms=0, message_timeout_ms=round(ANSWER_S * 1000)
         )
@@ -114,18 +114,16 @@ class LeaseTopic:
             UnavailableError: the brokers do not answer.
             ChangelogError: they refuse.
         """
-        self._failure, self._written = None, 0
-        for key, record in records.items():
-            value = None if record is None else record.to_bytes()
-            self._producer.produce(
-                self._topic, key=key, value=value, partition=0, on_delivery=self._delivered
-            )
-        left = self._producer.flush(ANSWER_S)
-        if self._failure is not None:
-            raise self._refused(self._failure)
-        if left:
-            raise self._away()
-        return self._written
+        outgoing = [
+            OutgoingRecord(key, None if record is None else record.to_bytes(), partition=0)
+            for key, record in records.items()
+        ]
+        try:
+            return send(self._producer, self._topic, outgoing, answer_s=ANSWER_S)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT:
+                raise self._away() from error
+            raise self._refused(error.args[0]) from error
 
     def read(self, end: int | None = None) -> Iterator[Placed]:
         """Yield the records since the last call.
@@ -191,12 +189,6 @@ class LeaseTopic:
             new = NewTopic(self._topic, num_partitions=1, replication_factor=-1, config=config)
             self._cluster.create([new])
         return self._cluster.bounds([self._place])[self._place].start
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failure = error
-        else:
-            self._written = max(self._written, (message.offset() or 0) + 1)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:

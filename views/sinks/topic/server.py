@@ -35,6 +35,7 @@ from changelog.kafka.clients import writing_config
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import log_error
 from changelog.kafka.scan import TO_END, OffsetRange, scan
+from changelog.kafka.send import OutgoingRecord, send
 from changelog.native.librdkafka import ProducerHandle, Texts
 from views.sinks.base import UnavailableSinkError
 
@@ -47,17 +48,6 @@ FULL_S = 0.02
 _ABORT_S = 5.0
 _SERVER_ERROR = 500
 _SMALL_SEGMENT = str(1 << 20)
-
-
-def put(producer: Producer, topic: str, key: bytes, value: bytes | None) -> None:
-    """Queue a record; waits while the queue is full."""
-    while True:
-        try:
-            producer.produce(topic, value, key, 0)
-        except BufferError:
-            producer.poll(FULL_S)
-        else:
-            return
 
 
 class RefusedAccessSinkError(UnavailableSinkError):
@@ -257,22 +247,20 @@ class TopicServer:
             SinkError: the brokers refuse it.
             UnavailableSinkError: they do not answer.
         """
-        failures: list[KafkaError] = []
         producer = Producer(
             {
                 **writing_config(self.kafka, {"linger.ms": 0}, wait_s=self.retry_seconds),
                 # A record that is there twice says the same, and the number of a producer that
                 # could not double it is half a second away.
                 "enable.idempotence": False,
-                "on_delivery": lambda error, _: failures.append(error) if error else None,
             }
         )
         with self.errors(f'topic "{topic}"'):
-            put(producer, topic, key, value)
-            left = producer.flush(self.retry_seconds)
-            producer.purge()
-            if failures or left:
-                raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
+            try:
+                record = OutgoingRecord(key, value, partition=0)
+                send(producer, topic, [record], answer_s=self.retry_seconds)
+            finally:
+                producer.purge()
         self._see(topic)
 
     def _see(self, topic: str) -> None:

@@ -13,7 +13,7 @@ from changelog.contract.base.errors import LogError, RefusedAccessError, Unavail
 from changelog.kafka import cluster, errors, scan
 from changelog.kafka.errors import MEANINGS, Meaning, is_passing, log_error, meaning
 from changelog.lines import group, reading
-from changelog.load import dead_letters, job
+from changelog.load import job
 from changelog.sink import producer
 from replay.base.task_faults import error_of, marked, of_brokers
 from replay.broker import probe
@@ -28,7 +28,7 @@ CODES = sorted(
     if name.lstrip("_").isupper() and isinstance(code, int) and code
 )
 BY_THE_TABLE = (
-    task, cluster, scan, group, reading, dead_letters, job, producer, probe,
+    task, cluster, scan, group, reading, job, producer, probe,
 )  # fmt: skip
 
 
