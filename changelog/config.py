@@ -96,7 +96,7 @@ class Project:
         return _of(kind, self.later)
 
     def embedded(self, name: str) -> str | None:
-        """Return the address of an embedded server; None where it does not run."""
+        """Return the address of an embedded server, or None if it does not run."""
         return _Endpoints(self.root, ()).find(name)
 
     def under(self, place: str) -> str:

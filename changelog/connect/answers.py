@@ -157,11 +157,11 @@ class Answers:
             return Answer(200, cluster.status(known(cluster, asked).name, self._worker))
 
     def pause(self, asked: Asked) -> Answer:
-        """Let the tasks rest."""
+        """Pause the tasks."""
         return self._turn(asked, PAUSED, 202)
 
     def resume(self, asked: Asked) -> Answer:
-        """Let the tasks go on."""
+        """Resume the tasks."""
         return self._turn(asked, STARTED, 202)
 
     def stop(self, asked: Asked) -> Answer:

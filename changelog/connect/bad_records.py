@@ -97,6 +97,6 @@ class BadRecords:
         return self._producer
 
     def close(self) -> None:
-        """Let go of the producer; all it had is acknowledged."""
+        """Close the producer; all its records are acknowledged."""
         if self._producer is not None:
             self._producer.flush(_AGAIN_S)

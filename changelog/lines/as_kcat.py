@@ -149,7 +149,7 @@ class ReadLetters:
         return "%s" if between is None else f"%k{between.replace('%', '%%')}%s"
 
     def packed_as(self, which: str) -> str | None:
-        """Return the format of `-s` for keys or for values; None without one."""
+        """Return the format of `-s` for keys or for values, or None if it names none."""
         found = None
         for each in self.packed or ():
             part, equals, said = each.partition("=")

@@ -102,7 +102,7 @@ def offsets_since(
 def stored_offsets(
     consumer: Consumer, topic: str, partitions: Iterable[int]
 ) -> dict[int, int | None]:
-    """Return per partition where the consumer's group ended; None where it never was.
+    """Return per partition where the consumer's group ended, or None if it has read nothing yet.
 
     Raises:
         UnavailableLogError: the brokers do not answer.

@@ -63,7 +63,7 @@ class GroupPlaces:
         return there | {n: max(each, there.get(n, 0)) for n, each in shown.items()}
 
     def gone(self, places: Mapping[int, int], bounds: Mapping[int, Bounds]) -> LogError | None:
-        """Return the error about places that a topic does not have any more; None without one."""
+        """Return the error about offsets that a topic no longer has, or None if it has all."""
         said = [
             f"{place} of partition {n}, which has {bounds[n].first} to {bounds[n].end}"
             for n, place in sorted(places.items())

@@ -175,7 +175,7 @@ def end_offsets(
     *,
     now_ms: int,
 ) -> dict[int, int | None]:
-    """Return per partition the offset at which a read ends; None where that is not known yet.
+    """Return per partition the offset at which a read ends, or None if that is not known yet.
 
     Args:
         place: where; None for no end.

@@ -98,7 +98,7 @@ def _each_whole(files: Sequence[str], most: int) -> Iterator[list[bytes]]:
 
 
 def part_read(descriptor: int = 0) -> float | None:
-    """Return which part of an input was read; None where its end cannot be known."""
+    """Return the share of an input that was read, or None if its end cannot be known."""
     try:
         size, place = os.fstat(descriptor).st_size, os.lseek(descriptor, 0, os.SEEK_CUR)
     except OSError:  # a pipe or a terminal has no places

@@ -15,7 +15,7 @@ from changelog.load.rules.wanted import Form, Rules, Tombstones
 from changelog.load.target import LoadTarget
 
 Latest = Callable[[str], Schema | None]
-"""Returns the newest schema of a subject; None where there is none."""
+"""Returns the newest schema of a subject, or None if there is none."""
 
 _FORMS = {
     Part.TIMESTAMP: "timestamp with time zone",

@@ -43,7 +43,7 @@ def variable_of(name: str) -> str:
 
 
 Given = Mapping[str, object]
-"""What the command line says, by dotted name; None where it says nothing."""
+"""The value on the command line by dotted name, or None if it has none."""
 
 _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
 """A comma with an even number of double quotes after it."""

@@ -73,7 +73,7 @@ class FrontierLog:
         return self._cluster.meet(patient=patient)
 
     def last(self, slot: str) -> FrontierRecord | None:
-        """Return the newest frontier of a slot; None when there is none, or it was removed.
+        """Return the newest frontier of a slot, or None if there is none or it was removed.
 
         Raises:
             UnavailableLogError: the broker does not answer.
@@ -106,7 +106,7 @@ class FrontierLog:
         return sorted(slots)
 
     def backfill(self, slot: str) -> BackfillRecord | None:
-        """Return how far the backfills of a slot are; None when there are none.
+        """Return the progress of a slot's backfills, or None if there are none.
 
         Raises:
             UnavailableLogError: the broker does not answer.
@@ -148,7 +148,7 @@ class FrontierLog:
         self._write(backfill_key(slot), None)
 
     def standings(self, slot: str) -> Standings | None:
-        """Return how the tables of a slot stood when they were looked at last; None without.
+        """Return the state of a slot's tables at the last look, or None if there was none.
 
         Raises:
             UnavailableLogError: the broker does not answer.
@@ -291,7 +291,7 @@ class FrontierLog:
         return self._ids[topic]
 
     def close(self) -> None:
-        """Let go of the producer; what is not acknowledged is dropped."""
+        """Close the producer; records that are not acknowledged are dropped."""
         if self._producer is not None:
             self._producer.close()
             self._producer = None

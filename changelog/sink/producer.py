@@ -240,7 +240,7 @@ class LogProducer:
         return bool(code) and self.queued > 0
 
     def take_over(self) -> None:
-        """Let no other producer of the same transactional id write any more.
+        """Fence all other producers of the same transactional id.
 
         What it had not committed is aborted. Does nothing without a transactional id.
 
@@ -312,7 +312,7 @@ class LogProducer:
             raise self._failure
 
     def close(self) -> None:
-        """Let go at once; what is not acknowledged is dropped, and comes again after a restart.
+        """Close at once; records that are not acknowledged are dropped, and sent after a restart.
 
         What a broker that stands still holds in its socket may arrive yet.
         """

@@ -196,7 +196,7 @@ class Registry:
         return RegisteredSchema(found.schema_type or "AVRO", str(found.schema_str))
 
     def latest(self, subject: str) -> RegisteredSchema | None:
-        """Return the newest schema of a subject, whoever wrote it; None without a subject.
+        """Return the newest schema of a subject, whoever wrote it, or None if there is no subject.
 
         Raises:
             UnavailableLogError: the registry does not answer.
@@ -263,7 +263,7 @@ class Registry:
             self._asked(subject, lambda: self._client.set_compatibility(subject, VALUE_LEVEL))
 
     def _pinned(self, subject: str, schema: str) -> int | None:
-        """Return the id of the first schema of keys, which must be this one; None without any."""
+        """Return the id of the first key schema, or None; it must be this schema."""
         pinned = self._first(subject)
         if pinned is None:
             return None
@@ -327,7 +327,7 @@ class Registry:
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:
-    """Ask; None when the subject or the schema does not exist."""
+    """Ask the registry; return None if the subject or the schema does not exist."""
     try:
         return ask()
     except SchemaRegistryError as error:

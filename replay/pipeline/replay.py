@@ -61,7 +61,7 @@ class Replay(States):
         return True
 
     def metrics(self) -> dict[TableName, TableMetrics | None]:
-        """Return the counts of the first action on each state; None where they are not known."""
+        """Return the counts of the first action on each state, or None if they are not known."""
         return {
             table: self._known[table] if table in self._known else each.get()
             for table, each in self._observations.items()

@@ -46,7 +46,7 @@ class StateObservations:
 
 
 def counted(records: DataFrame, seen: Observation) -> DataFrame:
-    """Let an action count what passes: `records`, and those of them that are `tombstones`."""
+    """Count the records that pass through an action: `records`, and `tombstones` of them."""
     return records.observe(seen, *_tallies())
 
 

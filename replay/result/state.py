@@ -107,7 +107,7 @@ class States(ABC):
         """Return the counts of each table's reading, or None if nothing was read yet."""
 
     def counting(self) -> AbstractContextManager[object]:
-        """Let a block read states; what it counts is forgotten if it fails.
+        """Read states inside a block; its counts are dropped if it fails.
 
         The numbers would be those of the records up to its failure.
         """

@@ -245,7 +245,7 @@ def _where(fragment: str, sql: str | None) -> str:
 
 
 def _column_of(fragment: str, sql: str) -> str | None:
-    """Return the name of the outermost column that holds an expression; None where none does."""
+    """Return the name of the outermost column that holds an expression, or None if none does."""
     try:
         wanted = _text(sqlglot.parse_one(fragment, read=SparkSql))
         query = sqlglot.parse_one(sql, read=SparkSql)

@@ -82,7 +82,7 @@ def analysed(error: Exception, view: str, path: Path, sql: str | None = None) ->
 
 
 def line_in(error: BaseException, path: Path) -> int | None:
-    """Return the innermost line of a file that an error came through; None when it did not."""
+    """Return the innermost line of a file that an error came through, or None if it did not."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return next((frame.lineno for frame in frames if frame.filename == str(path)), None)
 

@@ -88,7 +88,7 @@ class Nothing:
 
 Event = Some | Whole | Nothing
 LsnOf = Callable[[int], str | None]
-"""Returns what a generation's rows were true at when it was built; None where nobody knows."""
+"""Returns the LSN at which a generation was built, or None if it is not known."""
 
 
 class Feed:

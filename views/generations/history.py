@@ -279,7 +279,7 @@ class History:
         return list(self._steps[1].get(view, ()))
 
     def declaration(self, view: str, generation: int) -> Mapping[str, Any] | None:
-        """Return a view as it was declared for a generation; None where that is not on record.
+        """Return a view as it was declared for a generation, or None if that is not on record.
 
         Raises:
             ChangelogError: the table is there and cannot be read.

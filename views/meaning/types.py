@@ -103,7 +103,7 @@ def base_of(name: str) -> str:
 
 
 def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for each sort
-    """Return what comparisons of a type mean; None when its form has all of it."""
+    """Return the meaning of a type's comparisons, or None if its carried form compares alike."""
     base = base_of(kind.name)
     if kind.kind is Kind.ARRAY:
         return _of_array(base, kind)
@@ -195,7 +195,7 @@ def is_text(meaning: Meaning) -> bool:
 
 
 def written(meaning: Meaning, text: str) -> str | None:
-    """Return a constant as the values of a type are carried; None when that is not known.
+    """Return a constant as the values of a type are carried, or None if that is not known.
 
     Args:
         meaning: of the type.

@@ -151,7 +151,7 @@ class Answers:
         return self._ask(request.query_params.get("to", ROOT))
 
     async def sign_in(self, request: Request) -> Response:
-        """Let somebody in who has the token."""
+        """Sign in a browser that has the token."""
         form = await _form(request)
         to = _own_path(form.get("to", ROOT))
         if not self._access.admission.is_token(form.get("token", "").strip().encode()):

@@ -42,7 +42,7 @@ class _UnknownError(Exception):
 
 
 def outputs(query: exp.Expr, tables: Tables) -> list[Output] | None:
-    """Return the columns of a query in their order; None where they cannot be told.
+    """Return the columns of a query in their order, or None if they cannot be told.
 
     Args:
         query: in Spark's SQL, as it was parsed.

@@ -47,7 +47,7 @@ def quoted(name: str) -> str:
 
 
 def _here(spark: SparkSession, text: str, named: Mapping[str, DataFrame]) -> DataFrame:
-    """Let temporary views stand for the frames while the query is analysed.
+    """Register the frames as temporary views while the query is analysed.
 
     Their names are those of the session: another thread's query waits. No name stands for a file
     meanwhile: ``text.`/etc/passwd` `` is a table to us, and would be a path to Spark.
@@ -66,7 +66,7 @@ def _here(spark: SparkSession, text: str, named: Mapping[str, DataFrame]) -> Dat
 
 
 def _on_server(spark: SparkSession, text: str, named: Mapping[str, DataFrame]) -> DataFrame:
-    """Let the query carry the frames with it: views would be gone when a server looks for them.
+    """Put the frames into the query: views would be gone when a server looks for them.
 
     As `spark.sql(text, name=frame)` does, but for two things: what the frames observe is still
     told, and braces in the text stay what they are.

@@ -216,7 +216,7 @@ class _Following:
         return Outcome(())
 
     def _parts_failed(self, outcome: Outcome, names: Sequence[str]) -> bool:
-        """Let views that fail be followed apart, so that the others go on; False where none can."""
+        """Follow failing views apart, so that the rest goes on; return False if none can be."""
         if not self.apart.is_possible:
             return False
         failed = {each.view: str(each.error) for each in outcome.results if each.error is not None}
@@ -289,7 +289,7 @@ class Follower:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let sinks that answer have what was proved; wait for what goes on beside the rounds."""
+        """Write the proved rows to the sinks that answer; wait for work outside of the rounds."""
         sending = self._resident.sending
         if kind is None and self._holds_still:
             sending.drain(_AT_END_S)
@@ -301,7 +301,7 @@ class Follower:
         self._sealer.__exit__(kind, error, trace)
 
     def round(self) -> Outcome | None:
-        """Refresh once if there is something new; None when there is not.
+        """Refresh once if there is something new; return None if there is not.
 
         Raises:
             LockedError: it was asked to end while a rebuild moved readers.
@@ -318,7 +318,7 @@ class Follower:
                 self._let_others()
 
     def _hold_still(self) -> None:
-        """Let nobody else move readers, as long as a sink may be written to."""
+        """Hold the lock on readers for as long as a sink may be written to."""
         if not self._holds_still:
             self._moving.__enter__()
             self._holds_still = True
@@ -438,7 +438,7 @@ class Follower:
         return self._resident.is_ready
 
     def _here(self, newest: Newest, *, looks: bool) -> Outcome | None:
-        """Make the round in this process; None where Spark has to."""
+        """Make the round in this process; return None if Spark has to."""
         if not self._resident.is_ready:
             return None
         try:

@@ -341,7 +341,7 @@ class Rebuild:
         unsettled: Sequence[ViewResult],
         replay: States | None,
     ) -> None:
-        """Let a follower hold what its next rounds need, once all its views stand here."""
+        """Keep in memory what a follower's next rounds need, once all its views are held here."""
         if self._resident is None or replay is None or unsettled or plan.unkeyed:
             return
         if not all(b.error is None and (b.published or b.unchanged) for b in builds):

@@ -182,7 +182,7 @@ class Resident:
         return self._sending
 
     def forget(self) -> None:
-        """Let the next round be one of Spark's, from where each sink then is."""
+        """Leave the next round to Spark, from where each sink is then."""
         self._sending.end()
         self._held, self._proofs = None, None
         self._views = []
@@ -439,7 +439,7 @@ class Resident:
             raise NotHereError(why)
 
     def _apply(self, stages: Stages) -> None:
-        """Let the sinks have what was proved; one that refuses it is its view's failure."""
+        """Write the proved rows to the sinks; a refusal is a failure of its view."""
         assert self._held is not None  # noqa: S101 - it was just brought forward
         position = self._held.position
         with stages.stage("apply", "changed keys to every sink"):
@@ -494,7 +494,7 @@ class Resident:
             log.warning('view "%s" goes without refused rows: %s', view.spec.name, told or "none")
 
     def forget_states(self) -> None:
-        """Let the next round be one of Spark's, from where each sink is; results are still told."""
+        """Leave the next round to Spark, from where each sink is; results are still told."""
         self._held = None
 
     def _look(self, frontier: Frontier, stages: Stages) -> None:

@@ -54,7 +54,7 @@ def publish_staged(
     make_served: MakeServed = served_of,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[ViewResult]:
-    """Let readers see the staged generation of each view, in all sinks: all views or none.
+    """Publish the staged generation of each view, in all sinks: all views or none.
 
     Args:
         specs: the views.

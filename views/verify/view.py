@@ -308,7 +308,7 @@ class _Verification:
         )
 
     def _counted(self, mismatches: int, expected: int) -> tuple[int, list[str]]:
-        """Let the counts of a sample refute what its rows do not."""
+        """Refute a sample by its counts where its rows do not."""
         apart = abs(expected - self._served)
         if self._request.mode != "sample" or apart <= mismatches:
             return mismatches, []

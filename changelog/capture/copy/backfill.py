@@ -166,7 +166,7 @@ class Backfill:
         self._not_before = Lsn(0)
 
     def __enter__(self) -> Self:
-        """Go on with what is to be done; leaving lets go of workers, snapshot and bar."""
+        """Resume pending copies; leaving releases workers, snapshot and bar."""
         environment, tasks = self._environment, self._tasks.values()
         # Who ran when this attempt began may have committed before: the stream will not tell.
         before = current_snapshot(environment.connection)
@@ -193,7 +193,7 @@ class Backfill:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let go."""
+        """Release workers, snapshot and bar."""
         self._recent.close()
         if self._workers is not None:
             self._workers.dismiss()
@@ -372,7 +372,7 @@ class Backfill:
         return True
 
     def leave(self, table: TableName, why: str) -> None:
-        """Let frontiers leave out a table that is no longer there, or not under its name.
+        """Leave a table out of frontiers that is gone or renamed.
 
         The catalogue is ahead of the stream: of what is still to come of it nothing is written.
         """
@@ -388,7 +388,7 @@ class Backfill:
         self._tell_ledger()
 
     def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
-        """Let frontiers say which tables others inherit from."""
+        """Set the tables that others inherit from, for the frontiers."""
         self._ledger.inherit(children)
 
     def refuse(self, refused: dict[TableName, str]) -> None:
@@ -699,7 +699,7 @@ class Backfill:
         return same
 
     def _copy(self, segment: Segment, tasks: list[TableTask]) -> bool:
-        """Let the workers copy; False when stopped."""
+        """Copy by the workers; return False when stopped."""
         workers = self._hire()
 
         def note(job: CopyJob, copied: Copied) -> None:

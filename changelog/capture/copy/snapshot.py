@@ -181,13 +181,13 @@ class Copier:
         return Copied(writer.rows, writer.size, writer.records)
 
     def end(self) -> None:
-        """Let the snapshot go."""
+        """Release the snapshot."""
         if self._connection is not None:
             self._connection.close()
         self._connection, self._segment = None, None
 
     def close(self) -> None:
-        """Let go of everything; what is not acknowledged is dropped."""
+        """Close all connections; records that are not acknowledged are dropped."""
         self.end()
         if self._producer is not None:
             self._producer.close()

@@ -30,7 +30,7 @@ def watched(frontier: Frontier) -> list[str]:
 def removed(
     frontier: Frontier, topic: str, starts: Starts, ends: Ends | None = None
 ) -> RecordsRemovedError | None:
-    """Return what to say of a topic that has lost records; None when all are there.
+    """Return the error about a topic that has lost records, or None if all are there.
 
     Args:
         frontier: what is known of it.

@@ -49,7 +49,7 @@ _OPERATIONS = {
 _WAL_STATUS = ("reserved", "extended", "unreserved", "lost")
 
 Probe = Callable[[], SourceState | None]
-"""Asks the source; None when it does not answer."""
+"""Asks the source; the answer is None if there is none."""
 
 
 class SourceProbe:
@@ -62,7 +62,7 @@ class SourceProbe:
         self._turn = threading.Lock()
 
     def __call__(self) -> SourceState | None:
-        """Ask; None when there is no answer."""
+        """Ask, or return None if there is no answer."""
         if not self._turn.acquire(timeout=SOURCE_S):
             return None
         try:

@@ -137,7 +137,7 @@ class CaptureStatus:
 
     @property
     def lag_bytes(self) -> int | None:
-        """Return the WAL between the last frontier and the end; None without one of the two.
+        """Return the WAL between the last frontier and the end, or None if either is missing.
 
         The frontier, not the slot: PostgreSQL hears of it a moment later.
         """
@@ -546,7 +546,7 @@ def _removed(
 
 
 def last_frontier(settings: Project) -> FrontierRecord | None:
-    """Return the last frontier of the project's slot; None when there is none.
+    """Return the last frontier of the project's slot, or None if there is none.
 
     Raises:
         UnavailableLogError: the broker does not answer.

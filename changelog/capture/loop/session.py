@@ -186,7 +186,7 @@ class CaptureSession:
             )
 
     def _take_over(self, environment: Environment, producer: LogProducer) -> None:
-        """Let no capture that was thought dead write any more, and take back what it left open.
+        """Fence captures that were thought dead, and abort the transactions that they left open.
 
         Without transactions of our own too: behind one that is open nobody reads any more, and an
         earlier attempt may have used them.
@@ -389,7 +389,7 @@ class CaptureSession:
         return record
 
     def _let_follow(self, environment: Environment, status: SlotStatus) -> None:
-        """Let standbys follow a slot that was made without."""
+        """Make the slot a failover slot if it was made without."""
         wanted = self._capture.failover_slot and not environment.is_standby
         if wanted and not status.survives_failover:
             let_follow(self._settings.postgres, status.name)

@@ -259,7 +259,7 @@ def catalogue_of(
 
 
 def _wants_full(capture: CaptureSettings, *, tells_old: bool) -> Callable[[TableName], bool] | None:
-    """Return a test of whether a table needs its old rows; None where no table is altered.
+    """Return a test of whether a table needs its old rows, or None if no table is altered.
 
     Others are altered only if they cannot be captured as they are: an old row costs the source WAL.
     """

@@ -201,7 +201,7 @@ class ShapedEvents:
 
 
 def event_encoder(shape: RowShape, ids: SchemaIds) -> EventEncoder | None:
-    """Return what encodes changes; None where values are rows."""
+    """Return the encoder of changes, or None if values are rows."""
     logged = shape.logged
     inner: EventEncoder
     match shape.form:

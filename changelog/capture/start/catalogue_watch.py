@@ -196,7 +196,7 @@ class CatalogueWatch:
         return not (found.unexplained or (found.columns and is_patient))
 
     def _register(self, table: TableName, now: Standing, failed: Failed) -> bool:
-        """Let the log have the columns that a table has now, though no row has come since."""
+        """Register the columns that a table has now, though no row has come since."""
         found = self._environment.catalogue.table(now.oid)
         here = self._environment.relations[table]
         if found is None or look_at(self._environment.connection, [here]).get(now.oid) != now:

@@ -45,10 +45,10 @@ class Tables(Protocol):
     """What is done about tables that come and go."""
 
     def leave(self, table: TableName, why: str) -> None:
-        """Let frontiers leave a table out."""
+        """Leave a table out of frontiers from now on."""
 
     def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
-        """Let frontiers say which tables others inherit from."""
+        """Set the tables that others inherit from, for the frontiers."""
 
     def refuse(self, refused: dict[TableName, str]) -> None:
         """Say which tables are wanted and cannot be captured, and why."""

@@ -128,10 +128,10 @@ class Ledger:
         self.renew()
 
     def pause(self, signal_id: int | None) -> None:
-        """Note which signal holds the stream; None when it goes on."""
+        """Note the signal that holds the stream; None if it goes on."""
         self.paused = signal_id
         self.renew()
 
     def renew(self) -> None:
-        """Let the next frontier be worth writing, though its LSN has not moved."""
+        """Make the next frontier worth writing though its LSN has not moved."""
         self.revision += 1

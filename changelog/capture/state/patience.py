@@ -71,7 +71,7 @@ class Patience:
         sleep(wait_s, self._stop)
 
     def ask(self, call: Callable[[], T]) -> T | None:
-        """Call until there is an answer; None when a stop is asked for before.
+        """Call until there is an answer, or return None if a stop is asked for before.
 
         Raises:
             UnavailableError: there is none in time.

@@ -249,7 +249,7 @@ class RecordWriter:
             self._completed(relation, record.key, row, xid)
 
     def _completed(self, relation: Relation, key: KeyRow, row: Row, xid: int) -> Row | None:
-        """Fill in unchanged TOAST values; None when the row is gone.
+        """Fill in unchanged TOAST values, or return None if the row is gone.
 
         The values are read as they are now, which may be later than this change. A later change
         of them is then later in the stream as well, so the log is exact again once the stream

@@ -70,7 +70,7 @@ class Addition(Protocol):
         ...
 
     def end(self) -> None:
-        """Let go of all that goes on beside requests."""
+        """Stop all work that goes on between requests."""
         ...
 
 

@@ -97,7 +97,7 @@ class Guard:
             self._at_once -= 1
 
     def _refusal(self, scope: Scope, own: Addition | None) -> Response | None:
-        """Return why a request is not answered; None where it is, or an addition decides."""
+        """Return the refusal of a request, or None if it is answered or an addition decides."""
         headers = scope["headers"]
         if own is None and self._admission.token:
             if not self._admission.has_token(headers):

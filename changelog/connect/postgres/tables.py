@@ -97,7 +97,7 @@ class Tables:
         columns: Mapping[str, str],
         keys: Iterable[str],
     ) -> Table | None:
-        """Return the table of a topic; None where it is missing and records do not say its columns.
+        """Return the table of a topic, or None if it is missing and records do not say its columns.
 
         Args:
             cursor: of the transaction.

@@ -113,12 +113,12 @@ class Given:
         return tuple(part.strip() for part in split(self.text(name)) if part.strip())
 
     def flag(self, name: str) -> bool | None:
-        """Return whether it is true; None where nothing is given."""
+        """Return the boolean that is given, or None if nothing is."""
         said = self.text(name).lower()
         return None if not said else said == "true"
 
     def registry(self) -> RegistryConnection | None:
-        """Return where the registry of Avro's schemas is; None where nothing is given."""
+        """Return the address of the schema registry, or None if none is given."""
         url = self.text("schema.registry.url").rstrip("/")
         if not url:
             return None

@@ -81,7 +81,7 @@ def _text(value: str | bytes | None) -> Any:  # noqa: ANN401 - JSON
 
 
 def header_text(headers: Raw | None, name: str) -> bytes | None:
-    """Return what is shown of one header in a template; None where there is none, or a null."""
+    """Return the text of one header in a template, or None if it is missing or null."""
     found = shown(headers).get(name) if headers else None
     if found is None:
         return None

@@ -167,7 +167,7 @@ class ProducerHandle:
         return self._transact(lib.TRANSACTION_BEGIN, 0)
 
     def commit_transaction(self, timeout_s: float) -> KafkaError | None:
-        """Let the records of the transaction stand."""
+        """Commit the transaction."""
         return self._transact(lib.TRANSACTION_COMMIT, timeout_s)
 
     def abort_transaction(self, timeout_s: float) -> KafkaError | None:

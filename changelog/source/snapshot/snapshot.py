@@ -159,7 +159,7 @@ class SnapshotHolder:
             lock_tables(self._connection, relations)
 
     def release(self) -> None:
-        """Let snapshot and locks go."""
+        """Release snapshot and locks."""
         what = "cannot let the snapshot go"
         with source_errors(self._connection, what), watched(self._connection):
             self._connection.rollback()
@@ -192,7 +192,7 @@ def _busy_or(error: psycopg2.Error, what: str, connection: Connection) -> Source
 def begin_snapshot(
     connection: Connection, snapshot_name: str, relations: Sequence[Relation]
 ) -> None:
-    """Let a session see the exported snapshot, and lock the tables against DDL.
+    """Set a session to the exported snapshot, and lock the tables against DDL.
 
     The session keeps both until its transaction ends (`connection.rollback()`, or closing).
     Row-level security is an error here and not a filter.

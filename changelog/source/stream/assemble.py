@@ -270,7 +270,7 @@ def _key(known: _Known, values: Values) -> KeyRow:
 
 
 def _whole(known: _Known, old: OldTuple) -> Values | None:
-    """Return an old row that has every value; None when it is the key alone, see `_filled`."""
+    """Return an old row that has every value, or None if it is the key alone (see `_filled`)."""
     return old.values if known.full and old.full else None
 
 

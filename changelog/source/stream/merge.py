@@ -44,7 +44,7 @@ class Lane:
         return self.place == len(self.held)
 
     def compact(self) -> None:
-        """Let go of what is gone, once that is most of it."""
+        """Drop the entries that are gone, once they are most of all."""
         if self.is_empty:
             self.held.clear()
         elif self.place * 2 >= len(self.held):

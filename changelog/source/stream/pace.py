@@ -26,7 +26,7 @@ class Pace:
             time.sleep(left)
 
     def gather(self, payloads: Texts, limit: int, read: Callable[[], object]) -> None:
-        """Let a busy server fill the socket: one large batch costs less than many small ones.
+        """Wait until a busy server has filled the socket: one large batch costs less than many.
 
         Args:
             payloads: what the round has so far.

@@ -118,7 +118,7 @@ class Pause:
 
 
 def pause_of(connection: Connection, signal_id: int, slot: str) -> Pause | None:
-    """Look up whether a pause still holds; None where there is no signal table.
+    """Look up whether a pause still holds, or return None if there is no signal table.
 
     Raises:
         SourceError: the table cannot be read.

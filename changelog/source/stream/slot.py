@@ -117,7 +117,7 @@ class ExportedSnapshot:
     connection: LogicalReplicationConnection = field(repr=False)
 
     def close(self) -> None:
-        """Let the snapshot go; sessions that have it keep it. The slot stays, if it is to stay."""
+        """Release the snapshot; sessions that have it keep it. A permanent slot stays."""
         self.connection.close()
 
     def __enter__(self) -> Self:
@@ -156,7 +156,7 @@ def create_slot(
 
 
 def let_follow(dsn: str, slot: str) -> None:
-    """Let standbys follow a slot that nobody reads (PostgreSQL 17).
+    """Make a slot that nobody reads a failover slot, for standbys (PostgreSQL 17).
 
     Raises:
         SlotBusyError: a process reads it.
@@ -173,7 +173,7 @@ def let_follow(dsn: str, slot: str) -> None:
 
 
 def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
-    """Look a slot up; None when there is none of that name."""
+    """Look a slot up, or return None if there is none of that name."""
     what = f'cannot inspect the slot "{slot}"'
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(for_version(_INSPECT, connection.server_version), (slot,))
@@ -202,7 +202,7 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
 
 
 def inspect_slots(connection: Connection, slots: Collection[str]) -> SlotStatus | None:
-    """Look up slots that are read together, as one; None when there is none of them.
+    """Look up slots that are read together, as one, or return None if none of them exists.
 
     What is wrong with one is wrong with all: that one is shown. One that is missing beside the
     others is lost. They are acknowledged one after the other, so the furthest tells how far they
@@ -239,7 +239,7 @@ def _is_ready(status: SlotStatus) -> bool:
 
 
 def _all(choose: Callable[[list[int]], int], some: list[Any]) -> Any:  # noqa: ANN401 - as given
-    """Choose one of values that are all known; None where one is not."""
+    """Choose one of several values, or return None if any of them is unknown."""
     return None if None in some else choose(some)
 
 

@@ -288,7 +288,7 @@ class Catalogue:
         return found
 
     def table(self, oid: int) -> Table | None:
-        """Look a table up as it is now; None when it is gone, or no longer one of `tables`."""
+        """Look up a table as it is now; return None if it is gone or no longer one of `tables`."""
         found = self.tables([oid])
         return found[0] if found else None
 

@@ -177,7 +177,7 @@ def sends_stored(connection: Connection, name: str, *, is_ours: bool) -> bool:
 
 
 def read_publication(connection: Connection, name: str) -> PublicationFacts | None:
-    """Read a publication; None when it is missing. Changes nothing."""
+    """Read a publication, or return None if it is missing. Changes nothing."""
     return steadily(lambda: _read(connection, name))
 
 

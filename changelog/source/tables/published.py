@@ -38,7 +38,7 @@ _VERSION_15 = 150_000
 def publication_versions(
     connection: Connection, name: str, groups: Iterable[str]
 ) -> PublicationVersion | None:
-    """Return the version of a publication with those of groups beside it; None when one misses."""
+    """Return the version of a publication with its groups', or None if one is missing."""
     main = publication_version(connection, name)
     others = [(each, publication_version(connection, each)) for each in groups]
     found = tuple((each, version) for each, version in others if version is not None)
@@ -48,7 +48,7 @@ def publication_versions(
 
 
 def publication_version(connection: Connection, name: str) -> PublicationVersion | None:
-    """Return the version of a publication; None when it is missing."""
+    """Return the version of a publication, or None if it is missing."""
     what = f'cannot read the publication "{name}"'
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(_OWN, (name,))

@@ -116,7 +116,7 @@ def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, 
 
 @contextmanager
 def _at_one_moment(connection: Connection) -> Iterator[Cursor]:
-    """Let several queries see one moment: file, columns and types belong together."""
+    """Run several queries at one moment: file, columns and types belong together."""
     with source_errors(connection, "cannot look at the tables"), connection.cursor() as cursor:
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         try:

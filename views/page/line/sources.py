@@ -277,7 +277,7 @@ def _refused(declared: Declared, topics: Mapping[str, Any] | None) -> dict[str, 
 
 
 def _due(project: Project | None, view: str, now: datetime) -> datetime | None:
-    """Return when a schedule rebuilds a view next; None where none does."""
+    """Return when a schedule rebuilds a view next, or None if none does."""
     if project is None or not project.section(Schedule).root:
         return None
     try:

@@ -143,7 +143,7 @@ def _empty(table: pa.Table) -> pa.RecordBatch:
 
 
 def _filled(lists: pa.Array) -> pa.Array:
-    """Let a list of nothing be empty: here it is null."""
+    """Make the list of no values empty; this engine has null for it."""
     lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
     if not lists.null_count:
         return lists

@@ -36,7 +36,7 @@ class Newest:
 
     @property
     def asked_ms(self) -> int | None:
-        """Return our clock before the ends of declared logs were asked for; None without such."""
+        """Return our time before the ends of declared logs were asked for, or None without logs."""
         return None if self.declared is None else self.declared.started_ms
 
     @classmethod

@@ -131,7 +131,7 @@ class LocalTable:
         return Touched(tuple(older), tuple(newer))
 
     def value(self, key: bytes) -> bytes | None:
-        """Return the value of a key's record; None where there is none."""
+        """Return the value of a key's record, or None if there is none."""
         found = self._database.execute("SELECT value FROM records WHERE key = ?", (key,)).fetchone()
         return None if found is None else found[0]
 

@@ -20,7 +20,7 @@ _SHOWN = 5
 
 @contextmanager
 def counted(states: States, tables: Collection[TableName]) -> Iterator[None]:
-    """Let the error about a value that no type here holds say which rows have such values.
+    """Add the keys of the rows to the error about a value that no type here holds.
 
     The table is read once more for it, of which only their keys are kept.
 

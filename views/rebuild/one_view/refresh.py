@@ -256,7 +256,7 @@ class Refresher:
         return None
 
     def _touched(self, table: TableName, position: Position) -> tuple[DataFrame, int] | None:
-        """Return the last records of the keys touched since, and their number; None without any."""
+        """Return the last records of the touched keys, and their number, or None for no keys."""
         if (table, position) not in self._changed:
             found = self._stored.records(table).changed_since(position)
             count = 0

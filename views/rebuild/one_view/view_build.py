@@ -83,7 +83,7 @@ class ViewBuild:
 
     @property
     def verified(self) -> bool | None:
-        """Tell whether every sink's rows are proved; None when nobody asked or nobody can say."""
+        """Tell whether every sink's rows are proved; None if that was not asked or is unknown."""
         found = [report.verified for report in self.reports.values()]
         if not found or (None in found and False not in found):
             return None
@@ -91,7 +91,7 @@ class ViewBuild:
 
     @property
     def mismatches(self) -> int | None:
-        """Return the differences that were found in all sinks; None without a report."""
+        """Return the number of differences in all sinks, or None if there is no report."""
         found = [report.mismatches for report in self.reports.values()]
         return sum(found) if found else None
 

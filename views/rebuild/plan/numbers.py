@@ -42,7 +42,7 @@ class Number:
 
 
 def number_of(node: exp.Expr) -> Number | None:  # noqa: PLR0911 - one for each sort of node
-    """Return the number that an expression is; None where it is none, or not known."""
+    """Return the number that an expression is, or None if it is no number or not known."""
     match node:
         case exp.Literal() if not node.is_string:
             return _literal(str(node.this))

@@ -591,7 +591,7 @@ def plan_view(
 
 
 def _definition_diff(spec: ViewSpec, serving: int | None, history: History) -> str | None:
-    """Return how a view's files differ from those of what serves; None when that is not known."""
+    """Return how a view's files differ from those of what serves, or None if that is not known."""
     if serving is None:
         return None
     before = history.declaration(spec.name, serving)

@@ -102,7 +102,7 @@ class Forward:
             )
 
     def apply(self, replay: States, builds: Sequence[ViewBuild]) -> None:
-        """Let the sinks have what was proved of some keys, in one step each."""
+        """Write the proved rows of some keys to the sinks, in one step each."""
         deltas = [
             (build.forward, build.previous, build.delta)
             for build in builds

@@ -61,7 +61,7 @@ class Publication:
         self._run, self._bring = run, bring
 
     def put_aside(self, replay: States, builds: Sequence[ViewBuild]) -> None:
-        """Let the generations wait, in place of those that waited before; no reader moves."""
+        """Stage the generations in place of earlier staged ones; no reader moves."""
         with self._run.stage("stage", "put aside"):
             generations = [build.generation.stage() for build in builds]
             # This row is what keeps them from being taken for what a killed run left.

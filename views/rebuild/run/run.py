@@ -73,7 +73,7 @@ class Run:
         return not set(self.stands) & set(spec.tables)
 
     def held_still(self) -> AbstractContextManager[object]:
-        """Let nobody else move readers or clear up; a follower holds that for its whole round."""
+        """Hold the lock on readers and clearing up; a follower holds it for its whole round."""
         return nullcontext() if self.moving is None else self.moving
 
     @contextmanager
@@ -99,7 +99,7 @@ class Run:
 
     @contextmanager
     def answerable(self, build: ViewBuild) -> Iterator[None]:
-        """Let what fails inside be the view's own failure: the other views go on.
+        """Make an error inside the block a failure of its view: the other views go on.
 
         What is no view's fault, and all that fails in a run of all or none, goes through.
         """

@@ -50,7 +50,7 @@ class Bags:
                     self._sources.setdefault(id(column), source)
 
     def of(self, node: exp.Expr | None) -> Bag | None:  # noqa: PLR0911 - one for each case
-        """Return where a value holds bags; None where it holds none."""
+        """Return where a value holds bags, or None if it holds none."""
         match node:
             case None:
                 return None
@@ -80,7 +80,7 @@ class Bags:
                 return None
 
     def misread(self, node: exp.Expr) -> str | None:
-        """Return why a value that holds bags is not read right; None where that is no question."""
+        """Return the reason why a value that holds bags is not read right, or None."""
         if isinstance(node, exp.Select | exp.SetOperation) and self._is_distinct(node):
             return "lists in an order that is left open are compared"
         if not isinstance(node, exp.Column | exp.ArrayAgg | exp.ArrayUniqueAgg):

@@ -12,7 +12,7 @@ _NO_PATTERN = re.compile(r"[\w ,;:/=@#%&~'\"<>!_-]+")
 
 
 def unchecked(node: exp.Func) -> str | None:  # noqa: PLR0911 - one for each function
-    """Return why a function with these arguments is not known to be the same; None when it is."""
+    """Return the reason why a function is not known to be the same for these arguments, or None."""
     match node:
         case exp.Ceil() | exp.Floor() if node.args.get("decimals") is not None:
             return "a number of places is not checked: round() has one"

@@ -175,7 +175,7 @@ def _escaped(text: str) -> str:
 
 
 def same(kind: str, value: Any) -> object:  # noqa: ANN401 - any JSON
-    """Return what is equal for equal keys; None where that is PostgreSQL's to say."""
+    """Return a value that is equal for equal keys, or None if only PostgreSQL can tell."""
     if type(value) is int and kind in _WHOLE:
         return value
     if isinstance(value, (bool, list, dict)):
