@@ -231,7 +231,7 @@ def _later() -> Mapping[str, Joined]:
 
 
 def every_section() -> dict[str, type[BaseModel]]:
-    """Return what declares each section, also those of later packages, by its name in the file."""
+    """Return the class of each section by its name in the file, those of later packages too."""
     return {**_OURS, **{name: each.load() for name, each in _later().items()}}
 
 

@@ -520,7 +520,7 @@ class CaptureSettings(Section):
 
     @property
     def first_lsn(self) -> Lsn | None:
-        """Return where the stream of a slot begins that others have made; None for its own.
+        """Return the start of the stream of a slot that others made; None for its own slot.
 
         0 is where the slot stands, as PostgreSQL has it.
         """
@@ -579,7 +579,7 @@ class Sources(RootModel[dict[str, dict[str, Any]]]):
 
 
 def of_source(name: str, said: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return what holds for one source, by the settings' names.
+    """Return the settings of one source by their names.
 
     >>> of_source("crm", {"tables": ["public.*"]}, "shop")["capture.topic_prefix"]
     'shop.crm'

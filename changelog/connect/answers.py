@@ -63,7 +63,7 @@ class Answers:
         self.places = Offsets(store)
 
     def root(self, _: Asked) -> Answer:
-        """Tell who is there."""
+        """Return the version and the cluster's id."""
         said = {"version": VERSION, "commit": "changelog", "kafka_cluster_id": self._cluster_id}
         return Answer(200, said)
 
@@ -152,7 +152,7 @@ class Answers:
         return self._put(replace(old, config=checked), 200)
 
     def status(self, asked: Asked) -> Answer:
-        """Tell how a connector and its tasks are."""
+        """Return the status of a connector and its tasks."""
         with self._store.read() as cluster:
             return Answer(200, cluster.status(known(cluster, asked).name, self._worker))
 
@@ -205,7 +205,7 @@ class Answers:
         )
 
     def task_status(self, asked: Asked) -> Answer:
-        """Tell how one task is."""
+        """Return the status of one task."""
         with self._store.read() as cluster:
             connector = known(cluster, asked)
             return Answer(200, cluster.task_status(connector.name, _task(connector, asked)))

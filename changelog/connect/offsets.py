@@ -22,7 +22,7 @@ class Offsets:
         self._store = store
 
     def offsets(self, asked: Asked) -> Answer:
-        """Tell where a connector is: from its target, or from the slot of its source."""
+        """Return a connector's offsets, from its target or from the slot of its source."""
         config = self._found(asked).config
         if kind_of(config) is CAPTURE:
             return Answer(200, {"offsets": capture_offsets(parse_capture(config))})

@@ -34,7 +34,7 @@ class Plugins:
         return Answer(200, definitions(kind_of({"connector.class": _plugin(asked)})))
 
     def validate(self, asked: Asked) -> Answer:
-        """Tell what is wrong with a configuration."""
+        """Validate a configuration: its fields, each with its errors."""
         return Answer(200, validation(_plugin(asked), asked.object()))
 
     def loggers(self, _: Asked) -> Answer:

@@ -240,7 +240,7 @@ def _places(
     partitions: Sequence[Partition],
     awaited: Collection[str],
 ) -> dict[Partition, int]:
-    """Return where each partition goes on; writes down where new ones begin.
+    """Return the next offset of each partition; store the first one of new partitions.
 
     Raises:
         LogError: a place is not on the log any more.

@@ -182,7 +182,7 @@ MEANINGS: Mapping[int, Meaning] = MappingProxyType(
 
 
 def meaning(error: KafkaError) -> Meaning:
-    """Return what an error means."""
+    """Return the meaning of an error."""
     known = MEANINGS.get(error.code())
     if known is not None:
         return known
@@ -206,7 +206,7 @@ def is_missing(error: BaseException | KafkaError | None) -> bool:
 
 
 def cause_of(error: BaseException | KafkaError | None) -> KafkaError | None:
-    """Return what the brokers said, if it is they who did."""
+    """Return the KafkaError inside an error, if there is one."""
     inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
     return inner if isinstance(inner, KafkaError) else None
 

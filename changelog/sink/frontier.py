@@ -208,7 +208,7 @@ class FrontierLog:
         return {topic: each.starts for topic, each in self._ends(topics).items()}
 
     def standing(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
-        """Return where those of the topics stand that exist; raises as `starts` does."""
+        """Return the offsets of the topics that exist; raises as `starts` does."""
         return self._ends(topics)
 
     def lost(self, slot: str) -> str:

@@ -143,7 +143,7 @@ def logs(
 
 
 def _growth(path: Path, position: int) -> Iterator[str]:
-    """Return what is appended to a file, for ever; a file that was put aside is read from 0."""
+    """Yield the text that is appended to a file, for ever; a rotated file is read from 0."""
     while True:
         if path.stat().st_size < position:
             position = 0

@@ -90,7 +90,7 @@ class Kept(Section):
 
     @property
     def choices(self) -> tuple[ColumnChoice, ...]:
-        """Return what views get of values that have no form, by column.
+        """Return the replacement of values that have no form, by column.
 
         Raises:
             ChoicesError: a pattern is of no column.

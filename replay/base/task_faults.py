@@ -51,7 +51,7 @@ class MarkedError(Exception):
 
 
 def of_brokers(error: LogError) -> MarkedError:
-    """Return what a task raises of an error that the brokers gave."""
+    """Return the exception that a task raises for an error of the brokers."""
     match error:
         case RefusedAccessError():
             fault = Fault.NOT_LET_IN

@@ -73,7 +73,7 @@ def settled(spark: SparkSession, wanted: WantedServer) -> list[str]:
 
 
 def lacking_version(there: str) -> list[str]:
-    """Return what a server's version lacks: any minor version of this process's major one does.
+    """Return the error about a server's version; any minor version of our major one will do.
 
     Spark Connect's protocol stays compatible within a major version. What a server computes
     otherwise, the proof of each view finds.

@@ -66,17 +66,17 @@ class RebuildSettings:
 
     @property
     def spark(self) -> Spark:
-        """Return where and how Spark runs."""
+        """Return the settings of Spark."""
         return self.project.section(Spark)
 
     @property
     def rebuild(self) -> Rebuild:
-        """Return what is kept, and how views are rebuilt."""
+        """Return the settings of rebuilds."""
         return self.project.section(Rebuild)
 
     @property
     def runs(self) -> Runs:
-        """Return how long a run may take and wait, and who hears of it."""
+        """Return the settings of runs: times, waits and alerts."""
         return self.project.section(Runs)
 
     @property
@@ -91,12 +91,12 @@ class RebuildSettings:
 
     @property
     def choices(self) -> tuple[ColumnChoice, ...]:
-        """Return what views get of values that have no form, by column."""
+        """Return the replacement of values that have no form, by column."""
         return self.rebuild.choices
 
     @property
     def on_bad_record(self) -> OnBadRecord:
-        """Return what follows when a record that decides about a row cannot be read."""
+        """Return the reaction to a record that decides about a row and cannot be read."""
         return self.rebuild.on_bad_record
 
     @property

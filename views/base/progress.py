@@ -1,4 +1,4 @@
-"""Tell what a rebuild is doing, and how long each stage took."""
+"""Progress of a rebuild: its stage, and the seconds of each stage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StageSteps(Steps):
         self._expected += steps
 
     def begin(self, step: str) -> None:
-        """Tell what is at work now."""
+        """Say which stage runs now."""
         self._step = step
         self._tell(self._text())
 
@@ -124,7 +124,7 @@ class Stages:
                 self._shown.remove_task(task)
 
     def steps(self, expected: int = 0) -> StageSteps:
-        """Return what counts the steps of the stage that runs, and of those that follow.
+        """Return the counter of the steps of this stage and of the following ones.
 
         Args:
             expected: how many there are, as far as one knows by now.

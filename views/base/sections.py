@@ -122,7 +122,7 @@ class Rebuild(Kept):
 
     @property
     def left_out_at_most(self) -> int:
-        """Return how many rows of a generation may be left out of a sink."""
+        """Return the number of rows of a generation that may be left out of a sink."""
         return self.most_refused_rows if self.on_refused_row is OnRefusedRow.QUARANTINE else 0
 
 

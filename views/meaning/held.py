@@ -77,7 +77,7 @@ class Held:
         return not self.mixed and len(lengths) == 1 and bool({*lengths} - {0, None})
 
     def beside(self, other: Held) -> Held:
-        """Return what a value holds that is either this one or another."""
+        """Return the content of a value that is either this or another one."""
         if not other.kinds or not self.kinds:
             return replace(self if self.kinds else other, mixed=True)
         return Held(
@@ -102,11 +102,11 @@ class Holders:
                     self._sources.setdefault(id(column), source)
 
     def source(self, column: exp.Column) -> exp.Expr | Scope | None:
-        """Return where a column comes from: a table, a query, or nothing that is known."""
+        """Return the source of a column: a table, a query, or nothing that is known."""
         return self._sources.get(id(column))
 
     def of(self, node: exp.Expr | None) -> Held:
-        """Return what a part holds."""
+        """Return the content of a part of a query."""
         if node is None:
             return NOTHING
         if id(node) not in self._known:
@@ -149,7 +149,7 @@ class Holders:
                 return NOTHING
 
     def of_query(self, query: exp.Expr) -> list[Held]:
-        """Return what each column of a query holds."""
+        """Return the content of each column of a query."""
         query = query.unnest() if isinstance(query, exp.Subquery) else query
         if isinstance(query, exp.SetOperation):
             sides = self.of_query(query.left), self.of_query(query.right)
@@ -162,7 +162,7 @@ class Holders:
         return []
 
     def _either(self, values: list[exp.Expr]) -> Held:
-        """Return what one of several values holds; a char beside a text is a text."""
+        """Return the content of one of several values; char and text together are text."""
         there = [value for value in values if not isinstance(value, exp.Null)]
         held = [self.of(value) for value in there]
         if any(one.is_char for one in held) and any(
@@ -195,7 +195,7 @@ class Holders:
         return Held(kinds, nested=True) if kinds else NOTHING
 
     def _taken_out(self, node: exp.Expr) -> Held:
-        """Return what an element of a list, or a field of a struct, holds."""
+        """Return the content of an element of a list or a field of a struct."""
         kinds: frozenset[tuple[str, Meaning]] = frozenset()
         nested = False
         for child in node.iter_expressions():

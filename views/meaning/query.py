@@ -671,7 +671,7 @@ class _Reader:
             self._edits.add((start, end, _stripped(found)))
 
     def _place(self, value: exp.Expr) -> tuple[int, int] | None:
-        """Return where a column or a constant stands in the text; None if that is not known."""
+        """Return the place of a column or a constant in the text, or None if it is not known."""
         if isinstance(value, exp.Literal):
             start, end = value.meta.get("start"), value.meta.get("end")
             return None if start is None or end is None else (start, end + 1)

@@ -139,7 +139,7 @@ def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for e
 
 
 def _of_numeric(name: str) -> str:
-    """Return what to write for a numeric whose digits are declared; empty for another type."""
+    """Return the cast for a numeric whose digits are declared; empty for another type."""
     found = _SIZE.fullmatch(name)
     if found is None:
         return ""

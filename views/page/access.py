@@ -110,7 +110,7 @@ class Access:
             self.sessions.end(parts[2], int(parts[1]))
 
     def form_code(self, cookie: str) -> str:
-        """Return what forms carry that are made for a cookie."""
+        """Return the code that the forms of a cookie's session carry."""
         return self._code(f"form.{cookie}")
 
     def is_own_form(self, request: Request, code: str) -> bool:

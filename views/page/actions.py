@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """Return what somebody would type."""
+        """Return the command line that does the same."""
         return shlex.join(("rebuild-view", *self.words))
 
 
@@ -81,7 +81,7 @@ class Action:
     target: Callable[[str, Mapping[str, Held], History], tuple[int | None, tuple[str, ...]]]
 
     def plan(self, project: Project, view: str) -> Plan:
-        """Return what it would do now.
+        """Return the plan of the action, from what serves now.
 
         Raises:
             ChangelogError: a sink or the history does not tell.

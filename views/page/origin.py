@@ -14,7 +14,7 @@ _TURN = threading.Lock()
 
 
 def origin(folder: Path, view: str, key: str) -> str:
-    """Return what is said of a row, or why nothing is.
+    """Return the text about a row's origin, or the reason why there is none.
 
     Args:
         folder: of the project.

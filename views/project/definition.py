@@ -79,7 +79,7 @@ def text_of(spec: ViewSpec) -> str:
 
 
 def changed_declaration(declared: Mapping[str, Any], spec: ViewSpec, *, since: str) -> str:
-    """Return how a view's file and its options have changed; nothing when they have not.
+    """Return the changes of a view's file and options as text; empty if there are none.
 
     Args:
         declared: what `declaration_of` gave before.
@@ -95,7 +95,7 @@ def changed_declaration(declared: Mapping[str, Any], spec: ViewSpec, *, since: s
 
 
 def changed_text(before: str, now: str, *, since: str, name: str) -> str:
-    """Return how a view's file has changed, as a unified diff; nothing when it has not.
+    """Return the changes of a view's file as a unified diff; empty if there are none.
 
     Args:
         before: the file's text.

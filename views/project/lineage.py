@@ -300,7 +300,7 @@ class _Tracer:
         )
 
     def _origin(self, name: str) -> KeyOrigin | None:
-        """Return where a column of the result comes from; only a plain column has an origin."""
+        """Return the origin of a column of the result; only a plain column has one."""
         for item in self._query.expressions:
             if item.alias_or_name != name:
                 continue

@@ -52,7 +52,7 @@ class ToDrop:
 
     @property
     def sinks(self) -> tuple[str, ...]:
-        """Return where it is or was served."""
+        """Return the sinks in which it is or was served."""
         return self.spec.sinks
 
     def __str__(self) -> str:

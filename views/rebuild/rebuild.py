@@ -248,7 +248,7 @@ class Rebuild:
         return replace(stored, superseded=(*superseded, *stored.superseded))
 
     def _stops(self, plan: Plan, builds: Sequence[ViewBuild]) -> Stops:
-        """Return where views stand that go on by what rows held there."""
+        """Return the generations from which views go on by changed rows."""
         settings = self._run.settings
         places = set()
         for build in builds if settings.source is Source.REFRESH else ():
@@ -356,7 +356,7 @@ class Rebuild:
             self._resident.forget()
 
     def _abandon(self, error: Exception, builds: Sequence[ViewBuild]) -> None:
-        """Note why what is not published is not; the old generations serve."""
+        """Note why generations are not published; the old ones serve."""
         log.debug("the run failed", exc_info=error)
         reason = explained(error, f"rebuild of {', '.join(build.spec.name for build in builds)}")
         if reason is not error:
@@ -396,7 +396,7 @@ def _pending(builds: Sequence[ViewBuild]) -> list[ViewBuild]:
 
 
 def _because(blamed: ViewBuild, build: ViewBuild) -> ChangelogError:
-    """Return why a view of a run of all or none is not published: its own error, or the blame."""
+    """Return why a view of an all-or-none run is not published: its own error, or another's."""
     assert blamed.error is not None  # noqa: S101 - that is what it is blamed for
     if build is blamed:
         return blamed.error

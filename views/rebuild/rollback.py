@@ -68,7 +68,7 @@ def roll_back(
 
 
 def _target(served: Served, history: History, place: Place, steps: Steps) -> _Target:
-    """Return what a view goes back to.
+    """Return the generation that a view goes back to.
 
     Raises:
         NothingToRollBackError: it has no older generation in all of its sinks.
@@ -87,7 +87,7 @@ def _target(served: Served, history: History, place: Place, steps: Steps) -> _Ta
 
 
 def _row(target: _Target, spec: ViewSpec) -> HistoryRow:
-    """Return what is recorded: the generation as it was built and proved last, and the move."""
+    """Return the record: the generation as it was built and proved last, and the move."""
     note, known = f"rolled back from generation {target.before}", target.built
     bare = HistoryRow(view=spec.name, generation=target.generation, state=PUBLISHED)
     return (known or bare).again(state=PUBLISHED, note=note, sinks=spec.sinks)

@@ -94,5 +94,5 @@ class Takeover:
 
 
 def _brought_to(build: ViewBuild) -> Position | None:
-    """Return where a generation was brought to; of one made whole nobody else knows it yet."""
+    """Return the position of a generation; of one made whole nobody else knows it yet."""
     return None if build.brought is None else cut_of(build.brought.cut.record.frontier)

@@ -149,7 +149,7 @@ def _replaced(report: VerifyReport, **changes: Any) -> VerifyReport:  # noqa: AN
 
 
 def _place(frontier: Frontier, topics: Sequence[str]) -> dict[str, object]:
-    """Return where the log of another capture was read to."""
+    """Return the identity and LSN of a frontier to which another capture's log was read."""
     return {
         "slot": frontier.slot,
         "system_id": frontier.system_id,

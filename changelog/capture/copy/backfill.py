@@ -589,7 +589,7 @@ class Backfill:
         self._context.failpoint(Failpoint.FENCE_TAKEN)
 
     def _writers(self, snapshot: XidSnapshot) -> set[int]:
-        """Return who may have changed the tables before the stream began, unseen by a snapshot."""
+        """Return the transactions that may have changed the tables unseen, before the stream began."""
         tasks = [task for task in self._active if not task.is_whole]
         new = [task.relation for task in tasks if task.writers is None]
         self._before &= snapshot.xip

@@ -105,7 +105,7 @@ class TableTask:
         return [(number, c) for number, c in enumerate(chunks) if number not in self.done]
 
     def to_record(self) -> TableBackfill:
-        """Return what another attempt has to know."""
+        """Return the progress record from which another attempt goes on."""
         return TableBackfill(
             table=self.relation.name,
             reason=self.reason,
@@ -133,7 +133,7 @@ def table_tasks(
     backfill: BackfillRecord | None,
     refiltered: Collection[TableName] = (),
 ) -> list[TableTask]:
-    """Return what is to be copied at the start of an attempt.
+    """Return the tables to copy at the start of an attempt.
 
     Args:
         environment: the tables.

@@ -28,7 +28,7 @@ class SoleWriter:
     def foreign(
         self, ends: Mapping[str, tuple[int, ...]], ours: Mapping[str, int]
     ) -> dict[str, int]:
-        """Return how many records of others each topic has got since it was asked for last.
+        """Return the number of records of others in each topic since the last call.
 
         Args:
             ends: where the topics end now, after a flush.

@@ -147,7 +147,7 @@ class _Check:
         self._findings.add("producer settings", Level.OK, how)
 
     def _identity(self, connection: Connection, captured: tuple[Table, ...]) -> None:
-        """Tell what `--replica-identity full` would alter."""
+        """Report the tables that `--replica-identity full` would alter."""
         what = "replica identity"
         altered = self._findings.ask(what, lambda: to_alter(connection, captured))
         tables = [each.table for each in altered or ()]
@@ -158,7 +158,7 @@ class _Check:
             self._findings.add(what, Level.MAKES, said)
 
     def _notes(self, source: _SourceFacts) -> None:
-        """Tell what is not captured, or not as one may think."""
+        """Report the objects that are not captured, or not as one may think."""
         wanted = TableFilter(self._capture.tables, self._capture.exclude)
         lines = self._findings.ask("not captured", lambda: source.catalogue.uncaptured(wanted))
         for line in lines or ():
@@ -252,7 +252,7 @@ class _Check:
             self._beginning(source, environment)
 
     def _topics(self, plans: tuple[TopicPlan, TopicPlan]) -> None:
-        """Tell what would be made and altered."""
+        """Report the topics that would be made and altered."""
         there = sorted(name for plan in plans for name in plan.there)
         missing = sorted(topic.topic for plan in plans for topic in plan.missing)
         if there:

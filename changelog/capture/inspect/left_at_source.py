@@ -148,7 +148,7 @@ def _running(settings: Project, statement: sql.Composable, what: str) -> Callabl
 
 
 def _connected(dsn: str, act: Callable[[Connection], None]) -> Callable[[], None]:
-    """Return what acts on a connection of its own: the question may have waited for long."""
+    """Return an action with a connection of its own: the question may have waited for long."""
 
     def run() -> None:
         with closing(connect(dsn)) as connection:

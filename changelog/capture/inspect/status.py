@@ -147,14 +147,14 @@ class CaptureStatus:
 
     @property
     def reserves(self) -> tuple[Reserve, ...]:
-        """Return what limits the WAL that the slot keeps, the nearest first."""
+        """Return the limits of the WAL that the slot keeps, the nearest first."""
         if self.source is None or self.rate is None:
             return ()
         return reserves(self.source, self.rate)
 
     @property
     def records(self) -> dict[str, int]:
-        """Return how many records each table's topic has been given at most, up to the frontier.
+        """Return the greatest possible number of records of each table's topic up to the frontier.
 
         By the end offsets of the frontier: rows of snapshots, changes, tombstones, what was sent
         again after a crash. Where transactions are used their marks count too, and records that
@@ -183,7 +183,7 @@ class CaptureStatus:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return what is wrong, a line each; empty when all is well."""
+        """Return the problems, a line each; empty if all is well."""
         slot = () if self.source is None else _slot_problems(self.source.slot, self.limits)
         log = self._log_problems() if self.knows_log else ()
         return (*self.unanswered.values(), *slot, *log)

@@ -68,7 +68,7 @@ class LineFile:
         return cls(path, descriptor, is_made=is_made)
 
     def look(self) -> Left:
-        """Return what is in it; a half line at its end is cut off.
+        """Return its content; a half line at its end is cut off.
 
         Raises:
             LogError: it holds something else than lines of ours; it is left as it is.

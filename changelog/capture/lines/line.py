@@ -103,7 +103,7 @@ def begin_of(line: bytes) -> Begin:
 
 
 def place_of(line: bytes) -> Place:
-    """Return where a change stands; a mark stands behind all that commits before its LSN.
+    """Return the place of a change; a mark's is after all that commits before its LSN.
 
     Raises:
         CorruptRecordError: the line is none of ours.

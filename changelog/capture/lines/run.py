@@ -254,7 +254,7 @@ class LineRun:
         return confirmed, None
 
     def _begin_on_given_slot(self, source: LineSource, status: SlotStatus | None) -> Lsn:
-        """Return where the stream of a slot begins that others have made; no row is copied."""
+        """Return the start of the stream of a slot that others made; no row is copied."""
         if status is None:
             raise SlotError(
                 f'there is no slot "{self._slot}", and none may be made (--no-create-slot or '

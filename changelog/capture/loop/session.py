@@ -498,7 +498,7 @@ class CaptureSession:
     def _sequences(
         self, environment: Environment, producer: LogProducer, epoch: int
     ) -> SequenceLog | None:
-        """Return what writes where sequences stand, if that is asked for."""
+        """Return the writer of sequences' values, if the settings want it."""
         if not self._capture.sequences:
             return None
         topic = sequences_topic(self._capture.topic_prefix)
@@ -516,7 +516,7 @@ class CaptureSession:
         )
 
     def _check_of(self, environment: Environment) -> Callable[[], None]:
-        """Return what is checked before each frontier: that the stream is whole, and still ours."""
+        """Return the check before each frontier: the stream is whole, and still ours."""
         slot, slots = self._capture.slot, self._capture.slots
 
         def reader() -> list[int | None]:
@@ -695,7 +695,7 @@ class CaptureSession:
     def _message_writers(
         self, environment: Environment, producer: LogProducer, start: StartState
     ) -> tuple[MessageWriter, DdlWriter | None]:
-        """Return who writes the application's messages, and who schema changes, if wanted."""
+        """Return the writers of the application's messages and, if wanted, of schema changes."""
 
         def to(topic: str) -> MessageLog:
             return MessageLog(

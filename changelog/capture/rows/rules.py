@@ -66,7 +66,7 @@ class CaptureRules:
 
     @property
     def unkeyed(self) -> Unkeyed:
-        """Return what is to be done with tables without a primary key."""
+        """Return the rule for tables without a primary key."""
         return unkeyed_of(self._allow_unkeyed, self._operations)
 
     @property
@@ -75,7 +75,7 @@ class CaptureRules:
         return self._operations
 
     def scope(self, relation: Relation) -> Scope:
-        """Return what of a table its topic is to hold."""
+        """Return the scope of a table that its topic is to hold."""
         masked = tuple(
             (pattern.column, how)
             for pattern, how in self._masked
@@ -97,7 +97,7 @@ class CaptureRules:
         return found[0] if len(found) == 1 else " AND ".join(f"({each})" for each in found)
 
     def shape(self, relation: Relation) -> RowShape:
-        """Return how the rows of a relation version are written."""
+        """Return the shape in which rows of a relation version are written."""
         scope = self.scope(relation)
         places = [i for i, each in enumerate(relation.columns) if not scope.drops(each.name)]
         masks = [self._mask(scope.mask_of(relation.columns[place].name)) for place in places]
@@ -191,7 +191,7 @@ class CaptureRules:
 
 
 def unkeyed_of(allowed: bool, operations: Iterable[str]) -> Unkeyed:
-    """Return what is to be done with tables without a primary key, by the settings."""
+    """Return the settings' rule for tables without a primary key."""
     if not allowed:
         return Unkeyed.REFUSED
     return Unkeyed.CHANGED if _sends_old(operations) else Unkeyed.ADDED
@@ -202,7 +202,7 @@ def _sends_old(operations: Iterable[str]) -> bool:
 
 
 def key_index_of(capture: CaptureSettings) -> Callable[[TableName], str]:
-    """Return what says which index gives a table its key: a name goes before a pattern.
+    """Return the function that names the index of a table's key: a name goes before a pattern.
 
     Raises:
         ConfigurationError: a pattern of tables cannot be used.

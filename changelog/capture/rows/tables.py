@@ -121,7 +121,7 @@ class CapturedTables:
         self._key_id(relation)
 
     def copied(self, relation: Relation, at: Position) -> tuple[RowShape, SchemaIds]:
-        """Return how the rows of a table are copied: columns that are not written are not read.
+        """Return the shape of a table's copied rows: columns that are not written are not read.
 
         Args:
             relation: the table's version, as its rows come.
@@ -161,7 +161,7 @@ class CapturedTables:
             self._registry.check_value(topic, text, fresh=fresh)
 
     def uncarried(self, relation: Relation) -> SchemaConflictError | None:
-        """Return what to say of generated columns that come now and that rows on the log lack.
+        """Return the error about new generated columns that rows on the log lack.
 
         A row that brings them may be long in coming, and for so long nobody would say it.
 
@@ -247,7 +247,7 @@ class CapturedTables:
         return self._codecs_of(relation, at).batches
 
     def events(self, relation: Relation, at: Position) -> EventEncoder | None:
-        """Return what encodes changes, None where values are rows; else as `codec`."""
+        """Return the encoder of changes, or None if values are rows; else as `codec`."""
         return self._codecs_of(relation, at).events
 
     def _codecs_of(self, relation: Relation, at: Position) -> _Codecs:

@@ -143,7 +143,7 @@ class CatalogueWatch:
         return sighted[-1].standing if sighted else self._known[topic]
 
     def _sight(self, topic: str, now: Standing) -> bool:
-        """Note how a table stands; returns whether that is another way than before."""
+        """Note the state of a table; return whether it has changed."""
         if now == self._latest(topic):
             return False
         if not self._waiting:
@@ -218,7 +218,7 @@ class CatalogueWatch:
 
 
 def _keyless(relation: Relation) -> KeyConflictError:
-    """Return what to say of a table whose key's index is gone, or gives another key now."""
+    """Return the error about a table whose key's index is gone or gives another key now."""
     index = relation.key_index
     name = index.name if index is not None else ""
     return KeyConflictError(

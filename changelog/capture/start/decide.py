@@ -258,7 +258,7 @@ def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fr
 
 
 def first_place(slot_name: str, stands: Lsn, asked: Lsn | None, wal_end: Lsn) -> Lsn:
-    """Return where the stream of a slot that others have made begins.
+    """Return the start of the stream of a slot that others made.
 
     Args:
         slot_name: of the slot.

@@ -135,7 +135,7 @@ class Environment:
 
     @property
     def writer(self) -> Connection:
-        """Return where something can be written: the source, or its primary.
+        """Return a connection that can write: to the source, or to its primary.
 
         Raises:
             SourceError: the source is a standby, and nobody named its primary.
@@ -194,7 +194,7 @@ class Environment:
         return {topic: each.partitions for topic, each in found.items()}
 
     def refused_records(self) -> dict[str, TableBackfill]:
-        """Return what is written down of the refused tables, by the topics that they would have."""
+        """Return the progress records of refused tables, by the topics that they would have."""
         found = {}
         for table, why in self.refused.items():
             with suppress(ConfigurationError):  # it would share the topic of a captured one
@@ -203,7 +203,7 @@ class Environment:
         return found
 
     def scope_of(self, table: TableName) -> Scope:
-        """Return what is captured of a table."""
+        """Return the scope of a table: which rows and columns are captured."""
         return self.scopes.get(table, WHOLE)
 
     def current_lsn(self) -> Lsn:
@@ -689,7 +689,7 @@ def topic_plans(
 
 
 def schemas_of(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
-    """Return where the schemas are kept: documents have no schema id, so they need no registry."""
+    """Return the store of schemas: documents have no schema id, so they need no registry."""
     if settings.capture.form.output is Output.AVRO:
         # A third of all that a start loads, and needed when the other servers have answered.
         from changelog.sink.registry import Registry  # noqa: PLC0415

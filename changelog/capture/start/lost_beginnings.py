@@ -97,7 +97,7 @@ def _judged(
 def noted(
     found: Sequence[Loss], frontier: Frontier, going: BackfillRecord | None
 ) -> dict[str, TableBackfill]:
-    """Return what is to be written down of tables whose topics have lost records.
+    """Return the progress records of tables whose topics have lost records.
 
     No frontier speaks of them until they are whole again. Those that wait to be asked for are
     asked for by what lies behind the frontier.

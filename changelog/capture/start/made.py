@@ -68,7 +68,7 @@ class Made:
         return bool(self._is_first) and not self.has_begun()
 
     def look(self, environment: Environment, found: SlotStanding) -> None:
-        """Note what is there, before the first attempt of a process makes something."""
+        """Note what exists before the first attempt of a process makes something."""
         if self._is_first is not None:
             return
         self._is_first = found.record is None and found.backfill is None

@@ -205,7 +205,7 @@ class Skipped:
 def skipped_tables(
     environment: Environment, begin: Resume, going: BackfillRecord | None
 ) -> Skipped:
-    """Return what is not copied; a copy that has begun goes on."""
+    """Return the tables that are not copied; a copy that has begun goes on."""
     if not environment.settings.capture.skip_snapshot:
         return Skipped()
     frontier = begin.frontier

@@ -176,7 +176,7 @@ class Roster:
             raise NewTablesError("new tables: " + ", ".join(map(str, sorted(fresh))))
 
     def _reasons(self, tables: Sequence[Table]) -> dict[TableName, str]:
-        """Return why tables cannot be captured now, of those that cannot."""
+        """Return the tables that cannot be captured now, each with the reason."""
         environment, capture = self._environment, self._environment.settings.capture
         found = {each.name: each.obstacle for each in tables if each.obstacle}
         others = [each for each in tables if not each.obstacle]

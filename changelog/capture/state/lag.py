@@ -35,7 +35,7 @@ class LagClock:
         self._marks.append(mark)
 
     def lag_s(self, frontier: Lsn, frontier_ts_us: int, now: WalMark) -> float:
-        """Return how old, in seconds, the oldest commit that the log lacks can be at most.
+        """Return the greatest possible age, in seconds, of the oldest commit that the log lacks.
 
         0 when it lacks nothing: the WAL ends at the frontier. Marks that can tell nothing new
         are forgotten; frontiers grow.
@@ -103,7 +103,7 @@ class Reserve:
 
 
 def reserves(source: SourceState, rate: WalRate) -> tuple[Reserve, ...]:
-    """Return what limits the WAL that a slot keeps, the nearest first; empty when nothing is known.
+    """Return the limits of the WAL that a slot keeps, the nearest first; none if none is known.
 
     The higher of the two rates counts: an estimate that is too short wakes somebody too early,
     one that is too long too late.

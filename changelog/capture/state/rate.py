@@ -33,7 +33,7 @@ class Rate:
         return Rate(*(max(1, each // count) if each else 0 for each in (self.rows, self.bytes)))
 
     def most(self, at_once: int) -> int:
-        """Return how many rows are taken at once, of at most so many.
+        """Return the number of rows to take at once.
 
         Their size is not known before they are there: small ones are supposed, since too few at
         once only cost time, and too many would be a burst.
@@ -44,7 +44,7 @@ class Rate:
         return max(1, min(found))
 
     def pages(self, most: int) -> int:
-        """Return how many pages of a table take about a second, at most so many."""
+        """Return the number of a table's pages that take about a second."""
         found = [most]
         found += [self.bytes // _PAGE_BYTES] if self.bytes else []
         found += [self.rows // _PAGE_ROWS] if self.rows else []
@@ -55,7 +55,7 @@ UNLIMITED = Rate()
 
 
 def rate_of(capture: CaptureSettings) -> Rate:
-    """Return what the settings allow."""
+    """Return the rate that the settings allow."""
     return Rate(capture.limit_rows, capture.limit_bytes)
 
 
@@ -68,7 +68,7 @@ class Throttle:
         self._free_at = now()
 
     def spent(self, rows: int, size: int) -> None:
-        """Note what was written: records, and their bytes."""
+        """Note the number of written records and their bytes."""
         rate = self._rate
         cost_s = max(
             rows / rate.rows if rate.rows else 0.0,

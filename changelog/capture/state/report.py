@@ -30,7 +30,7 @@ _OP_OF: dict[type[Change], Op] = {
 
 
 def op_of(change: Change) -> Op:
-    """Return what a change does; an update that moves the row is an update."""
+    """Return the operation of a change; one that moves the row is an update."""
     return _OP_OF[type(change)]
 
 

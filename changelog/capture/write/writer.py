@@ -167,7 +167,7 @@ class RecordWriter:
         self._written_in.pop(topic, None)
 
     def written(self, topic: str, first: Position) -> WrittenPlaces | None:
-        """Return what the log holds of a topic's records from a position on; None for nothing."""
+        """Return the last positions in a topic from one on; None if all of it is to be written."""
         if self._catch_up_until is not None and first > self._catch_up_until:
             self._catch_up_until = None
         if self._catch_up_until is None or topic not in self._written:

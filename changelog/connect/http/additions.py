@@ -75,7 +75,7 @@ class Addition(Protocol):
 
 
 def additions(place: Place) -> list[Addition]:
-    """Return what later packages add."""
+    """Return the routes and pages that later packages add."""
     return [make(place) for each in joined(GROUP) if (make := _loaded(each)) is not None]
 
 

@@ -122,7 +122,7 @@ def _is_followed(scope: Scope, own: Addition | None) -> bool:
 
 
 def _in_time(receive: Receive) -> Receive:
-    """Return what receives a body, and gives up on one that takes too long."""
+    """Return the receiver of a body, which gives up on one that takes too long."""
     deadline = anyio.current_time() + BODY_S
     is_whole = False
 

@@ -55,7 +55,7 @@ def run_capture(
 
 
 def capture_offsets(job: CaptureJob) -> list[dict[str, Any]]:
-    """Return where each slot stands that is there, as `GET /connectors/{name}/offsets` has it.
+    """Return the position of each existing slot, as `GET /connectors/{name}/offsets` has it.
 
     Raises:
         UnavailableSourceError: no server answers.

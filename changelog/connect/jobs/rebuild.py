@@ -89,7 +89,7 @@ def _stopped_before(moment: datetime, stop: threading.Event) -> bool:
 
 
 def _result(run: str, ended: Ended) -> dict[str, Any]:
-    """Return what the state of the task shows of a run: its code and what it said of each view."""
+    """Return the task's status of a run: exit code and the result of each view."""
     views = []
     for line in ended.said[:_MOST_SHOWN].splitlines():
         try:

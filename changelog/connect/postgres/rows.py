@@ -102,7 +102,7 @@ def _move(cursor: extensions.cursor, table: Table, move: Move) -> bool:
 def _folded(
     table: Table, operations: Sequence[Operation]
 ) -> Iterator[tuple[list[Row], list[Row]] | Move]:
-    """Return what is deleted and then written, one row a key; a key that moves goes alone.
+    """Return the rows to delete and then to write, one a key; a key that moves goes alone.
 
     Keys are told apart as PostgreSQL does; where their type is not one that we know to do so
     for, each operation goes alone.

@@ -110,7 +110,7 @@ class Session:
             raise SinkError(f"the database refuses: {said} ({code})") from error
 
     def clean(self, text: str) -> str:
-        """Return what the server says on one line, without a secret."""
+        """Return the server's words on one line, without a secret."""
         return without_secrets(text, self._wanted)
 
 

@@ -179,7 +179,7 @@ def _our_pattern(said: str) -> str:
 
 
 def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
-    """Return what a configuration asks for.
+    """Return the settings of a capture from its configuration.
 
     Raises:
         ConfigurationError: something is wrong with it; names each key and why, and no value.

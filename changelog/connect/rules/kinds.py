@@ -56,7 +56,7 @@ def kind_of(config: Mapping[str, Any]) -> Kind:
 
 
 def problems(config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return what is wrong with a configuration, by key; empty where nothing is."""
+    """Return the errors of a configuration by key; empty if there are none."""
     return kind_of(config).given(config).errors
 
 

@@ -89,7 +89,7 @@ def rebuild_given(config: Mapping[str, Any]) -> Given:
 
 
 def parse_rebuild(config: Mapping[str, Any]) -> RebuildJob:
-    """Return what a configuration asks for.
+    """Return the settings of a rebuild from its configuration.
 
     Raises:
         ConfigurationError: something is wrong with it; names each key and why.

@@ -106,7 +106,7 @@ def sink_given(config: Mapping[str, Any]) -> Given:
 
 
 def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
-    """Return what a configuration asks for.
+    """Return the settings of a sink from its configuration.
 
     Raises:
         ConfigurationError: something is wrong with it; names each key and why, and no value.

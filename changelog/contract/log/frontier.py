@@ -124,7 +124,7 @@ class Frontier:
         return self.scope_of(topic).copied
 
     def missing_of(self, topic: str, starts: Sequence[int]) -> list[str]:
-        """Return what a topic whose partitions start at `starts` has lost; see `missing`."""
+        """Return the losses of a topic whose partitions start at `starts`; see `missing`."""
         return list(missing(starts, self.alive_from.get(topic, ())))
 
     def lost_of(self, topic: str, ends: Sequence[int]) -> list[str]:

@@ -122,7 +122,7 @@ def advice(table: TableName, column: LoggedColumn) -> str:
 
 
 def _obstacle(schema: LoggedSchema, column: LoggedColumn, choice: ValueChoice) -> str | None:
-    """Return why a column cannot have a choice; None if it can."""
+    """Return the reason why a column cannot have a choice, or None if it can."""
     kind, name = column.type, f"{schema.table}.{column.column}"
     if kind.kind not in _MOMENTS and not kind.has_escape:
         return f"all values of {name} ({kind.name}) have a form"

@@ -71,7 +71,7 @@ class Given:
 
 
 def bytes_of(form: As) -> Raw:
-    """Return how the text of a key or value is read.
+    """Return the reader of a key's or value's text.
 
     Raises:
         ConfigurationError: nothing is written in this form.

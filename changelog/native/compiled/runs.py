@@ -76,7 +76,7 @@ class Run:
 
     @property
     def commits(self) -> int:
-        """Return how many transactions ended in the run."""
+        """Return the number of transactions that ended in the run."""
         return int(self.raw.commits)
 
     @property

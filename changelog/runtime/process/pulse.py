@@ -48,11 +48,11 @@ class Pulse:
 
     @property
     def pause_s(self) -> float:
-        """Return how long to wait before the next round."""
+        """Return the seconds to wait before the next round."""
         return _AGAIN_S if self._error else 0.0
 
     def problem(self) -> str:
-        """Return what is wrong, or nothing."""
+        """Return the fault of the thread; empty if it is well."""
         if self._has_ended:
             return f"{self._what} has ended: restart this worker"
         if self._error:

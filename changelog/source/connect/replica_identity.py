@@ -44,7 +44,7 @@ class Identity:
 
     @property
     def clause(self) -> sql.Composable:
-        """Return what gives it back to the table."""
+        """Return the clause that sets it on the table again."""
         if self.index:
             return sql.SQL("USING INDEX {}").format(sql.Identifier(self.index))
         return sql.SQL("NOTHING" if self.kind == "n" else "DEFAULT")

@@ -198,7 +198,7 @@ def _number(text: object) -> int | None:
 
 
 def invalidation(row: dict[str, Any]) -> str | None:
-    """Return why the server has given a slot up, in the words of version 17 where they fit.
+    """Return the reason why the server invalidated a slot, in version 17's words if they fit.
 
     Version 16 has one flag for all reasons; only WAL that was removed leaves no `restart_lsn`.
     """

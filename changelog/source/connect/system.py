@@ -68,7 +68,7 @@ def _history(connection: LogicalReplicationConnection, timeline: int) -> dict[in
 
 
 def parse_history(content: str) -> dict[int, Lsn]:
-    r"""Return where each timeline ended, as a timeline's history file has it.
+    r"""Return the end of each timeline, from a timeline's history file.
 
     >>> parse_history("1\t0/3000148\tno recovery target specified\n")
     {1: Lsn(0/3000148)}
@@ -132,7 +132,7 @@ def in_recovery(connection: Connection) -> bool:
 
 
 def current_snapshot(connection: Connection) -> str:
-    """Return what a snapshot taken now sees, as `pg_current_snapshot()` says it."""
+    """Return `pg_current_snapshot()`: the transactions that a snapshot taken now sees."""
     what = "cannot take a snapshot"
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(for_version(_SNAPSHOT, connection.server_version))

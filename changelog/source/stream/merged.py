@@ -82,7 +82,7 @@ class MergedStream:
         return min(each.acknowledged for each in self._streams)
 
     def poll(self, timeout_s: float, limit: int = 4000) -> Texts:
-        """Return what may be handled now, in order; else as `ReplicationStream.poll`.
+        """Return the payloads that may be handled now, in order; else as `ReplicationStream.poll`.
 
         Raises:
             UnavailableSourceError: a connection is lost, or a server silent for `SILENCE_S`.

@@ -43,5 +43,5 @@ class Pace:
                 break
 
     def ended(self, payloads: Texts) -> None:
-        """Note what a round has brought."""
+        """Note the payloads of a round."""
         self._until = time.monotonic() + _PACE_S if len(payloads) else 0.0

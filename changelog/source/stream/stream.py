@@ -124,7 +124,7 @@ class ReplicationStream:
         return made
 
     def poll(self, timeout_s: float, limit: int = 4000) -> Texts:
-        """Return what has arrived, in order, for `pgoutput.decode`; at most `limit` payloads.
+        """Return the payloads that have arrived, in order, for `pgoutput.decode`; at most `limit`.
 
         Waits up to `timeout_s` for something to arrive, then gives none. A keepalive also ends
         the wait, since `server_wal_end` may have moved. What is given is gone with the next call.

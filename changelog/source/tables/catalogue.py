@@ -387,7 +387,7 @@ class Catalogue:
     def older_values(
         self, relation: Relation, columns: Iterable[str]
     ) -> dict[str, Field | Unknown]:
-        """Return what rows that are older than some new columns have in them.
+        """Return the values that older rows have in some new columns.
 
         ADD COLUMN with a default gives old rows a value without a word in the stream. A constant
         is in `attmissingval`, until the table is rewritten. Any other default is computed for
@@ -403,7 +403,7 @@ class Catalogue:
         return uncaptured(self._connection, wanted)
 
     def unnoticed(self, tables: Iterable[Table]) -> tuple[str, ...]:
-        """Return what no look at the catalogue notices of some tables; see `unnoticed`."""
+        """Return the warnings about changes of tables that no look notices; see `unnoticed`."""
         return unnoticed(self._connection, [table.relation for table in tables])
 
     def _at_once(self, oids: Collection[int] | None) -> tuple[Table, ...]:
@@ -623,7 +623,7 @@ class Catalogue:
         *,
         partitioned: bool,
     ) -> str:
-        """Return what can be written to capture a table without a key, or to leave it out."""
+        """Return the options that capture a table without a key, or leave it out."""
         has_old = identity is ReplicaIdentity.FULL or not self._sends_old
         more = "" if has_old else " --replica-identity full"
         ways = ["add a primary key"]

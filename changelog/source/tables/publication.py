@@ -450,7 +450,7 @@ def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
 def _statements(
     name: str, facts: PublicationFacts | None, wanted: WantedPublication, version: int
 ) -> list[sql.Composed]:
-    """Return what makes the publication, or the existing one, what is wanted."""
+    """Return the statements that make the publication, or alter the existing one."""
     own, listed = sql.Identifier(name), _listed(wanted.tables)
     of_tables = sql.SQL("FOR TABLE {}").format(listed) if wanted.tables else sql.SQL("")
     operations = sql.Literal(", ".join(wanted.operations))

@@ -67,7 +67,7 @@ SELECT tree.root, c.oid, c.relfilenode::bigint, c.xmin::text::bigint, i.xmin::te
 
 
 def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, Standing]:
-    """Return how tables stand now, by oid; one that is gone is left out."""
+    """Return the state of tables now, by oid, without those that are gone."""
     relations = list(relations)
     wanted = [each.oid for each in relations]
     indexed = {each.oid: each.key_index.oid for each in relations if each.key_index}

@@ -47,7 +47,7 @@ class Chart:
 
     @property
     def width(self) -> int:
-        """Return how wide it is."""
+        """Return its width."""
         return max(len(self.bars) * STEP, STEP)
 
 

@@ -75,7 +75,7 @@ class Look(Generic[T]):
 
     @property
     def seen(self) -> Seen[T]:
-        """Return what is known now."""
+        """Return the state that was seen last."""
         now = time.monotonic()
         with self._changed:
             waited_s = 0.0 if self._begun is None else now - self._begun

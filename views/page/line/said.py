@@ -50,5 +50,5 @@ def moment(at: datetime | str | None) -> str:
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """Return how long ago something was."""
+    """Return the time since a moment, as text."""
     return f"{duration(max((now - at).total_seconds(), 0.0))} ago"

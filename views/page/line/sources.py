@@ -55,7 +55,7 @@ class Line:
 
     @property
     def source(self) -> Standing:
-        """Return how source and slot stand."""
+        """Return the state of source and slot."""
         if self.capture.value is None:
             return Standing(Level.UNKNOWN, self.capture.why, "changelog doctor")
         away = self.capture.value["unanswered"]
@@ -71,7 +71,7 @@ class Line:
 
     @property
     def log(self) -> Standing:
-        """Return how the topics stand."""
+        """Return the state of the topics."""
         if self.topics.value is None:
             return Standing(Level.UNKNOWN, self.topics.why, "changelog doctor")
         refused = refused_of(self.topics.value)
@@ -255,7 +255,7 @@ def _of_spec(spec: ViewSpec) -> Declared:
 
 
 def _said(folder: Path, words: Sequence[str], wanted: str) -> Mapping[str, Any]:
-    """Return what a command said.
+    """Return the output of a command.
 
     Raises:
         ChangelogError: it said something else.

@@ -33,7 +33,7 @@ class Level(IntEnum):
 
     @property
     def word(self) -> str:
-        """Return what people read."""
+        """Return its name, as people read it."""
         return self.name.lower()
 
 
@@ -143,7 +143,7 @@ PROOFS = {True: "proved", False: "refuted", None: "not proved"}
 
 
 def log_of(status: Mapping[str, Any] | None) -> Log:
-    """Return how far the log is, of what `changelog status` said."""
+    """Return the log's progress from the output of `changelog status`."""
     if not status or "problems" not in status:
         return Log()
     frontier = status.get("frontier") or {}
@@ -160,7 +160,7 @@ def view_line(
     due: datetime | None,
     now: datetime,
 ) -> ViewLine:
-    """Return how a view stands.
+    """Return the state of a view.
 
     Args:
         declared: by the project.
@@ -294,7 +294,7 @@ def _proof(built: HistoryRow) -> str:
 
 
 def _lag_s(lsn: str | None, log: Log, built: HistoryRow | None, now: datetime) -> float | None:
-    """Return how old the oldest commit can be that the view lacks, at most."""
+    """Return the greatest possible age of the oldest commit that the view lacks."""
     at, newest = _parsed(lsn), _parsed(log.lsn)
     if at is None:
         return None

@@ -34,7 +34,7 @@ class UnknownValueError(Exception):
 
 
 def class_of(schema: LoggedSchema, column: str) -> str:
-    """Return what a column's values are: those of one class are equal where Spark finds them so.
+    """Return the class of a column's values: within one, equality is Spark's.
 
     Raises:
         UnknownValueError: equal values may be written in several ways.

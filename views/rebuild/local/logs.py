@@ -84,7 +84,7 @@ class HeldLogs:
         return found | {table: log.schemas for table, log in self.declared.items()}
 
     def offsets_to(self, record: FrontierRecord) -> int:
-        """Return how many offsets lie between here and a later frontier, at most."""
+        """Return the greatest possible number of records between here and a later frontier."""
         old, new = self.record.frontier.ends, record.frontier.ends
         return sum(
             max(0, end - start)

@@ -41,7 +41,7 @@ class Newest:
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Newest:
-        """Return how far a run would read."""
+        """Return the frontiers to which a run would read."""
         cuts = plan.cuts
         captured = tuple(cut.record for cut in cuts.captured)
         return cls(record=plan.record, captured=captured, declared=cuts.declared)

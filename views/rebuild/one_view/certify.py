@@ -85,7 +85,7 @@ class Certifier:
         )
 
     def _spread(self) -> Spread | None:
-        """Return where large topics are read for their proof; None to read all of them here."""
+        """Return the place where large topics are read for their proof; None to read them here."""
         rebuild, project = self._settings.rebuild, self._settings.project
         everywhere = rebuild.verify_on is VerifyOn.CLUSTER
         is_for_tasks = everywhere or (
@@ -175,7 +175,7 @@ def request_of(  # noqa: PLR0917 - what a proof is of
     what: Address | Sent,
     states: Mapping[TableName, Address],
 ) -> VerifyRequest:
-    """Return what is asked of the verifier.
+    """Return the request to the verifier.
 
     Args:
         settings: of the run.
@@ -204,7 +204,7 @@ def request_of(  # noqa: PLR0917 - what a proof is of
 
 
 def _keeping(settings: RebuildSettings, replay: States) -> Keeping:
-    """Return where the verifier keeps what it proves.
+    """Return the way in which the verifier keeps proofs.
 
     A sample proves too little to go on from. What is proved from the start of the log is kept by
     runs that refresh, and where something is kept already: who never refreshes pays nothing.

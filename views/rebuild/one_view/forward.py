@@ -58,7 +58,7 @@ class Delta:
     key: tuple[str, ...]
 
     def sent(self) -> Sent:
-        """Return what is to be proved of it."""
+        """Return the request for its proof."""
         rows = self.table.filter(pc.invert(self.table[GONE])).select(self.schema.fieldNames())
         return Sent(rows=rows, keys=self.table.select(list(self.key)))
 

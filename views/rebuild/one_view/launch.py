@@ -31,7 +31,7 @@ class SparkLauncher:
         self._spark = spark
 
     def __call__(self, work: Callable[[Given], str], given: Sequence[Given], /) -> Iterator[str]:
-        """Return what comes of each thing that is given, in any order; see `Launcher`.
+        """Yield the result of each item, in any order; see `Launcher`.
 
         Raises:
             UnavailableError: a server that runs Spark went away.

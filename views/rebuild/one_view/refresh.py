@@ -123,7 +123,7 @@ def prior_of(
     goes_forward: bool = False,
     position: Position | None = None,
 ) -> Prior | Whole:
-    """Return what serves, or why it cannot be built upon.
+    """Return the serving generation, or the reason why it cannot be built upon.
 
     Args:
         rows: the history of the view, oldest first.
@@ -150,7 +150,7 @@ def lineage_of(
     columns: Mapping[TableName, Sequence[str]],
     keys: Mapping[TableName, Sequence[str]],
 ) -> KeyLineage | Untraceable:
-    """Return how a view's keys follow from rows of its tables.
+    """Return the way in which a view's keys follow from rows of its tables.
 
     Args:
         spec: the view.

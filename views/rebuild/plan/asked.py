@@ -205,14 +205,14 @@ class Asked:
 
     @property
     def proved(self) -> VerifyMode:
-        """Return how much is proved."""
+        """Return the kind of proof."""
         if self.verify is not None:
             return self.verify
         return VerifyMode.CHANGED if self.reads_on else VerifyMode.FULL
 
     @property
     def made_of(self) -> Source | None:
-        """Return what the rows are made of, None where it is left open."""
+        """Return the source of the rows, or None if it is left open."""
         if self.reads_on:
             return Source.REFRESH
         if self.explain is not None:

@@ -92,7 +92,7 @@ def _typed(kind: exp.DataType | None) -> Number | None:
 
 
 def _first(branches: list[exp.Expr | None]) -> Number | None:
-    """Return what branches have in common, as far as one can tell: the widest sort."""
+    """Return the number of the widest sort among several branches, as far as it is known."""
     found = [number for each in branches if each is not None and (number := number_of(each))]
     for sort in (Sort.FLOAT, Sort.DECIMAL, Sort.WHOLE):
         of_sort = [each for each in found if each.sort is sort]

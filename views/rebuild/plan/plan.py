@@ -164,7 +164,7 @@ class ViewPlan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return what a reader of the view has to know of its tables."""
+        """Return the notes about a view's tables for its readers."""
         return (*warnings_of(self.spec, self.cut.record), *self.choices)
 
     @property
@@ -591,7 +591,7 @@ def plan_view(
 
 
 def _definition_diff(spec: ViewSpec, serving: int | None, history: History) -> str | None:
-    """Return how a view's files differ from those of what serves, or None if that is not known."""
+    """Return the changes of a view's files since the serving generation, or None if unknown."""
     if serving is None:
         return None
     before = history.declaration(spec.name, serving)

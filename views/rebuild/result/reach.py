@@ -44,6 +44,6 @@ class Reach:
         return found
 
     def shown(self, sink: str) -> str:
-        """Return where a sink is that lacks rows, for people."""
+        """Return the text about a sink that lags: how far, and where it is."""
         how = ", left behind" if self.is_left else ""
         return f"{sink} {self.behind_s:,.0f} s behind, at {self.position.commit_lsn}{how}"

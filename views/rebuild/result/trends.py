@@ -38,7 +38,7 @@ class Trend:
 
     @property
     def growth(self) -> float | None:
-        """Return how the seconds a record have grown, of medians of the first and the last third.
+        """Return the growth of seconds a record, from the medians of the first and the last third.
 
         None where there are too few rebuilds to say.
         """

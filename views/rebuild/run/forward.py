@@ -69,7 +69,7 @@ class Forward:
         found: Merged,
         schema: StructType,
     ) -> Delta | Whole:
-        """Return what brings a generation forward in one step, the last one if it takes several.
+        """Return the step that brings a generation forward, the last one of several.
 
         What readers see goes forward in one step or not at all; a generation that nobody sees yet
         may be given the others, each proved, at once.

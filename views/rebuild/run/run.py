@@ -140,7 +140,7 @@ class Run:
             log.warning('view "%s": %s goes without %d refused rows', build.spec.name, sink, count)
 
     def result(self, build: ViewBuild, plan: Plan, replay: States | None) -> ViewResult:
-        """Return what became of a view so far."""
+        """Return the result of a view so far."""
         if build.brought is not None:
             replay = build.brought
             plan = Plan(replay.cut.record, replay.cut)

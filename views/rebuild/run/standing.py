@@ -16,7 +16,7 @@ from views.rebuild.run.run import Run
 
 
 def standing(run: Run, forward: Forward, build: ViewBuild) -> Standing:
-    """Return what a view goes on from, and note when that was put on record.
+    """Return the generation that a view goes on from, and note when it was recorded.
 
     History and sinks are asked once: nobody else moves the view's readers meanwhile.
     """
@@ -54,7 +54,7 @@ def needs_rows(spec: ViewSpec, found: Standing, schemas: Mapping[TableName, Topi
 
 
 def _place(build: ViewBuild) -> str | None:
-    """Return where the rows that serve can be read as a Delta table."""
+    """Return the path of the Delta table with the serving rows, if there is one."""
     sink = build.served.sinks.get(DELTA)
     if sink is None or build.previous is None:
         return None

@@ -129,7 +129,7 @@ class Evidence:
         self._tell(text)
 
     def taken(self, table: TableName) -> Taken | None:
-        """Return how a table's state was obtained, or None if nobody has asked for it."""
+        """Return the way in which a table's state was read, or None if it was not."""
         return self._taken.get(table)
 
     def _read_by_tasks(self, table: TableName) -> Taken | None:

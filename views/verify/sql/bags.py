@@ -50,7 +50,7 @@ class Bags:
                     self._sources.setdefault(id(column), source)
 
     def of(self, node: exp.Expr | None) -> Bag | None:  # noqa: PLR0911 - one for each case
-        """Return where a value holds bags, or None if it holds none."""
+        """Return the bags in a value, or None if it holds none."""
         match node:
             case None:
                 return None

@@ -145,7 +145,7 @@ def _constant(text: str, kind: Type, computed: str) -> str:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Tell what DuckDB says of a view's query.
+    """Raise DuckDB's errors about a view's query as errors of ours.
 
     Raises:
         UnverifiableError: DuckDB refuses it.

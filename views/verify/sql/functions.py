@@ -198,7 +198,7 @@ def page() -> str:
 
 
 def _by_operation() -> list[str]:
-    """Return what is compared, one line an operation."""
+    """Return the operations that were compared, a line each."""
     found: dict[str, list[str]] = {}
     for each in sorted(COMPARED):
         name, bracket, types = each.partition("(")

@@ -366,7 +366,7 @@ def _check_function(node: exp.Func, types: Types) -> None:
 
 
 def _digits_of(kind: exp.DataType) -> int:
-    """Return how many digits a decimal has; 0 for another type."""
+    """Return the number of digits of a decimal; 0 for another type."""
     sizes = kind.expressions if kind.is_type(exp.DataType.Type.DECIMAL) else []
     return int(sizes[0].name) if sizes else 0
 
@@ -429,7 +429,7 @@ def _is_before(call: exp.Expr, part: exp.Expr, keys: list[exp.Expr]) -> bool:
 
 
 def _placing(node: exp.Window) -> list[exp.Expr]:
-    """Return what a window has under PARTITION BY and ORDER BY."""
+    """Return the expressions of a window's PARTITION BY and ORDER BY."""
     order = node.args.get("order")
     sorts = [] if order is None else [each.this for each in order.expressions]
     return [*(node.args.get("partition_by") or ()), *sorts]

@@ -88,7 +88,7 @@ class Events:
         self._has_key = settings.pk_mode is not PkMode.NONE
 
     def operations(self, key: bytes | None, value: bytes | None) -> list[Operation]:
-        """Return what a record asks for, in order; empty where the settings leave it out.
+        """Return the changes that a record asks for, in order; none if the settings leave it out.
 
         Raises:
             BadRecordError: it has no row, no key, or asks for what the settings do not allow.

@@ -50,7 +50,7 @@ class Reading:
         self._shapes: dict[tuple[bytes, bytes], tuple[Mapping[str, str], tuple[str, ...]]] = {}
 
     def read(self, raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
-        """Return what a key or a value says, in types of JSON.
+        """Return a key or a value in types of JSON.
 
         Raises:
             BadRecordError: it does not read.
@@ -71,7 +71,7 @@ class Reading:
     def shape(
         self, key: bytes | None, value: bytes | None
     ) -> tuple[Mapping[str, str], tuple[str, ...]]:
-        """Return what the schemas of a record's key and value say.
+        """Return the columns that the schemas of a record's key and value describe.
 
         That are the types in SQL of all columns, by column, and the names of the key's.
         """
@@ -148,7 +148,7 @@ _CHECKER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_n
 
 
 def _payload(said: Any, what: str) -> Any:  # noqa: ANN401 - any JSON
-    """Return what is inside the JSON converter's pair of schema and payload, as that says."""
+    """Return the payload of the JSON converter's pair of schema and payload."""
     if not isinstance(said, dict) or said.keys() != {"schema", "payload"}:
         return said
     try:
