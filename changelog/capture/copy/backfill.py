@@ -589,7 +589,7 @@ class Backfill:
         self._context.failpoint(Failpoint.FENCE_TAKEN)
 
     def _writers(self, snapshot: XidSnapshot) -> set[int]:
-        """Return the transactions that may have changed the tables unseen, before the stream began."""
+        """Return the transactions that may have changed the tables unseen before the stream."""
         tasks = [task for task in self._active if not task.is_whole]
         new = [task.relation for task in tasks if task.writers is None]
         self._before &= snapshot.xip
