@@ -13,6 +13,7 @@ import io
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -68,7 +69,7 @@ class CopyWriter:
         first = next(full, None)
         if first is None:
             return None, 0
-        stream = Stream(tuples(self.forms, chain([first], full), self.batch_rows))
+        stream = Stream(tuples(self.forms, chain([first], full), self.batch_rows, self.key))
         with self.server.connection(self.relation) as connection:
             connection.autocommit = False
             cursor: Any = connection.cursor()
@@ -168,9 +169,14 @@ def _task(
 
 
 def tuples(
-    forms: Sequence[Form], batches: Iterable[pa.RecordBatch], batch_rows: int
+    forms: Sequence[Form],
+    batches: Iterable[pa.RecordBatch],
+    batch_rows: int,
+    key: Sequence[str] = (),
 ) -> Iterator[tuple[int, memoryview]]:
     """Return rows in COPY's format, some at once: how many, and their bytes.
+
+    An error names a row by the columns of `key`.
 
     Raises:
         SinkError: a value has no exact form in PostgreSQL.
@@ -181,7 +187,22 @@ def tuples(
         for begin in range(0, batch.num_rows, step):
             some = batch.slice(begin, step)
             columns = zip(forms, some.columns, strict=True)
-            yield some.num_rows, encode.rows([form.fields(array) for form, array in columns])
+            named = partial(_row, forms, some, key)
+            yield some.num_rows, encode.rows([form.fields(array, named) for form, array in columns])
+
+
+def _row(forms: Sequence[Form], batch: pa.RecordBatch, key: Sequence[str], place: int) -> str:
+    """Return the words for a row by its key; none where there is no key."""
+    parts = [
+        f"{form.name} = {array[place].cast(pa.string()).as_py()}"
+        for form, array in zip(forms, batch.columns, strict=True)
+        if form.name in key and _has_text(array.type)
+    ]
+    return f" (in the row of {', '.join(parts)})" if parts else ""
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_temporal(kind))
 
 
 class Stream(io.RawIOBase):

@@ -33,12 +33,24 @@ _EPOCH_DAYS = 10_957
 _EPOCH_MICROS = 946_684_800_000_000
 _DATE_ENDS = (-(2**31), 2**31 - 1)
 _MOMENT_ENDS = (-(2**63), 2**63 - 1)
+_FIRST_DAY, _LAST_DAY = -2_451_545, 2_145_031_948
+"""What PostgreSQL has of days, since 2000."""
+_FIRST_MOMENT = -211_813_488_000_000_000
+"""Of moments in microseconds since 2000; the last is after all those that Spark has."""
 _GROUP = 4
 _WORD_DIGITS = 18
 """Decimals with so many digits are computed as integers of 64 bits."""
 
 Column = Callable[[pa.Array], pa.Array]
 """Returns the fields of a column, as binary without a null; raises ValueError."""
+
+
+class RangeError(ValueError):
+    """A date or timestamp that PostgreSQL does not have; `place` is the element's."""
+
+    def __init__(self, why: str, place: int) -> None:
+        super().__init__(why)
+        self.place = place
 
 
 def rows(columns: list[pa.Array]) -> memoryview:
@@ -69,9 +81,9 @@ def date(array: pa.Array) -> pa.Array:
     """Return the fields of dates."""
     since = _numbers(array.view(pa.int32()), 0).astype(np.int64)
     low, high = _DATE_ENDS
-    moved = np.where((since == low) | (since == high), since, since - _EPOCH_DAYS)
-    if (moved < low).any():
-        raise ValueError("a date before 4714 BC")
+    end = (since == low) | (since == high)
+    moved = np.where(end, since, since - _EPOCH_DAYS)
+    _check_range(array, ~end & ((moved < _FIRST_DAY) | (moved > _LAST_DAY)), "date", 5_874_897)
     return _fixed(array, moved, ">i4")
 
 
@@ -80,9 +92,27 @@ def moment(array: pa.Array) -> pa.Array:
     since = _numbers(array.view(pa.int64()), 0)
     low, high = _MOMENT_ENDS
     end = (since == low) | (since == high)
-    if (~end & (since < low + _EPOCH_MICROS)).any():
-        raise ValueError("a timestamp before 4714 BC")
+    _check_range(array, ~end & (since < _FIRST_MOMENT + _EPOCH_MICROS), "timestamp", 294_276)
     return _fixed(array, np.where(end, since, since - np.where(end, 0, _EPOCH_MICROS)), ">i8")
+
+
+def _check_range(array: pa.Array, outside: np.ndarray[Any, Any], what: str, last_year: int) -> None:
+    """Refuse what PostgreSQL would refuse once it was sent, without a word on the column.
+
+    Raises:
+        RangeError: an element is outside of the years that PostgreSQL has.
+    """
+    if not outside.any():
+        return
+    place = int(outside.argmax())
+    number = array.view(pa.int32() if what == "date" else pa.int64())[place].as_py()
+    day = np.datetime64(number, "D") if what == "date" else np.datetime64(number, "us")
+    year = int(day.astype("datetime64[Y]").astype(np.int64)) + 1970
+    shown = f"{1 - year} BC" if year < 1 else str(year)
+    raise RangeError(
+        f"a {what} of the year {shown}, where PostgreSQL has the years from 4714 BC to {last_year}",
+        place,
+    )
 
 
 def text(array: pa.Array) -> pa.Array:
@@ -139,7 +169,12 @@ def listed(oid: int, element: Column) -> Column:
         lists = array.cast(pa.list_(array.type.value_type))
         lengths = _numbers(pc.list_value_length(lists), 0)
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-        fields = pa.ListArray.from_arrays(offsets, element(_whole(lists.flatten())))
+        try:
+            elements = element(_whole(lists.flatten()))
+        except RangeError as error:
+            row = int(np.searchsorted(np.cumsum(lengths), error.place, side="right"))
+            raise RangeError(str(error), row) from None
+        fields = pa.ListArray.from_arrays(offsets, elements)
         values = np.empty(len(lists), head)
         values["dims"], values["nulls"], values["oid"], values["lb"] = 1, 1, oid, 1
         values["n"] = lengths

@@ -16,7 +16,7 @@ In `jsonb` numbers are `numeric`, which has no -0.0: a document with one is refu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,8 +98,12 @@ class Form:
         value = column(self.name)
         return (json_text(value, self.kind) if self.is_document else value).alias(self.name)
 
-    def fields(self, array: pa.Array) -> pa.Array:
+    def fields(self, array: pa.Array, row: Callable[[int], str] = lambda _: "") -> pa.Array:
         """Return the fields of COPY.
+
+        Args:
+            array: the column's values.
+            row: says which row stands at a place.
 
         Raises:
             SinkError: a value has no exact form in PostgreSQL.
@@ -110,8 +114,9 @@ class Form:
                 return encode.jsonb(array)
             return _native(self.kind)[2](array)
         except ValueError as error:
+            where = row(error.place) if isinstance(error, encode.RangeError) else ""
             raise SinkError(
-                f'column "{self.name}" holds {error}',
+                f'column "{self.name}" holds {error}{where}',
                 hint="leave such rows out, or cast the column in the view",
             ) from error
 
