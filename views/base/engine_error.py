@@ -21,6 +21,10 @@ from changelog.contract.base.secret import redacted
 from views.base.spark_sql import SparkSql
 
 _WIDER = "cast a side to a wider type first, such as CAST(x AS decimal(38,0)), or leave rows out"
+_IN_RANGE = (
+    "cast to a wider type, leave such rows out with WHERE, or write CASE WHEN abs(x) < 1e9 "
+    "THEN CAST(x AS int) END, which gives null for them, and for NaN"
+)
 _ROWS = "leave such rows out with WHERE, or give null for them"
 _PATTERN = "write it by the letters of Spark's patterns, such as yyyy-MM-dd HH:mm:ss"
 _MEMORY = (
@@ -33,7 +37,10 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "{value1} {symbol} {value2} is out of the range of its type",
         _WIDER,
     ),
-    "CAST_OVERFLOW": ("{value} is out of the range of {targetType}", _WIDER),
+    "CAST_OVERFLOW": (
+        "{value} is out of the range of {targetType}",
+        _IN_RANGE,
+    ),
     "NUMERIC_VALUE_OUT_OF_RANGE": ("{value} does not fit decimal({precision},{scale})", _WIDER),
     "DIVIDE_BY_ZERO": ("division by zero", "divide by NULLIF(x, 0), which gives null"),
     "REMAINDER_BY_ZERO": ("division by zero", "divide by NULLIF(x, 0), which gives null"),
@@ -41,6 +48,14 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "CAST_INVALID_INPUT": (
         "{expression} is no value of type {targetType}",
         "leave such rows out with WHERE, or write TRY_CAST, which gives null for them",
+    ),
+    "DATETIME_FIELD_OUT_OF_BOUNDS": (
+        "a part of a date or time is out of range: {rangeMessage}",
+        _ROWS,
+    ),
+    "INVALID_TYPED_LITERAL": (
+        "{value} is no {valueType}",
+        "write a day as DATE 'YYYY-MM-DD', a moment as TIMESTAMP_NTZ 'YYYY-MM-DD hh:mm:ss'",
     ),
     "CANNOT_PARSE_TIMESTAMP": ("a text does not match its pattern: {message}", _ROWS),
     "INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_PATTERN_RECOGNITION": (
@@ -63,11 +78,11 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     ),
     "INVALID_ARRAY_INDEX_IN_ELEMENT_AT": (
         "an array of {arraySize} has no element {indexValue}",
-        "try_element_at(array, n) gives null where there is none",
+        "try_element_at(array, n), which counts from 1, gives null where there is none",
     ),
     "INVALID_INDEX_OF_ZERO": (
         "element_at counts from 1, and is asked for 0",
-        "begin at 1, or take array[0]",
+        "begin at 1, or write get(array, 0), which counts from 0",
     ),
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
         "a query in brackets gives several rows where one value is wanted",
@@ -100,6 +115,11 @@ _INFINITE = (
     "leave such rows out with WHERE, or choose under [rebuild.values] of changelog.toml what views "
     'get of the column: "null", or PostgreSQL\'s "text" (docs/reading.md)'
 )
+_NO_MOMENT = (
+    "{expression} is no value of type {targetType}",
+    "leave such rows out with WHERE: what is taken is YYYY-MM-DD, with hh:mm:ss behind it or not",
+)
+"""TRY_CAST of a date or moment is not proved."""
 _OVERFLOWS = frozenset({"long overflow", "integer overflow"})
 """What Java says where Spark computes with dates and moments; of numbers there is a condition."""
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\] *")
@@ -154,8 +174,10 @@ def engine_error(error: BaseException, sql: str | None) -> EngineError:
     known = [each for each in candidates if _words_of(each.condition) is not None]
     found = (known or candidates or [_Found("", _plain(str(error)))])[-1]
     words = _words_of(found.condition)
+    if found.condition == "CAST_INVALID_INPUT" and _is_moment(found.parameters):
+        words = _NO_MOMENT
     text, hint = (found.text, "") if words is None else (_filled(each, found) for each in words)
-    where = _where(found.fragment, sql)
+    where = _where(found.fragment, sql) or _candidates(found, sql)
     if found.text in _OVERFLOWS and words is None:
         text = f"a date, timestamp or interval is infinite or out of range ({found.text})"
         hint = _INFINITE
@@ -242,6 +264,49 @@ def _where(fragment: str, sql: str | None) -> str:
     name = None if sql is None else _column_of(fragment, sql)
     short = fragment if len(fragment) <= 80 else f"{fragment[:77]}…"  # noqa: PLR2004 - for people
     return f"{short}: " if name is None else f'column "{name}" ({short}): '
+
+
+def _is_moment(parameters: Mapping[str, str]) -> bool:
+    return _bare(parameters.get("targetType", "")).startswith(("DATE", "TIMESTAMP"))
+
+
+def _candidates(found: _Found, sql: str | None) -> str:
+    """Return the columns that an error can be of which Spark gives no place."""
+    try:
+        query = None if sql is None else sqlglot.parse_one(sql, read=SparkSql)
+    except (SqlglotError, RecursionError):
+        return ""
+    if not isinstance(query, exp.Query):
+        return ""
+    named: dict[str, str] = {}
+    for item in [*query.find_all(exp.Alias), *query.selects]:
+        for node in item.walk():
+            if item.alias_or_name and _may_end(node, found):
+                named.setdefault(item.alias_or_name, _text(node))
+    if len(named) == 1:
+        ((name, text),) = named.items()
+        return f'column "{name}" ({text}): '
+    return f"column {' or '.join(map(_quoted, named))}: " if named else ""
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _may_end(node: exp.Expr, found: _Found) -> bool:
+    """Tell whether an expression can end with an error that has no place."""
+    match found.condition.partition(".")[0]:
+        case "CAST_OVERFLOW" if isinstance(node, exp.Cast):
+            wanted = _bare(found.parameters.get("targetType", ""))
+            return node.to.sql("spark").replace(" ", "").lower() == wanted.replace(" ", "").lower()
+        case "DATETIME_FIELD_OUT_OF_BOUNDS":
+            return isinstance(node, exp.Anonymous) and node.name.lower() == "make_date"
+        case "ARITHMETIC_OVERFLOW":
+            return isinstance(node, exp.Neg | exp.Abs) or (
+                isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval)
+            )
+        case _:
+            return False
 
 
 def _column_of(fragment: str, sql: str) -> str | None:

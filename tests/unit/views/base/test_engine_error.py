@@ -106,6 +106,49 @@ def test_an_overflow_without_a_place_may_be_of_a_date() -> None:
     assert "infinite" not in placed.hint
 
 
+PLACELESS = """SELECT id, cast(d AS int) AS whole, -a AS minus, make_date(y, 1, 1) AS day,
+dt + INTERVAL '1' month AS later FROM t"""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            spark("CAST_OVERFLOW", value="NaN", sourceType='"DOUBLE"', targetType='"INT"'),
+            'column "whole" (cast(d as int)): NaN is out of the range of INT',
+        ),
+        (
+            spark("DATETIME_FIELD_OUT_OF_BOUNDS.WITH_SUGGESTION", rangeMessage="month 13"),
+            'column "day" (make_date(y, 1, 1)): a part of a date or time is out of range: month 13',
+        ),
+        (
+            spark("ARITHMETIC_OVERFLOW"),
+            'column "minus" or "later": a number is out of the range of its type',
+        ),
+        (
+            spark("CAST_OVERFLOW", value="300", sourceType='"INT"', targetType='"TINYINT"'),
+            "300 is out of the range of TINYINT",
+        ),
+    ],
+)
+def test_where_spark_tells_no_place_the_columns_are_named_that_it_can_be(
+    error: Exception, text: str
+) -> None:
+    assert engine_error(error, PLACELESS).text == text
+    assert not engine_error(error, None).text.startswith("column")
+
+
+@pytest.mark.parametrize(("kind", "tried"), [("INT", True), ("DATE", False), ("TIMESTAMP", False)])
+def test_try_cast_is_named_for_the_types_that_it_is_proved_of(kind: str, *, tried: bool) -> None:
+    error = spark("CAST_INVALID_INPUT", expression="'x'", targetType=f'"{kind}"')
+    assert ("TRY_CAST" in engine_error(error, SQL).hint) is tried
+
+
+def test_a_literal_that_is_no_date_is_told_as_one() -> None:
+    error = spark("INVALID_TYPED_LITERAL", valueType='"DATE"', value="'2023-02-30'")
+    assert engine_error(error, SQL).text == "'2023-02-30' is no DATE"
+
+
 def test_of_a_function_in_python_its_own_error_is_told() -> None:
     text = """[UDF] An exception was thrown:
 Traceback (most recent call last):
