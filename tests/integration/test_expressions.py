@@ -163,6 +163,8 @@ FAR_DAYS = (-735_161, -719_469, -719_162, 2_932_897, 106_751_000)
         "extract(year FROM dt)",
         "date_add(dt, 1)",
         "datediff(dt, date'2000-01-01')",
+        "make_date(-43, 3, 15)",
+        "dt + k",
     ],
 )
 def test_so_do_years_that_have_no_four_digits(spark, line):

@@ -51,7 +51,7 @@ def served(project: CapturedProject) -> list[tuple]:
     return [tuple(row[name] for name in ("id", *COLUMNS)) for row in project.delta("shown")]
 
 
-def test_a_value_without_a_form_is_refused_with_its_rows_or_takes_the_form_that_is_chosen(
+def test_a_value_without_a_form_is_refused_with_its_rows_or_takes_the_form_that_is_chosen(  # noqa: PLR0915 - one project
     project, capsys, monkeypatch
 ):
     def ran(*words):
@@ -68,6 +68,7 @@ def test_a_value_without_a_form_is_refused_with_its_rows_or_takes_the_form_that_
     assert unproved.code != 0
     assert "public.prices.until is infinite in 2 rows: (2), (5)" in unproved.err
     assert '"public.prices.until" = "null" or "text"' in unproved.err
+    assert ('column "y"' in unproved.err, "public.prices.seen" in unproved.err) == (True, False)
 
     choose(project, **dict.fromkeys(COLUMNS, "text"), sizes="null")
     made = ran("shown", "--json")

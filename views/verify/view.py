@@ -34,8 +34,8 @@ from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState,
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row
 from views.verify.served.served import read_served, take_sent
 from views.verify.sql.bags import Bag
-from views.verify.sql.evaluate import Evaluated, Keys, computing, evaluate, ordered
-from views.verify.sql.translate import INFINITE, UnverifiableError
+from views.verify.sql.evaluate import Evaluated, Keys, computing, evaluate, locating, ordered
+from views.verify.sql.translate import INFINITE, UnverifiableError, columns_read
 from views.verify.values.types import Type, logged_type, parse_type, quoted
 
 Mode = Literal["full", "changed", "sample"]
@@ -198,7 +198,9 @@ class _Verification:
         comparison = self._comparison(
             self._left_out.expected, self._columns, self._request.key, floats
         )
-        with self._stages.of("compare"), computing():
+        names = {name: quoted(name) for name, _ in self._columns}
+        computed = locating(self._database, "expected", names)
+        with self._stages.of("compare"), computing(), computed:
             mismatches, expected = comparison.run()
             mismatches += self._left_out.false
             found = comparison.differences(self._request.max_differences)
@@ -254,12 +256,20 @@ class _Verification:
     def infinities(self, why: str) -> str:
         """Say which rows hold infinite dates and moments, where these are why there is no verdict.
 
-        Which of them the query came by is not known.
+        Of the columns that the view reads: which of them the query came by is not known.
         """
-        if INFINITE not in why:
+        if INFINITE not in why or self._request.sql is None:
             return ""
-        states = (self._evidence.state(table) for table in self._request.tables)
-        return "".join(f"; {each}" for state in states for each in infinite(self._database, state))
+        states = [self._evidence.state(table) for table in self._request.tables]
+        types = {
+            state.table: {c.column: logged_type(c.type) for c in state.seen} for state in states
+        }
+        read = columns_read(self._request.sql, types)
+        return "".join(
+            f"; {each}"
+            for state in states
+            for each in infinite(self._database, state, read[state.table])
+        )
 
     def _state(self, table: TableName) -> TableState:
         state = self._evidence.state(table)

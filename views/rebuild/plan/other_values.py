@@ -200,6 +200,8 @@ def _escaped(node: exp.Literal, sql: str) -> Iterator[str]:
     if start is None or end is None or sql[start : start + 1] != "'":
         return
     inner = sql[start + 1 : end].replace("''", "'")
+    if "\\'" in inner:  # PostgreSQL's text ends there, so it has no answer at all
+        return
     if "\\" in inner and inner != node.name:
         yield (
             f"{sql[start : end + 1]} has an escape, where PostgreSQL has a backslash: write "

@@ -10,7 +10,7 @@ the view reads, as DuckDB's own planner finds them.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -52,7 +52,8 @@ KEY_COLUMN = "__key"
 _ESCAPE = "__escape_"
 """Before the number of a column: the column that holds the texts of its values without a place."""
 _SHOWN = 5
-_INEXACT = "which has no exact form in its type"
+INEXACT = "which has no exact form in its type"
+"""In an error of DuckDB's about a value without an exact place in its column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class TableState:
         if column.column not in self.inexact:
             return quoted(column.column)
         head = f'table "{self.table}", column "{column.column}" ({column.type.name}) holds '
-        parts = [literal(head), escape, literal(f', {_INEXACT} (topic "{self.topic}", partition ')]
+        parts = [literal(head), escape, literal(f', {INEXACT} (topic "{self.topic}", partition ')]
         told = " || ".join([*parts, PARTITION_COLUMN, "', offset '", OFFSET_COLUMN, "')'"])
         return f"CASE WHEN {escape} IS NOT NULL THEN error({told}) ELSE {quoted(column.column)} END"
 
@@ -172,7 +173,7 @@ def exact_values() -> Iterator[None]:
         yield
     except duckdb.InvalidInputException as error:
         text = str(error).partition(": ")[2]
-        if _INEXACT not in text:
+        if INEXACT not in text:
             raise
         hint = (
             "say under [rebuild.values] of changelog.toml what views get of it, leave the column "
@@ -349,13 +350,21 @@ def inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> f
     return frozenset(name for name, count in zip(suspects.values(), found, strict=True) if count)
 
 
-def infinite(database: duckdb.DuckDBPyConnection, state: TableState) -> Iterator[str]:
-    """Say of each column that holds infinite dates or moments how many, which, and what to do."""
+def infinite(
+    database: duckdb.DuckDBPyConnection, state: TableState, read: Collection[str]
+) -> Iterator[str]:
+    """Say of each column that holds infinite dates or moments how many, which, and what to do.
+
+    Args:
+        database: where the state is.
+        state: the table's.
+        read: the columns to look at, by their folded names.
+    """
     key = ", ".join(quoted(name) for name in state.key) or f"{PARTITION_COLUMN}, {OFFSET_COLUMN}"
     for column in state.seen:
         if column.type.kind not in {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
             continue
-        if column.column in dict(state.choices):
+        if column.column in dict(state.choices) or folded(column.column) not in read:
             continue
         name = quoted(column.column)
         rows = database.execute(

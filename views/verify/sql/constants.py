@@ -18,6 +18,8 @@ def unchecked(node: exp.Func) -> str | None:  # noqa: PLR0911 - one for each fun
             return "a number of places is not checked: round() has one"
         case exp.Substring() if not _is_count(node.args.get("start"), least=1):
             return "only a constant start from 1 means the same"
+        case exp.Substring() if isinstance(node.args.get("length"), exp.Neg):
+            return "PostgreSQL takes no negative length"
         case exp.Left() | exp.Right() if not _is_count(node.expression):
             return "only a constant length from 0 means the same"
         case exp.Repeat() if not _is_count(node.args.get("times")):

@@ -11,13 +11,20 @@ import duckdb
 
 from changelog.contract.rows.relation import TableName
 from views.verify.compare.compare import Equality
-from views.verify.log.tables import exact_values
+from views.verify.log.tables import INEXACT, exact_values
 from views.verify.sql.bags import Bag, in_order
+from views.verify.sql.ends import OWN
 from views.verify.sql.sqltypes import INTEGERS
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
 from views.verify.values.types import Type, duckdb_type, literal, quoted
 
 _INEXACT = ("DOUBLE", "FLOAT")
+_OF_VALUES = (
+    duckdb.ConversionException,
+    duckdb.InvalidInputException,
+    duckdb.OutOfRangeException,
+)
+"""What DuckDB ends with at a value."""
 _DECIMAL = r"DECIMAL\(\d+,\d+\)"
 _CONSTANTS = {*INTEGERS, "string", "date", "boolean"}
 """Types whose keys are written as constants into a query."""
@@ -158,7 +165,48 @@ def computing() -> Iterator[None]:
         raise
     except duckdb.Error as error:
         first = str(error).partition("\n")[0]
-        raise UnverifiableError(f"cannot verify this SQL: DuckDB: {first}") from error
+        _, own, message = first.partition(OWN)
+        why = message if own else f"DuckDB: {first}"
+        raise UnverifiableError(f"cannot verify this SQL: {why}") from error
+
+
+@contextmanager
+def locating(
+    database: duckdb.DuckDBPyConnection, relation: str, columns: Mapping[str, str]
+) -> Iterator[None]:
+    """Name the columns of a relation that cannot be computed for some of its values.
+
+    Args:
+        database: where it is.
+        relation: it, as it stands behind FROM.
+        columns: SQL of its columns, by the names that the view gives them.
+
+    Raises:
+        duckdb.Error: the error as it is, with the columns before it.
+    """
+    try:
+        yield
+    except _OF_VALUES as error:
+        first = str(error).partition("\n")[0]
+        found = [] if INEXACT in first else _failing(database, relation, columns)
+        if not found:
+            raise
+        listed = " and ".join(f'"{name}"' for name in found)
+        _, own, message = first.partition(OWN)
+        raise type(error)(f"{OWN}column {listed}: {message if own else first}") from error
+
+
+def _failing(
+    database: duckdb.DuckDBPyConnection, relation: str, columns: Mapping[str, str]
+) -> list[str]:
+    """Return the columns that fail; none where all do, or what comes before them."""
+    found = []
+    for name, value in columns.items():
+        try:
+            database.execute(f"SELECT max(hash({value})) FROM {relation}").fetchall()
+        except _OF_VALUES:
+            found.append(name)
+    return found if len(found) < max(len(columns), 2) else []
 
 
 def ordered(value: str, name: str, kind: Type, bags: Mapping[str, Bag]) -> str:
@@ -190,7 +238,11 @@ def _compute(
     for each in ("VIEW", "TABLE"):
         with suppress(duckdb.CatalogException):
             database.execute(f"DROP {each} IF EXISTS {quoted(table)}")
-    database.execute(f"CREATE {made} {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})")
+    named = dict(zip((name for name, _ in columns), places, strict=True))
+    with locating(database, f"({query})", named):
+        database.execute(
+            f"CREATE {made} {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})"
+        )
 
 
 def _check_exact(name: str, kind: Type, found: str) -> None:

@@ -22,20 +22,32 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import traverse_scope
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
 from views.base.spark_sql import SparkSql
 from views.verify.sql.bags import LISTS, Bag, Bags
 from views.verify.sql.constants import path_of, unchecked
+from views.verify.sql.ends import (
+    FAILING_AT,
+    NO_DECIMAL,
+    OWN,
+    TEXT,
+    ended,
+    has_total,
+    shown,
+    unless,
+    with_total,
+)
 from views.verify.sql.functions import ALLOWED, ANONYMOUS
+from views.verify.sql.moments import MOMENTS, as_moment, is_real, no_moment
 from views.verify.sql.signatures import is_compared, signatures
 from views.verify.sql.sqltypes import (
     FLOATS,
@@ -50,6 +62,9 @@ from views.verify.values.names import folded, parsed, reading_name, schema_of
 from views.verify.values.types import Type, literal
 
 INFINITE = "an infinite date or moment in a function"
+_LAST_DAY = 2_145_042_905
+"""The last day of PostgreSQL, since 1970; the first is `_FIRST_DAY`."""
+_FIRST_DAY = -2_440_588
 MACROS = (
     """CREATE OR REPLACE MACRO unscaled(d) AS
     CAST(replace(CAST(d AS VARCHAR), '.', '') AS HUGEINT)""",
@@ -61,7 +76,13 @@ MACROS = (
     CASE WHEN q < 0 THEN '-' ELSE '' END
     || left(digits(q, s), length(digits(q, s)) - s) || '.' || right(digits(q, s), s)""",
     f"""CREATE OR REPLACE MACRO finite(t) AS
-    CASE WHEN isinf(t) THEN error('{INFINITE}') ELSE t END""",
+    CASE WHEN isinf(t) THEN error('{OWN}{INFINITE}') ELSE t END""",
+    # Spark takes such a day for another, round the ends of 32 bits; PostgreSQL has an error.
+    f"""CREATE OR REPLACE MACRO moved_day(t, n) AS
+    CASE WHEN isinf(t) THEN error('{OWN}{INFINITE}')
+    WHEN (t - DATE '1970-01-01')::BIGINT + n::BIGINT NOT BETWEEN {_FIRST_DAY} AND {_LAST_DAY}
+    THEN error('{OWN}a date that is out of range once days are added')
+    ELSE t + n::INTEGER END""",
     # Spark counts the years before the first as 0, -1, …, and gives those after 9999 a plus sign.
     """CREATE OR REPLACE MACRO far_text(t) AS
     CASE WHEN year(t) < 0 THEN '-' WHEN year(t) > 9999 THEN '+' ELSE '' END
@@ -70,12 +91,13 @@ MACROS = (
     || coalesce(' ' || nullif(regexp_extract(CAST(t AS VARCHAR),
     '[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?'), ''), '')""",
     f"""CREATE OR REPLACE MACRO moment_text(t) AS
-    CASE WHEN isinf(t) THEN error('{INFINITE}')
+    CASE WHEN isinf(t) THEN error('{OWN}{INFINITE}')
     WHEN year(t) BETWEEN 1 AND 9999 THEN CAST(t AS VARCHAR) ELSE far_text(t) END""",
     # Spark writes other numbers and nested values anew, by rules of its own.
-    """CREATE OR REPLACE MACRO json_scalar(j, p) AS CASE WHEN json_valid(j) THEN
-    CASE json_type(j, p) WHEN 'DOUBLE' THEN error('a number that is no integer in JSON')
-    WHEN 'OBJECT' THEN error('an object in JSON') WHEN 'ARRAY' THEN error('a list in JSON')
+    f"""CREATE OR REPLACE MACRO json_scalar(j, p) AS CASE WHEN json_valid(j) THEN
+    CASE json_type(j, p) WHEN 'DOUBLE' THEN error('{OWN}a number that is no integer in JSON')
+    WHEN 'OBJECT' THEN error('{OWN}an object in JSON')
+    WHEN 'ARRAY' THEN error('{OWN}a list in JSON')
     ELSE json_extract_string(j, p) END END""",
 )
 """Functions that translated queries call; the database must have them first."""
@@ -83,6 +105,7 @@ _FAILING = frozenset({"error"}) | {
     text.split("MACRO ")[1].partition("(")[0] for text in MACROS if "error(" in text
 }
 """Functions that may end a proof, so that DuckDB counts them as volatile."""
+_MINUS_ONE = exp.Neg(this=exp.Literal.number(1))
 _WRITTEN = "written"
 """Under which a window keeps what the view has, while its parts are corrected."""
 
@@ -104,14 +127,6 @@ _OF_ONE_DECIMAL = (
     *(exp.Coalesce, exp.Greatest, exp.Least, exp.If, exp.Case),
 )
 _PLAIN = (exp.Column, exp.Literal, exp.Alias, exp.Query)
-_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_MOMENT = f"{_DAY}([ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\\.[0-9]{{1,6}})?)?"
-_MOMENTS = {"date": _DAY, "timestamp": _MOMENT, "timestamp_ntz": _MOMENT}
-"""The texts that both engines cast to the same day or moment."""
-_OFFSET = re.compile(
-    f"{_DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\\.[0-9]{{1,6}})?(Z|[+-][0-9]{{2}}(:[0-9]{{2}})?)"
-)
-"""A moment with its offset from UTC, as PostgreSQL shows one; Spark reads it, DuckDB drops it."""
 _OF_MOMENTS = (
     *(exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfMonth),
     *(exp.DayOfWeek, exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.Extract, exp.DateDiff),
@@ -222,6 +237,27 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
     return Translation(text, names, bare, groups, by_row, bags)
 
 
+def columns_read(
+    sql: str, tables: Mapping[TableName, Mapping[str, Type]]
+) -> dict[TableName, frozenset[str]]:
+    """Return the columns of each table that a view's query reads, by their folded names.
+
+    Raises:
+        UnverifiableError: it is not a query.
+    """
+    types = {
+        reading_name(table): {folded(column): kind for column, kind in columns.items()}
+        for table, columns in tables.items()
+    }
+    found: dict[str, set[str]] = {}
+    for scope in traverse_scope(qualified(sql, tables, types)):
+        for column in scope.columns:
+            source = scope.sources.get(column.table)
+            if isinstance(source, exp.Table):
+                found.setdefault(source.name, set()).add(folded(column.name))
+    return {table: frozenset(found.get(reading_name(table), ())) for table in tables}
+
+
 def qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> exp.Expr:
     """Return a query with qualified columns and annotated types.
 
@@ -260,7 +296,7 @@ def _sqlglot_type(kind: Type) -> str:
 
 
 def _refuse(node: exp.Expr, why: str) -> UnverifiableError:
-    text = node.sql(dialect="spark")
+    text = shown(node)
     short = text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - for people
     return UnverifiableError(f"cannot verify this SQL: {short}: {why}")
 
@@ -284,10 +320,9 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
         ):
             raise _refuse(node, "no decimal holds all of its values: cast them to one")
         if isinstance(node, _OF_ONE_DECIMAL):
-            for text, kinds in _texts_beside(node, types.of, _MOMENTS):
-                if _as_moment(text.name, _widest_moment(kinds)) is None:
-                    why = f"{text.sql()} is no {_widest_moment(kinds)} that both engines read"
-                    raise _refuse(node, why)
+            for text, kinds in _texts_beside(node, types.of, MOMENTS):
+                if as_moment(text.name, _widest_moment(kinds)) is None:
+                    raise _refuse(node, no_moment(text.name, _widest_moment(kinds)))
         if isinstance(node, _COMPARISONS):
             for text, kinds in _texts_beside(node, types.of, {"decimal"}):
                 digits = max(kind.precision for kind in kinds)
@@ -316,6 +351,10 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
                 raise _refuse(node, "the two engines differ here")
             case exp.SetOperation():
                 _check_columns(node, types)
+            case exp.Group() if node.args.get("rollup") or node.args.get("cube"):
+                word = "ROLLUP" if node.args.get("rollup") else "CUBE"
+                listed = ", ".join(map(shown, node.expressions))
+                raise _refuse(node, f"write GROUP BY {word} ({listed})")
             case exp.Mul() | exp.Add() | exp.Sub() if _is_unknown_decimal(node, types):
                 raise _refuse(node, "the decimal's precision is not known")
 
@@ -383,6 +422,16 @@ def _correct(query: exp.Expr, types: Types) -> None:
     for node in nodes:
         if isinstance(node, exp.Window):
             node.meta[_WRITTEN] = node.copy()
+        elif isinstance(node, FAILING_AT):
+            node.meta[TEXT] = shown(node)
+        elif (
+            isinstance(node, exp.Select)
+            and node.args.get("group")
+            and has_total(node.args["group"])
+            and not node.args.get("having")
+        ):
+            node.set("having", exp.Having(this=exp.true()))
+    nodes = list(query.walk(bfs=True))
     for node in nodes[::-1]:
         new = _corrected(node, kinds)
         if new is not None:
@@ -409,7 +458,7 @@ def _check_window(node: exp.Window, written: exp.Window) -> None:
         if any(
             call.name.lower() in _FAILING and not _is_before(call, part, keys) for call in calls
         ):
-            text = own.sql(dialect="spark")
+            text = shown(own)
             why = f"DuckDB places no rows in a window by {text}, which may end a proof"
             raise _refuse(
                 written,
@@ -443,8 +492,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         _as_doubles(node, kinds)
     if isinstance(node, _OF_ONE_DECIMAL):
         _as_decimals(node, kinds)
-        for text, beside in _texts_beside(node, lambda part: kinds.get(id(part)), _MOMENTS):
-            moment = _as_moment(text.name, _widest_moment(beside))
+        for text, beside in _texts_beside(node, lambda part: kinds.get(id(part)), MOMENTS):
+            moment = as_moment(text.name, _widest_moment(beside))
             text.replace(exp.Literal.string(moment or text.name))
     if isinstance(node, _COMPARISONS):
         for text, _ in _texts_beside(node, lambda part: kinds.get(id(part)), {"decimal"}):
@@ -457,8 +506,10 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
     match node:
         case exp.Add() | exp.Sub() | exp.Mul() if kind is not None and kind.name == "decimal":
             return _in_128_bits(node, kinds)
-        case exp.Add() | exp.Sub() if kind is not None and kind.name == "date":
-            return exp.cast(node.copy(), "DATE")  # DuckDB makes a timestamp of it
+        case exp.Add() | exp.Sub() if _is_moment(kinds.get(id(node.this))):
+            return _moved(node, kind)
+        case exp.Having() if (group := node.parent) is not None:
+            return with_total(group, node) if isinstance(group, exp.Select) else None
         case exp.Trim() if node.expression is None:
             return exp.Trim(**{**node.args, "expression": exp.Literal.string(" ")})
         case exp.Extract():
@@ -472,7 +523,7 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _raw(
                 f"CASE WHEN year({node.this.sql('duckdb')}) BETWEEN 1000 AND 9999 "
                 f"THEN {node.sql('duckdb')} WHEN {node.this.sql('duckdb')} IS NOT NULL "
-                "THEN error('a year without four digits in a pattern') END"
+                f"THEN error('{OWN}a year without four digits in a pattern') END"
             )
         case exp.Avg():
             return _average(node, kind, kinds)
@@ -484,8 +535,6 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _tried(node, kinds.get(id(node.this)))
         case exp.Cast():
             return _cast(node, kinds.get(id(node.this)))
-        case exp.Ceil() | exp.Floor():
-            return exp.cast(node.copy(), "BIGINT")
         case exp.ArrayAgg() | exp.ArrayUniqueAgg() if not isinstance(node.parent, exp.Filter):
             return _list(node)
         case exp.Filter() if isinstance(node.this, LISTS):
@@ -497,25 +546,68 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         case exp.JSONExtract() | exp.JSONExtractScalar():
             path = exp.Literal.string(path_of(node))
             return exp.func("json_scalar", node.this.copy(), path)
+        case exp.TsOrDsAdd() if _is_day(node):
+            days, sign = node.expression, ""
+            if isinstance(days, exp.Mul) and days.expression == _MINUS_ONE:  # date_sub
+                days, sign = days.this, "-"
+            by = f"{sign}({days.sql('duckdb')})::BIGINT"
+            return _raw(f"moved_day(CAST({node.this.sql('duckdb')} AS DATE), {by})")
         case exp.TsOrDsAdd():
             return exp.cast(node.copy(), "DATE")
+        case exp.Pad() if (fill := node.args.get("fill_pattern")) is not None:
+            return _padded(node, fill)
+        case exp.Bracket():
+            return _element(node.this, node.expressions[0], node.args.get("offset") or 0)
+        case exp.Anonymous() if node.name.lower() == "get":
+            return _element(node.expressions[0], node.expressions[1], 0)
         case exp.DayOfWeek():
             return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.Literal.number(1)))
         case exp.Anonymous() if node.name.lower() == "pmod":
             one, two = (f"({part.sql('duckdb')})" for part in node.expressions)
             rest = f"({one} % {two})"
             return _raw(f"CASE WHEN {rest} < 0 THEN ({rest} + {two}) % {two} ELSE {rest} END")
-        case exp.Ln():
-            value = node.this.sql("duckdb")
-            return _raw(f"CASE WHEN {value} > 0 THEN ln({value}) END")
         case exp.Upper() | exp.Lower() | exp.Levenshtein():
             return _of_known_letters(node)
         case _:
-            return None
+            return ended(node, kinds)
 
 
 def _is_moment(kind: Type | None) -> bool:
-    return kind is not None and kind.name in _MOMENTS
+    return kind is not None and kind.name in MOMENTS
+
+
+def _is_day(node: exp.TsOrDsAdd) -> bool:
+    return node.text("unit").upper() in {"", "DAY"}
+
+
+def _moved(node: exp.Add | exp.Sub, kind: Type | None) -> exp.Expr | None:
+    """Return a date or moment that days or an interval are added to, or taken from."""
+    what, by = node.this.sql("duckdb"), node.expression.sql("duckdb")
+    sign = "-" if isinstance(node, exp.Sub) else "+"
+    if isinstance(node.expression, exp.Interval):
+        moved = _raw(f"finite({what}) {sign} {by}")  # DuckDB makes a timestamp of a date
+        return exp.cast(moved, "DATE") if kind is not None and kind.name == "date" else moved
+    return _raw(f"moved_day({what}, {sign}({by})::BIGINT)")
+
+
+def _padded(node: exp.Pad, fill: exp.Expr) -> exp.Expr | None:
+    """Return a text that is padded, or cut alone where it is padded with nothing."""
+    if isinstance(fill, exp.Literal) and fill.name:
+        return None
+    text, length = node.this.sql("duckdb"), f"({node.expression.sql('duckdb')})"
+    return _raw(
+        f"CASE WHEN {fill.sql('duckdb')} = '' "
+        f"THEN left({text}, CASE WHEN {length} < 0 THEN 0 ELSE {length} END) "
+        f"ELSE {node.sql('duckdb')} END"
+    )
+
+
+def _element(of: exp.Expr, place: exp.Expr, first: int) -> exp.Expr:
+    """Return an element of a list whose first has this number; DuckDB's first is 1."""
+    number = f"({place.sql('duckdb')})"
+    if first == 0:
+        number = f"(CASE WHEN {number} >= 0 THEN {number}::BIGINT + 1 END)"
+    return _raw(f"({of.sql('duckdb')})[{number}]")
 
 
 def _texts_beside(
@@ -540,19 +632,6 @@ def _is_short(text: str) -> bool:
     return re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) is not None and (
         sum(map(str.isdigit, text)) <= _EXACT_DIGITS
     )
-
-
-def _as_moment(text: str, kind: str) -> str | None:
-    """Return a text that both engines read as the same moment; None if there is none."""
-    if re.fullmatch(_MOMENTS[kind], text):
-        return text
-    if kind != "timestamp" or not _OFFSET.fullmatch(text):
-        return None
-    try:
-        utc = datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    return utc.replace(tzinfo=None).isoformat(sep=" ")
 
 
 def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
@@ -652,7 +731,7 @@ def _tried(node: exp.TryCast, inner: Type | None) -> exp.Expr:
         f"THEN TRY_CAST(ltrim({bare}, '+') AS {name}) "
         + (
             f"WHEN regexp_full_match({text}, {literal(_ODD_DOUBLE)}) "
-            "THEN error('a text that only one engine takes for a double') "
+            f"THEN error('{OWN}a text that only one engine takes for a double') "
             if kind == "DOUBLE"
             else ""
         )
@@ -673,7 +752,7 @@ def _of_known_letters(node: exp.Func) -> exp.Expr:
             text = f"concat({text}, {node.expression.sql('duckdb')})"
     return _raw(
         f"CASE WHEN regexp_matches({text}, {literal(odd)}) "
-        f"THEN error('a letter that the engines write differently') ELSE {value} END"
+        f"THEN error('{OWN}a letter that the engines write differently') ELSE {value} END"
     )
 
 
@@ -740,18 +819,20 @@ def _cast(  # noqa: PLR0911 - one for each type
     name = target.partition("(")[0]
     if node.to.is_type(*exp.DataType.TEXT_TYPES) and _is_moment(inner):
         return exp.func("moment_text", node.this.copy(), dialect="duckdb")
-    if name in _MOMENTS and _is_moment(inner):
+    if name in MOMENTS and _is_moment(inner):
         new = node.copy()
         new.this.replace(exp.func("finite", new.this.copy(), dialect="duckdb"))
         return new
-    if name in _MOMENTS and inner is not None and inner.name == "string":
+    if name in MOMENTS and inner is not None and inner.name == "string":
         # Spark takes more forms than DuckDB, and heeds a zone where DuckDB passes over it.
-        text, shape = node.this.sql("duckdb"), literal(_MOMENTS[name])
-        if isinstance(node.this, exp.Literal) and not re.fullmatch(_MOMENTS[name], node.this.name):
-            raise _refuse(node, "write it as YYYY-MM-DD hh:mm:ss, in UTC and without a zone")
+        text, shape = node.this.sql("duckdb"), literal(MOMENTS[name])
+        if isinstance(node.this, exp.Literal) and not (
+            re.fullmatch(MOMENTS[name], node.this.name) and is_real(node.this.name)
+        ):
+            raise _refuse(node, no_moment(node.this.name, name))
         return _raw(
             f"CASE WHEN {text} IS NULL OR regexp_full_match({text}, {shape}) "
-            f"THEN {node.sql('duckdb')} ELSE error('a text that is no plain {name}') END"
+            f"THEN {node.sql('duckdb')} ELSE error('{OWN}a text that is no plain {name}') END"
         )
     if name in INTEGERS and inner is None:
         raise _refuse(node, "the type of its argument is not known")
@@ -767,5 +848,6 @@ def _cast(  # noqa: PLR0911 - one for each type
             raise _refuse(node, "the type of its argument is not known")
         if inner.name in FLOATS:
             value = node.this.sql("duckdb")
-            return _raw(f"CAST(CAST({value} AS VARCHAR) AS {node.to.sql('duckdb')})")
+            decimal = _raw(f"CAST(CAST({value} AS VARCHAR) AS {node.to.sql('duckdb')})")
+            return unless(f"NOT isfinite({value})", node, NO_DECIMAL, decimal)
     return None

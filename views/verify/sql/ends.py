@@ -1,0 +1,158 @@
+"""Values that end a proof: PostgreSQL has an error, or another value, where Spark gives one.
+
+A query that meets such a value ends with what `ends` has put into it: the expression as it is
+written, what is wrong, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+import sqlglot
+from sqlglot import exp
+
+from views.verify.sql.sqltypes import INTEGERS
+from views.verify.values.types import Type, literal
+
+OWN = "view: "
+"""Before what a query says itself of a value that ends its proof."""
+TEXT = "text"
+"""Under which a function keeps its text for messages, while its parts are corrected."""
+FAILING_AT = (
+    *(exp.Sqrt, exp.Exp, exp.Pow, exp.Ln, exp.Ceil, exp.Floor, exp.Substring),
+    exp.Cast,
+)
+"""Classes of expressions whose text is kept."""
+NO_DECIMAL = (
+    "of NaN or an infinity, which no decimal is: leave such rows out, or write "
+    "CASE WHEN abs(x) < 9e18 THEN … END, which gives null for them"
+)
+_OVERFLOW = "is beyond a double"
+_MOST_WHOLE = (1 << 63) - 1024
+"""The largest double that is a bigint."""
+_NO_BIGINT = (
+    "of NaN, an infinity or a number beyond a bigint: leave such rows out, or write "
+    "CASE WHEN abs(x) < 9e18 THEN … END, which gives null for them"
+)
+_TOTAL = (
+    "GROUP BY with ROLLUP, CUBE or an empty grouping set over no rows: PostgreSQL gives a row for "
+    "the total, Spark none; write the total as a query of its own, without GROUP BY, with UNION ALL"
+)
+_BIGINT_DIGITS = 18
+"""All whole numbers of so many digits are bigints."""
+
+
+def shown(node: exp.Expr) -> str:
+    """Return the text of an expression as somebody writes it: without tables and quotes."""
+    copy = node.copy()
+    for column in [copy, *copy.find_all(exp.Column)]:
+        if isinstance(column, exp.Column):
+            column.set("table", None)
+    for name in copy.find_all(exp.Identifier):
+        if re.fullmatch(r"[a-z_][a-z0-9_]*", name.name):
+            name.set("quoted", False)
+    return copy.sql("spark", normalize_functions="lower")
+
+
+def ended(  # noqa: PLR0911 - one for each function
+    node: exp.Expr, kinds: Mapping[int, Type | None]
+) -> exp.Expr | None:
+    """Return a function that ends the proof where PostgreSQL has an error; None for another."""
+    match node:
+        case exp.Ceil() | exp.Floor():
+            return _whole(node, kinds.get(id(node.this)))
+        case exp.Substring() if (length := node.args.get("length")) is not None:
+            return unless(f"({length.sql('duckdb')}) < 0", node, "has a negative length")
+        case exp.Sqrt():
+            return unless(f"({node.this.sql('duckdb')}) < 0", node, "is of a negative number")
+        case exp.Ln():
+            return unless(f"({node.this.sql('duckdb')}) <= 0", node, "is of 0 or less")
+        case exp.Exp():
+            value = f"({node.this.sql('duckdb')})::DOUBLE"
+            return unless(f"isfinite({value}) AND isinf({node.sql('duckdb')})", node, _OVERFLOW)
+        case exp.Pow():
+            return _power(node)
+        case _:
+            return None
+
+
+def _whole(node: exp.Ceil | exp.Floor, inner: Type | None) -> exp.Expr:
+    whole = _raw(f"CAST({node.sql('duckdb')} AS BIGINT)")
+    if _fits_bigint(inner):
+        return whole
+    beyond = f"NOT (({node.sql('duckdb')}) BETWEEN {-_MOST_WHOLE} AND {_MOST_WHOLE})"
+    return unless(beyond, node, _NO_BIGINT, whole)
+
+
+def _fits_bigint(kind: Type | None) -> bool:
+    """Tell whether each number of a type, without its fraction, is a bigint."""
+    if kind is None or kind.name != "decimal":
+        return kind is not None and kind.name in INTEGERS
+    return kind.precision - kind.scale <= _BIGINT_DIGITS
+
+
+def unless(wrong: str, node: exp.Expr, why: str, right: exp.Expr | None = None) -> exp.Expr:
+    """End the proof at a value for which PostgreSQL has an error, or another value.
+
+    Args:
+        wrong: the condition of it, for DuckDB.
+        node: the function.
+        why: what the value is, for people.
+        right: what it gives else; None for the function as it stands.
+    """
+    message = literal(f"{OWN}{node.meta.get(TEXT) or node.sql('spark')} {why}")
+    value = (node if right is None else right).sql("duckdb")
+    return _raw(f"CASE WHEN {wrong} THEN error({message}) ELSE {value} END")
+
+
+def _power(node: exp.Pow) -> exp.Expr:
+    """Return a power; where there is none, Spark has NaN or Infinity, and PostgreSQL an error."""
+    one, two = (f"({part.sql('duckdb')})::DOUBLE" for part in (node.this, node.expression))
+    value = f"power({one}, {two})"
+    found = f"isnan({value}) AND NOT isnan({one}) AND NOT isnan({two})"
+    beyond = f"isinf({value}) AND isfinite({one}) AND isfinite({two})"
+    return unless(f"({found}) OR ({beyond})", node, "is undefined or beyond a double")
+
+
+def with_total(select: exp.Select, having: exp.Having) -> exp.Expr | None:
+    """End the proof where a total of no rows is asked for that Spark does not give.
+
+    Of several sets of groups the empty one has a row even of no rows, in PostgreSQL and in DuckDB.
+    """
+    group = select.args.get("group")
+    if group is None or not has_total(group):
+        return None
+    message = literal(f"{OWN}{_TOTAL}")
+    condition = having.this.sql("duckdb")
+    return exp.Having(
+        this=_raw(
+            f"CASE WHEN {condition} THEN "
+            f"CASE WHEN count(*) = 0 THEN error({message}) ELSE TRUE END ELSE FALSE END"
+        )
+    )
+
+
+def has_total(group: exp.Group) -> bool:
+    """Tell whether one of several sets of groups is the empty one."""
+    found = [_sets_of(part) for part in group.expressions]
+    return math.prod(empty for empty, _ in found) > 0 and math.prod(all_ for _, all_ in found) > 1
+
+
+def _sets_of(part: exp.Expr) -> tuple[int, int]:
+    """Return how many sets of groups are empty, and how many there are (2 for several)."""
+    match part:
+        case exp.Rollup() | exp.Cube():
+            return 1, 2
+        case exp.GroupingSets():
+            inner = [_sets_of(each) for each in part.expressions]
+            return sum(empty for empty, _ in inner), sum(all_ for _, all_ in inner)
+        case exp.Tuple() if not part.expressions:
+            return 1, 1
+        case _:
+            return 0, 1
+
+
+def _raw(sql: str) -> exp.Expr:
+    return sqlglot.parse_one(sql, read="duckdb")
