@@ -270,7 +270,7 @@ def _is_moment(parameters: Mapping[str, str]) -> bool:
     return _bare(parameters.get("targetType", "")).startswith(("DATE", "TIMESTAMP"))
 
 
-def _candidates(found: _Found, sql: str | None) -> str:
+def _candidates(failure: _Found, sql: str | None) -> str:
     """Return the columns that an error can be of which Spark gives no place."""
     try:
         query = None if sql is None else sqlglot.parse_one(sql, read=SparkSql)
@@ -281,7 +281,7 @@ def _candidates(found: _Found, sql: str | None) -> str:
     named: dict[str, str] = {}
     for item in [*query.find_all(exp.Alias), *query.selects]:
         for node in item.walk():
-            if item.alias_or_name and _may_end(node, found):
+            if item.alias_or_name and _may_end(node, failure):
                 named.setdefault(item.alias_or_name, _text(node))
     if len(named) == 1:
         ((name, text),) = named.items()
@@ -293,12 +293,12 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def _may_end(node: exp.Expr, found: _Found) -> bool:
+def _may_end(node: exp.Expr, failure: _Found) -> bool:
     """Tell whether an expression can end with an error that has no place."""
-    match found.condition.partition(".")[0]:
+    match failure.condition.partition(".")[0]:
         case "CAST_OVERFLOW" if isinstance(node, exp.Cast):
-            wanted = _bare(found.parameters.get("targetType", ""))
-            return node.to.sql("spark").replace(" ", "").lower() == wanted.replace(" ", "").lower()
+            target = _bare(failure.parameters.get("targetType", ""))
+            return node.to.sql("spark").replace(" ", "").lower() == target.replace(" ", "").lower()
         case "DATETIME_FIELD_OUT_OF_BOUNDS":
             return isinstance(node, exp.Anonymous) and node.name.lower() == "make_date"
         case "ARITHMETIC_OVERFLOW":

@@ -96,8 +96,8 @@ def moment(array: pa.Array) -> pa.Array:
     return _fixed(array, np.where(end, since, since - np.where(end, 0, _EPOCH_MICROS)), ">i8")
 
 
-def _check_range(array: pa.Array, outside: np.ndarray[Any, Any], what: str, last_year: int) -> None:
-    """Refuse what PostgreSQL would refuse once it was sent, without a word on the column.
+def _check_range(array: pa.Array, outside: np.ndarray[Any, Any], kind: str, last_year: int) -> None:
+    """Refuse a date or moment that PostgreSQL would refuse later without naming its column.
 
     Raises:
         RangeError: an element is outside of the years that PostgreSQL has.
@@ -105,12 +105,12 @@ def _check_range(array: pa.Array, outside: np.ndarray[Any, Any], what: str, last
     if not outside.any():
         return
     place = int(outside.argmax())
-    number = array.view(pa.int32() if what == "date" else pa.int64())[place].as_py()
-    day = np.datetime64(number, "D") if what == "date" else np.datetime64(number, "us")
+    number = array.view(pa.int32() if kind == "date" else pa.int64())[place].as_py()
+    day = np.datetime64(number, "D") if kind == "date" else np.datetime64(number, "us")
     year = int(day.astype("datetime64[Y]").astype(np.int64)) + 1970
     shown = f"{1 - year} BC" if year < 1 else str(year)
     raise RangeError(
-        f"a {what} of the year {shown}, where PostgreSQL has the years from 4714 BC to {last_year}",
+        f"a {kind} of the year {shown}, where PostgreSQL has the years from 4714 BC to {last_year}",
         place,
     )
 

@@ -111,9 +111,9 @@ def _power(node: exp.Pow) -> exp.Expr:
     """Return a power; where there is none, Spark has NaN or Infinity, and PostgreSQL an error."""
     one, two = (f"({part.sql('duckdb')})::DOUBLE" for part in (node.this, node.expression))
     value = f"power({one}, {two})"
-    found = f"isnan({value}) AND NOT isnan({one}) AND NOT isnan({two})"
+    undefined = f"isnan({value}) AND NOT isnan({one}) AND NOT isnan({two})"
     beyond = f"isinf({value}) AND isfinite({one}) AND isfinite({two})"
-    return unless(f"({found}) OR ({beyond})", node, "is undefined or beyond a double")
+    return unless(f"({undefined}) OR ({beyond})", node, "is undefined or beyond a double")
 
 
 def with_total(select: exp.Select, having: exp.Having) -> exp.Expr | None:
@@ -136,17 +136,17 @@ def with_total(select: exp.Select, having: exp.Having) -> exp.Expr | None:
 
 def has_total(group: exp.Group) -> bool:
     """Tell whether one of several sets of groups is the empty one."""
-    found = [_sets_of(part) for part in group.expressions]
-    return math.prod(empty for empty, _ in found) > 0 and math.prod(all_ for _, all_ in found) > 1
+    sets = [_sets_of(part) for part in group.expressions]
+    return math.prod(empty for empty, _ in sets) > 0 and math.prod(all_ for _, all_ in sets) > 1
 
 
 def _sets_of(part: exp.Expr) -> tuple[int, int]:
-    """Return how many sets of groups are empty, and how many there are (2 for several)."""
+    """Return the number of empty sets of groups, and of all (2 for several)."""
     match part:
         case exp.Rollup() | exp.Cube():
             return 1, 2
         case exp.GroupingSets():
-            inner = [_sets_of(each) for each in part.expressions]
+            inner = [_sets_of(item) for item in part.expressions]
             return sum(empty for empty, _ in inner), sum(all_ for _, all_ in inner)
         case exp.Tuple() if not part.expressions:
             return 1, 1

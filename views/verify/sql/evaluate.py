@@ -188,10 +188,10 @@ def locating(
         yield
     except _OF_VALUES as error:
         first = str(error).partition("\n")[0]
-        found = [] if INEXACT in first else _failing(database, relation, columns)
-        if not found:
+        failing = [] if INEXACT in first else _failing(database, relation, columns)
+        if not failing:
             raise
-        listed = " and ".join(f'"{name}"' for name in found)
+        listed = " and ".join(f'"{name}"' for name in failing)
         _, own, message = first.partition(OWN)
         raise type(error)(f"{OWN}column {listed}: {message if own else first}") from error
 
@@ -200,13 +200,13 @@ def _failing(
     database: duckdb.DuckDBPyConnection, relation: str, columns: Mapping[str, str]
 ) -> list[str]:
     """Return the columns that fail; none where all do, or what comes before them."""
-    found = []
+    failing = []
     for name, value in columns.items():
         try:
             database.execute(f"SELECT max(hash({value})) FROM {relation}").fetchall()
         except _OF_VALUES:
-            found.append(name)
-    return found if len(found) < max(len(columns), 2) else []
+            failing.append(name)
+    return failing if len(failing) < max(len(columns), 2) else []
 
 
 def ordered(value: str, name: str, kind: Type, bags: Mapping[str, Bag]) -> str:

@@ -38,7 +38,7 @@ def is_real(text: str) -> bool:
 
 
 def no_moment(text: str, kind: str) -> str:
-    """Return why a constant is no date or moment that is proved, and what to write."""
+    """Return the reason why a constant is not proved as a date or moment, and what to write."""
     past = re.fullmatch(rf"({_DAY})\s+BC", text.strip(), re.IGNORECASE)
     if past and kind == "date" and (day := _before_christ(past[1])):
         return (

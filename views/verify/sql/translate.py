@@ -249,13 +249,13 @@ def columns_read(
         reading_name(table): {folded(column): kind for column, kind in columns.items()}
         for table, columns in tables.items()
     }
-    found: dict[str, set[str]] = {}
+    read: dict[str, set[str]] = {}
     for scope in traverse_scope(qualified(sql, tables, types)):
         for column in scope.columns:
             source = scope.sources.get(column.table)
             if isinstance(source, exp.Table):
-                found.setdefault(source.name, set()).add(folded(column.name))
-    return {table: frozenset(found.get(reading_name(table), ())) for table in tables}
+                read.setdefault(source.name, set()).add(folded(column.name))
+    return {table: frozenset(read.get(reading_name(table), ())) for table in tables}
 
 
 def qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> exp.Expr:
@@ -582,12 +582,12 @@ def _is_day(node: exp.TsOrDsAdd) -> bool:
 
 def _moved(node: exp.Add | exp.Sub, kind: Type | None) -> exp.Expr | None:
     """Return a date or moment that days or an interval are added to, or taken from."""
-    what, by = node.this.sql("duckdb"), node.expression.sql("duckdb")
+    moment, by = node.this.sql("duckdb"), node.expression.sql("duckdb")
     sign = "-" if isinstance(node, exp.Sub) else "+"
     if isinstance(node.expression, exp.Interval):
-        moved = _raw(f"finite({what}) {sign} {by}")  # DuckDB makes a timestamp of a date
+        moved = _raw(f"finite({moment}) {sign} {by}")  # DuckDB makes a timestamp of a date
         return exp.cast(moved, "DATE") if kind is not None and kind.name == "date" else moved
-    return _raw(f"moved_day({what}, {sign}({by})::BIGINT)")
+    return _raw(f"moved_day({moment}, {sign}({by})::BIGINT)")
 
 
 def _padded(node: exp.Pad, fill: exp.Expr) -> exp.Expr | None:
