@@ -363,7 +363,7 @@ def test_nested_expressions_are_alike_wherever_they_have_a_value(engines, cursor
         nests.look_at(lines[start : start + AT_ONCE])
     assert nests.wrong == []
     assert nests.values > 5 * count
-    assert nests.by_postgresql > count // 4
+    assert nests.by_postgresql > count // 6
 
 
 @pytest.mark.parametrize("line", expressions("refused"))

@@ -503,6 +503,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             if isinstance(part, exp.Expr) and _is_moment(kinds.get(id(part))):
                 name = "moment_text" if isinstance(node, _JOINED) else "finite"
                 part.replace(exp.func(name, part.copy(), dialect="duckdb"))
+    if isinstance(node, _JOINED) or _is_text_cast(node):
+        _with_leading_zeros(node, kinds)
     match node:
         case exp.Add() | exp.Sub() | exp.Mul() if kind is not None and kind.name == "decimal":
             return _in_128_bits(node, kinds)
@@ -570,6 +572,25 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _of_known_letters(node)
         case _:
             return ended(node, kinds)
+
+
+def _is_text_cast(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Cast) and node.to.is_type(*exp.DataType.TEXT_TYPES)
+
+
+def _with_leading_zeros(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
+    """Give decimals without a digit before the point one more, before they become texts.
+
+    DuckDB writes a DECIMAL(2, 2) as `.25`, Spark and PostgreSQL as `0.25`.
+    """
+    for part in (node.this, node.args.get("expression"), *node.expressions):
+        kind = kinds.get(id(part)) if isinstance(part, exp.Expr) else None
+        if kind is None or kind.name != "decimal" or kind.precision != kind.scale:
+            continue
+        if kind.precision == _MOST_DIGITS:
+            raise _refuse(node, f"a decimal with {_MOST_DIGITS} places is written differently")
+        wider = exp.DataType.build(f"DECIMAL({kind.precision + 1}, {kind.scale})")
+        part.replace(exp.Cast(this=part.copy(), to=wider))  # exp.cast leaves a decimal as it is
 
 
 def _is_moment(kind: Type | None) -> bool:
