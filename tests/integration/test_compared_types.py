@@ -22,6 +22,7 @@ from tests.support.compared_types import (
     OF_A_CONSTANT,
     OF_AGGREGATES,
     OF_ALL_ROWS,
+    OF_NULLS,
     OF_TEXTS,
     OF_TWO_ROWS,
     OF_TWO_TYPES,
@@ -63,7 +64,7 @@ def asked_of(types, whole):
         for constant in dict.fromkeys((one, blank)):
             rows += [
                 Asked(name, form, form.format(c=column, a=constant, b=other))
-                for form in (*OF_TWO_ROWS, *OF_A_CONSTANT, *OF_TEXTS)
+                for form in (*OF_TWO_ROWS, *OF_A_CONSTANT, *OF_TEXTS, *OF_NULLS)
                 if (form != "x.{c}" or name in BLANK)  # else the client's types differ alone
                 and (name not in OF_OTHER_TEXT or "||" not in form)
             ]

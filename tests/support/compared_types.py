@@ -51,7 +51,7 @@ CORE: dict[str, tuple[str, ...]] = {
     "int4range": ("[1,5)", "(0,4]", "empty", "[10,11)"),
     "numrange": ("[1,2)", "[1.0,2.0)", "empty"),
     "spans": ("[1,2)", "[1.0,2.0)"),
-    "pair": ("(1,a)", "(1.0,a)", "(10,b)"),
+    "pair": ("(1,a)", "(1.0,a)", "(10,b)", "(,)"),
     '"char"': ("a", "b", ""),
     "name": ("ab", "a", "Z"),
     "integer[]": ("{1,2}", "{1,NULL}", "{}", "{10}"),
@@ -109,8 +109,10 @@ OF_TWO_ROWS = (
     "coalesce(x.{c}, {a}) = y.{c}",
     "greatest(x.{c}, y.{c}) = x.{c}",
     "CASE WHEN x.id > 2 THEN x.{c} ELSE y.{c} END = {a}",
+    *("(x.id, x.{c}) = (y.id, y.{c})", "(x.id, x.{c}) NOT IN ((1, y.{c}), (2, {a}))"),
 )
-MIXED = ("text", "varchar(7)", "numeric(12,3)", "bigint", "date", "timestamp", "boolean")
+OF_NULLS = ("x.{c} IS NULL", "NOT x.{c} IS NOT NULL", "count(x.{c}) OVER ()")
+MIXED = ("text", "char(5)", "varchar(7)", "numeric(12,3)", "bigint", "date", "timestamp", "boolean")
 """Types of which a column stands beside one of each other."""
 OF_TWO_TYPES = (
     *("x.{c} = y.{o}", "x.{c} <> y.{o}", "x.{c} < y.{o}", "x.{c} IN (y.{o})"),
@@ -118,6 +120,9 @@ OF_TWO_TYPES = (
     *("coalesce(x.{c}, y.{o})", "greatest(x.{c}, y.{o})"),
     "CASE WHEN x.id > 2 THEN x.{c} ELSE y.{o} END",
     "CASE x.{c} WHEN y.{o} THEN 1 END",
+    "x.{c} = (SELECT q.{o} FROM n AS q WHERE q.id = 2)",
+    "x.{c} < (SELECT q.{o} FROM n AS q WHERE q.id = 2)",
+    "(SELECT count(*) FROM m WHERE {c} NOT IN (SELECT {o} FROM n))",
     "(SELECT count(*) FROM m WHERE {c} IN (SELECT {o} FROM n))",
     "(SELECT count(*) FROM m JOIN n ON m.{c} = n.{o})",
     "(SELECT count(*) FROM (SELECT {c} FROM m UNION ALL SELECT {o} FROM n) q)",

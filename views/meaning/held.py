@@ -46,6 +46,14 @@ BRANCHES = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
 """Functions of several values of which they give one."""
 
 
+_OF_ITS_VALUE = (
+    *(exp.Paren, exp.Alias, exp.Subquery, exp.Nullif, exp.Window, exp.Filter, exp.Lag, exp.Lead),
+    *(exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue, exp.IgnoreNulls),
+    exp.RespectNulls,
+)
+"""Expressions whose type is that of the value that they hand on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """The captured values that a part of a query holds.
@@ -232,20 +240,32 @@ class Holders:
             return NOTHING
         return Held(frozenset({(kind.name, meaning)}), nested=kind.element is not None)
 
-    def is_varchar(self, node: exp.Expr) -> bool:
-        """Tell whether a part is a column of varchar(n), from wherever it is handed on."""
-        while isinstance(node, exp.Paren | exp.Alias):
-            node = node.this
-        if not isinstance(node, exp.Column):
-            return False
-        source = self._sources.get(id(node))
+    def is_varchar(self, node: exp.Expr | None) -> bool:
+        """Tell whether a value is a varchar(n), or may be one, from wherever it is handed on."""
+        match node:
+            case _ if isinstance(node, _OF_ITS_VALUE):
+                return self.is_varchar(node.this)
+            case exp.SetOperation():
+                return self.is_varchar(node.left) or self.is_varchar(node.right)
+            case exp.Select():
+                return bool(node.selects) and self.is_varchar(node.selects[0])
+            case exp.Column():
+                return self._is_varchar(node)
+            case _:
+                return node is not None and any(map(self.is_varchar, branches(node)))
+
+    def _is_varchar(self, column: exp.Column) -> bool:
+        source = self._sources.get(id(column))
         if isinstance(source, exp.Table):
-            kind = self._tables.get(source.name, {}).get(node.name.lower())
+            kind = self._tables.get(source.name, {}).get(column.name.lower())
             return kind is not None and kind.name.startswith("character varying")
         query = source.expression if isinstance(source, Scope) else None
+        if isinstance(query, exp.SetOperation):
+            query = query.left  # names are those of the first
         if not isinstance(query, exp.Select):
             return False
-        items = (each for each in query.selects if each.alias_or_name.lower() == node.name.lower())
+        name = column.name.lower()
+        items = (each for each in query.selects if each.alias_or_name.lower() == name)
         return any(self.is_varchar(each) for each in items)
 
     def _of_scope(self, scope: Scope, name: str) -> Held:

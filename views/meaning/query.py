@@ -24,6 +24,7 @@ from changelog.contract.rows.types import ColumnType
 from views.base.spark_sql import SparkSql
 from views.meaning.held import BRANCHES, Held, Holders, branches, is_open
 from views.meaning.mixed import check_mixed
+from views.meaning.rows import check_rows
 from views.meaning.types import Meaning, is_joined, is_text, meaning_of, written
 from views.project.spec import SqlSource
 
@@ -93,6 +94,7 @@ def meant(
         return _unread(sql.text, tables)
     held = Holders(query, flat)
     check_mixed(query, flat, held)
+    check_rows(query)
     return _Reader(sql.text, query, held, key, keys).text() if special else sql.text
 
 
@@ -268,6 +270,8 @@ class _Reader:
                 self._matched(node)
             case exp.Lambda():
                 self._of_elements(node)
+            case exp.Is() if isinstance(node.expression, exp.Null):
+                self._null(node)
             case exp.Cast():
                 self._as_text(node, node.this, refused=False)
             case exp.DPipe():
@@ -287,6 +291,15 @@ class _Reader:
             case _:
                 for part in node.iter_expressions():
                     self._as_text(node, part, refused=True)
+
+    def _null(self, node: exp.Is) -> None:
+        """Refuse IS NULL of a composite value, which PostgreSQL asks of each of its fields."""
+        for name, meaning in self._held.of(node.this).kinds:
+            if meaning.is_composite and not meaning.is_list:
+                raise self._refusal(
+                    node, name, meaning, "IS NULL is true of one whose fields are all null",
+                    advice="cast({} AS string) IS NULL, for a value that is null itself",
+                )  # fmt: skip
 
     def _compared(
         self, node: exp.Expr, values: list[exp.Expr], *, order: bool = False, shown: bool = False
@@ -618,7 +631,7 @@ class _Reader:
 
     # The text without the blanks of a char
 
-    def _strip(self, node: exp.Expr, value: exp.Expr) -> None:
+    def _strip(self, node: exp.Expr, value: exp.Expr) -> None:  # noqa: C901, PLR0912 - a table
         """Put a value without the blanks at its end into the text.
 
         Raises:
@@ -627,8 +640,13 @@ class _Reader:
         match value:
             case exp.Column() | exp.Literal():
                 self._strip_leaf(node, value)
-            case exp.Subquery() | exp.Select():
-                for item in _leaf(value).selects[:1]:
+            case exp.Subquery():
+                self._strip(node, value.this)
+            case exp.SetOperation():
+                self._strip_part(node, value.left)
+                self._strip_part(node, value.right)
+            case exp.Select():
+                for item in value.selects[:1]:
                     self._strip(node, item)
             case exp.Case():
                 for each in value.args["ifs"]:
@@ -651,9 +669,9 @@ class _Reader:
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
 
     def _strip_part(self, node: exp.Expr, value: exp.Expr | None) -> None:
-        held = self._held.of(value)
+        counts = self._held.of(value).is_char or self._held.is_varchar(value)
         blank = isinstance(value, exp.Literal) and value.is_string and value.name.endswith(" ")
-        if value is not None and (held.is_char or blank):
+        if value is not None and (counts or blank):
             self._strip(node, value)
 
     def _strip_leaf(self, node: exp.Expr, value: exp.Column | exp.Literal) -> None:

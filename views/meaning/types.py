@@ -46,6 +46,7 @@ class Meaning:
         advice: what to write where a comparison has another meaning.
         is_list: whether it is an array.
         element: of an array, what comparisons of an element mean; None when its form has all of it.
+        is_composite: whether it is a composite type.
     """
 
     base: str
@@ -56,6 +57,7 @@ class Meaning:
     advice: str = ""
     is_list: bool = False
     element: Meaning | None = None
+    is_composite: bool = False
 
     @property
     def is_char(self) -> bool:
@@ -127,7 +129,7 @@ def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for e
     if kind.sort == "enum":
         return Meaning(base, equal=True, functions=True, advice=advice)
     if kind.sort:
-        return Meaning(base, advice=advice)
+        return Meaning(base, advice=advice, is_composite=kind.sort == "composite")
     both = base in _BOTH
     return Meaning(
         base,

@@ -49,6 +49,8 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
     match node:
         case exp.Cast() if node.to.is_type(*_INTEGERS):
             yield from _cut(node)
+        case exp.Cast() if node.to.is_type(DType.DECIMAL) and is_of(node.this, _FLOATS):
+            yield from _digits(node)
         case exp.Cast() if node.to.is_type(*_REAL):
             known = is_of(node.this, _REAL) or isinstance(node.this, exp.Null)
             if not known and "float" in sql.lower():  # `real` is the same type to the parser
@@ -107,6 +109,16 @@ def _cut(node: exp.Cast) -> Iterator[str]:
         yield f"{text}, halves to the even number"
     elif number.sort is Sort.DECIMAL:
         yield f"{text}: write cast(round({said(inner)}) as {node.to.sql('spark').lower()})"
+
+
+def _digits(node: exp.Cast) -> Iterator[str]:
+    sort, digits = ("real", 6) if is_of(node.this, _REAL) else ("double", 15)
+    sizes = node.to.expressions
+    if not sizes or int(sizes[0].name) > digits:
+        yield (
+            f"{said(node)} has all digits of a {sort}, where PostgreSQL's has the first {digits} "
+            "and zeros"
+        )
 
 
 def _interval(node: exp.Add | exp.Sub) -> Iterator[str]:

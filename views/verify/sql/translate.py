@@ -157,6 +157,10 @@ _EXACT_DIGITS = 15
 """Digits of a decimal that a double holds, so that one division makes the nearest double."""
 _IN_64_BITS = 18
 """Digits of a decimal that DuckDB computes with in 64 bits."""
+_UNITS = (
+    *("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"),
+    *("microsecond", "yyyy", "yy", "mon", "mm", "dd"),
+)
 _PARTS = (
     "year",
     "quarter",
@@ -398,6 +402,8 @@ def _check_function(node: exp.Func, types: Types) -> None:
             _check_text(node, types.of(node.this))
         case exp.Extract() if node.name.lower() not in _PARTS:
             raise _refuse(node, f"known are {', '.join(_PARTS)}; other parts have functions")
+        case exp.DateTrunc() | exp.TimestampTrunc() if node.text("unit").lower() not in _UNITS:
+            raise _refuse(node, f"known are {', '.join(_UNITS)}: Spark has null for other units")
         case exp.Round() if decimals_of(node) is None or types.of(node.this) is None:
             raise _refuse(node, "its number of places, or the type of its argument, is not known")
         case _:

@@ -347,3 +347,58 @@ def test_a_numeric_that_is_carried_as_text_has_a_cast_that_is_possible(name, hin
     with pytest.raises(ViewError) as refused:
         as_meant(spec, {table: columns}, {table: ("id",)})
     assert hint in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ("c IN (SELECT vc FROM y)", "rtrim(c) IN (SELECT rtrim(vc) FROM y)"),
+        ("c NOT IN (SELECT vc FROM y)", "rtrim(c) NOT IN (SELECT rtrim(vc) FROM y)"),
+        ("c = (SELECT vc FROM y)", "rtrim(c) = (SELECT rtrim(vc) FROM y)"),
+        ("c < (SELECT vc FROM y)", "rtrim(c) < (SELECT rtrim(vc) FROM y)"),
+        ("c = coalesce(vc, 'x ')", "rtrim(c) = coalesce(rtrim(vc), 'x')"),
+        ("c = (SELECT t FROM y)", "rtrim(c) = (SELECT t FROM y)"),
+        (
+            "c IN (SELECT v2 FROM (SELECT vc AS v2 FROM y))",
+            "rtrim(c) IN (SELECT rtrim(v2) FROM (SELECT vc AS v2 FROM y))",
+        ),
+    ],
+)
+def test_a_char_and_a_varchar_are_compared_without_blanks_through_queries_too(where, wanted):
+    assert meant(f"SELECT id FROM x WHERE {where}") == f"SELECT id FROM x WHERE {wanted}"
+
+
+@pytest.mark.parametrize(
+    ("where", "hint"),
+    [
+        ("(id, t) = (1, 'a')", "write (id = 1 AND t = 'a')"),
+        ("(id, t) <> (1, 'a')", "write (id <> 1 OR t <> 'a')"),
+        ("NOT ((id, t) = (1, 'a'))", "write (id = 1 AND t = 'a')"),
+        (
+            "(id, t) NOT IN ((1, 'a'), (2, 'b'))",
+            "write (id = 1 AND t = 'a') OR (id = 2 AND t = 'b')",
+        ),
+        ("(id, t) < (1, 'a')", "compare the first fields, and the next where they are equal"),
+        ("(id, t) BETWEEN (1, 'a') AND (2, 'b')", "compare the first fields"),
+    ],
+)
+def test_rows_are_not_compared_as_one_value(where, hint):
+    with pytest.raises(ViewError, match="where a field is null") as raised:
+        meant(f"SELECT id FROM x WHERE {where}")
+    assert hint in raised.value.hint
+    if hint.startswith("write "):
+        meant(f"SELECT id FROM x WHERE {raised.value.hint.removeprefix('write ')}")
+
+
+@pytest.mark.parametrize("where", ["(id, t) IN (SELECT id, t FROM y)", "id IN (1, 2)", "(id) = 1"])
+def test_rows_of_a_query_and_single_values_are_compared(where):
+    assert where in meant(f"SELECT id FROM x WHERE {where}")
+
+
+@pytest.mark.parametrize("value", ["pair IS NULL", "pair IS NOT NULL"])
+def test_a_composite_value_of_nulls_is_null_to_postgresql_alone(value):
+    with pytest.raises(ViewError, match="whose fields are all null") as raised:
+        meant(f"SELECT id FROM x WHERE {value}")
+    written = raised.value.hint.removeprefix("write ").partition(",")[0]
+    assert written == "cast(pair AS string) IS NULL"
+    meant(f"SELECT id FROM x WHERE {written}")
