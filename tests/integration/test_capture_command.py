@@ -286,3 +286,16 @@ def test_a_port_that_answers_with_nonsense_is_no_crash(capture):
         code, _, said = capture.run("--postgres", wrong)
     assert code == 1
     assert "Traceback" not in said
+
+
+def test_verify_compares_the_other_tables_when_one_is_gone(capture):
+    capture.sql("CREATE TABLE gone (id integer PRIMARY KEY)", "INSERT INTO gone VALUES (1)")
+    capture.catch_up()
+    capture.sql("DROP TABLE gone")
+    found, error = capture.command("verify", "--json", codes={4})
+    reports = {table["table"]: table for table in found["tables"]}
+    assert reports["public.notes"]["verified"] is True
+    assert reports["public.gone"]["verified"] is None
+    assert "is not there any more" in error["error"]
+    (said,) = capture.command("verify", "gone", "--json", codes={1, 2})
+    assert "gone" in said["error"]

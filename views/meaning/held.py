@@ -265,8 +265,8 @@ class Holders:
         if not isinstance(query, exp.Select):
             return False
         name = column.name.lower()
-        items = (each for each in query.selects if each.alias_or_name.lower() == name)
-        return any(self.is_varchar(each) for each in items)
+        items = (item for item in query.selects if item.alias_or_name.lower() == name)
+        return any(map(self.is_varchar, items))
 
     def _of_scope(self, scope: Scope, name: str) -> Held:
         query = scope.expression

@@ -49,15 +49,15 @@ def _by_field(node: exp.EQ | exp.NEQ) -> str:
 
 def _by_list(node: exp.In) -> str:
     row = node.this.unnest()
-    rows = [each.unnest() for each in node.expressions]
-    if not all(_is_row(each) and len(each.expressions) == len(row.expressions) for each in rows):
+    rows = [item.unnest() for item in node.expressions]
+    if not all(_is_row(other) and len(other.expressions) == len(row.expressions) for other in rows):
         return "compare their fields one by one"
-    return "write " + " OR ".join(f"({_fields(row, each, '=', ' AND ')})" for each in rows)
+    return "write " + " OR ".join(f"({_fields(row, other, '=', ' AND ')})" for other in rows)
 
 
 def _fields(one: exp.Expr, other: exp.Expr, sign: str, word: str) -> str:
     pairs = zip(one.expressions, other.expressions, strict=True)
-    return word.join(f"{_shown(left)} {sign} {_shown(right)}" for left, right in pairs)
+    return word.join(f"{_shown(mine)} {sign} {_shown(theirs)}" for mine, theirs in pairs)
 
 
 def _shown(node: exp.Expr) -> str:

@@ -156,6 +156,21 @@ def copy_table(
     return into.rows
 
 
+def why_unreadable(snapshot: Snapshot, name: TableName) -> str:
+    """Return the reason why a table cannot be read; empty if nothing is known against it."""
+    with snapshot.connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT has_schema_privilege(n.oid, 'USAGE') AND (has_table_privilege(c.oid, 'SELECT') "
+            "OR has_any_column_privilege(c.oid, 'SELECT')) FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
+            [name.schema, name.table],
+        )
+        row = cursor.fetchone()
+    if row is None:
+        return "is not there any more at the source"
+    return "" if row[0] else "cannot be read at the source: GRANT SELECT to who verifies"
+
+
 def row_filter(snapshot: Snapshot, publications: Sequence[str], name: TableName) -> str:
     """Return the condition by which publications filter a table, as the server writes it.
 

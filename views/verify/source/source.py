@@ -43,6 +43,7 @@ from views.verify.source.snapshot import (
     open_snapshot,
     row_filter,
     text_columns,
+    why_unreadable,
 )
 from views.verify.values.canonical import writer
 from views.verify.values.types import Type, quoted
@@ -140,8 +141,10 @@ def verify_source(
         reports = []
         for table in tables:
             steps.begin(str(table))
+            # Of a table that was named the error ends it; beside others it is one of theirs.
+            why = "" if request.tables else why_unreadable(snapshot, table)
             cut = _Cut(request, database, log, snapshot, frontier)
-            reports.append(_verify_table(cut, table))
+            reports.append(_not_verified(table, why) if why else _verify_table(cut, table))
             steps.done()
         absent = (_not_verified(table, latest.why_absent(table)) for table in left)
         return (*reports, *absent)
