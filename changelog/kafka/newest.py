@@ -158,4 +158,7 @@ def _take(records: dict[bytes, list[Message]], record: Message, key: bytes | Non
     known.append(record)
     if len(known) > 2 * _KEPT:
         newest = _newest_first(known)[:_KEPT]
-        known[:] = [each for each in known if each in newest or each is record]
+        # A tombstone stays: what is read later, further back, lies before it.
+        known[:] = [
+            kept for kept in known if kept in newest or kept is record or kept.value() is None
+        ]

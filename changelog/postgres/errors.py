@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means: whether it passes, and what a user does about it."""
+"""Errors of PostgreSQL: whether each passes by itself, and a hint if it does not."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NotOpened:
 
 
 def why_not_opened(error: psycopg2.Error, parts: Mapping[str, str]) -> NotOpened:
-    """Return why a connection could not be opened.
+    """Classify the error of a connection that could not be opened.
 
     Args:
         error: of `psycopg2.connect`.

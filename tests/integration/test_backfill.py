@@ -215,7 +215,7 @@ def test_a_resnapshot_that_is_killed_goes_on_and_its_rows_are_written_once(captu
 
 
 def copied_rows(capture, table="notes"):
-    """Return how many rows were copied to a topic in all its life, dead ones too."""
+    """Count the copied rows on a topic since it was made, those before a fresh copy too."""
     topic = f"{capture.prefix}.{table}"
     messages = capture.reader.messages(topic, capture.frontier().ends[topic])
     return sum(decode_headers(each.headers()).op is Op.READ for each in messages)

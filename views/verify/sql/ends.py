@@ -79,7 +79,7 @@ def ended(  # noqa: PLR0911 - one for each function
 
 
 def _whole(node: exp.Ceil | exp.Floor, inner: Type | None) -> exp.Expr:
-    whole = _raw(f"CAST({node.sql('duckdb')} AS BIGINT)")
+    whole = as_duckdb(f"CAST({node.sql('duckdb')} AS BIGINT)")
     if _fits_bigint(inner):
         return whole
     beyond = f"NOT (({node.sql('duckdb')}) BETWEEN {-_MOST_WHOLE} AND {_MOST_WHOLE})"
@@ -104,7 +104,7 @@ def unless(wrong: str, node: exp.Expr, why: str, right: exp.Expr | None = None) 
     """
     message = literal(f"{OWN}{node.meta.get(TEXT) or node.sql('spark')} {why}")
     value = (node if right is None else right).sql("duckdb")
-    return _raw(f"CASE WHEN {wrong} THEN error({message}) ELSE {value} END")
+    return as_duckdb(f"CASE WHEN {wrong} THEN error({message}) ELSE {value} END")
 
 
 def _power(node: exp.Pow) -> exp.Expr:
@@ -127,7 +127,7 @@ def with_total(select: exp.Select, having: exp.Having) -> exp.Expr | None:
     message = literal(f"{OWN}{_TOTAL}")
     condition = having.this.sql("duckdb")
     return exp.Having(
-        this=_raw(
+        this=as_duckdb(
             f"CASE WHEN {condition} THEN "
             f"CASE WHEN count(*) = 0 THEN error({message}) ELSE TRUE END ELSE FALSE END"
         )
@@ -154,5 +154,6 @@ def _sets_of(part: exp.Expr) -> tuple[int, int]:
             return 0, 1
 
 
-def _raw(sql: str) -> exp.Expr:
+def as_duckdb(sql: str) -> exp.Expr:
+    """Parse an expression that is written for DuckDB."""
     return sqlglot.parse_one(sql, read="duckdb")

@@ -40,6 +40,7 @@ from views.verify.sql.ends import (
     NO_DECIMAL,
     OWN,
     TEXT,
+    as_duckdb,
     ended,
     has_total,
     shown,
@@ -524,11 +525,11 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _part(node)
         case exp.Sign() if (inner := kinds.get(id(node.this))) and inner.name in FLOATS:
             value = node.this.sql("duckdb")  # NaN and -0.0 are their own signs
-            return _raw(
+            return as_duckdb(
                 f"CASE WHEN isnan({value}) OR {value} = 0 THEN {value} ELSE sign({value}) END"
             )
         case exp.TimeToStr() if "%Y" in node.args["format"].name:
-            return _raw(
+            return as_duckdb(
                 f"CASE WHEN year({node.this.sql('duckdb')}) BETWEEN 1000 AND 9999 "
                 f"THEN {node.sql('duckdb')} WHEN {node.this.sql('duckdb')} IS NOT NULL "
                 f"THEN error('{OWN}a year without four digits in a pattern') END"
@@ -559,7 +560,7 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             if isinstance(days, exp.Mul) and days.expression == _MINUS_ONE:  # date_sub
                 days, sign = days.this, "-"
             by = f"{sign}({days.sql('duckdb')})::BIGINT"
-            return _raw(f"moved_day(CAST({node.this.sql('duckdb')} AS DATE), {by})")
+            return as_duckdb(f"moved_day(CAST({node.this.sql('duckdb')} AS DATE), {by})")
         case exp.TsOrDsAdd():
             return exp.cast(node.copy(), "DATE")
         case exp.Pad() if (fill := node.args.get("fill_pattern")) is not None:
@@ -573,7 +574,7 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         case exp.Anonymous() if node.name.lower() == "pmod":
             one, two = (f"({part.sql('duckdb')})" for part in node.expressions)
             rest = f"({one} % {two})"
-            return _raw(f"CASE WHEN {rest} < 0 THEN ({rest} + {two}) % {two} ELSE {rest} END")
+            return as_duckdb(f"CASE WHEN {rest} < 0 THEN ({rest} + {two}) % {two} ELSE {rest} END")
         case exp.Upper() | exp.Lower() | exp.Levenshtein():
             return _of_known_letters(node)
         case _:
@@ -612,9 +613,9 @@ def _moved(node: exp.Add | exp.Sub, kind: Type | None) -> exp.Expr | None:
     moment, by = node.this.sql("duckdb"), node.expression.sql("duckdb")
     sign = "-" if isinstance(node, exp.Sub) else "+"
     if isinstance(node.expression, exp.Interval):
-        moved = _raw(f"finite({moment}) {sign} {by}")  # DuckDB makes a timestamp of a date
+        moved = as_duckdb(f"finite({moment}) {sign} {by}")  # DuckDB makes a timestamp of a date
         return exp.cast(moved, "DATE") if kind is not None and kind.name == "date" else moved
-    return _raw(f"moved_day({moment}, {sign}({by})::BIGINT)")
+    return as_duckdb(f"moved_day({moment}, {sign}({by})::BIGINT)")
 
 
 def _padded(node: exp.Pad, fill: exp.Expr) -> exp.Expr | None:
@@ -622,7 +623,7 @@ def _padded(node: exp.Pad, fill: exp.Expr) -> exp.Expr | None:
     if isinstance(fill, exp.Literal) and fill.name:
         return None
     text, length = node.this.sql("duckdb"), f"({node.expression.sql('duckdb')})"
-    return _raw(
+    return as_duckdb(
         f"CASE WHEN {fill.sql('duckdb')} = '' "
         f"THEN left({text}, CASE WHEN {length} < 0 THEN 0 ELSE {length} END) "
         f"ELSE {node.sql('duckdb')} END"
@@ -634,7 +635,7 @@ def _element(of: exp.Expr, place: exp.Expr, first: int) -> exp.Expr:
     number = f"({place.sql('duckdb')})"
     if first == 0:
         number = f"(CASE WHEN {number} >= 0 THEN {number}::BIGINT + 1 END)"
-    return _raw(f"({of.sql('duckdb')})[{number}]")
+    return as_duckdb(f"({of.sql('duckdb')})[{number}]")
 
 
 def _texts_beside(
@@ -736,10 +737,10 @@ def _part(node: exp.Extract) -> exp.Expr | None:
     moment = node.expression.sql("duckdb")
     match name:
         case "dow" | "dayofweek":
-            return _raw(f"(extract(dow FROM {moment}) + 1)")
+            return as_duckdb(f"(extract(dow FROM {moment}) + 1)")
         case "second":
             micros = f"CAST(extract(microsecond FROM CAST({moment} AS TIMESTAMP)) AS HUGEINT)"
-            return _raw(f"CAST(decimal_text({micros}, 6) AS DECIMAL(8, 6))")
+            return as_duckdb(f"CAST(decimal_text({micros}, 6) AS DECIMAL(8, 6))")
         case _:
             return None
 
@@ -753,7 +754,7 @@ def _tried(node: exp.TryCast, inner: Type | None) -> exp.Expr:
         raise _refuse(node, "texts are tried as integers, decimals and doubles alone")
     text = node.this.sql("duckdb")
     bare = f"regexp_replace({text}, {literal(_BLANK)}, '', 'g')"
-    return _raw(
+    return as_duckdb(
         f"CASE WHEN regexp_full_match({text}, {literal(f'{_BLANK}*{shape}{_BLANK}*')}) "
         f"THEN TRY_CAST(ltrim({bare}, '+') AS {name}) "
         + (
@@ -777,7 +778,7 @@ def _of_known_letters(node: exp.Func) -> exp.Expr:
         case _:
             odd, value = _NOT_ASCII, node.sql("duckdb")
             text = f"concat({text}, {node.expression.sql('duckdb')})"
-    return _raw(
+    return as_duckdb(
         f"CASE WHEN regexp_matches({text}, {literal(odd)}) "
         f"THEN error('{OWN}a letter that the engines write differently') ELSE {value} END"
     )
@@ -788,13 +789,9 @@ def _list(node: exp.Expr) -> exp.Expr:
     return exp.Coalesce(this=node.copy(), expressions=[exp.Array()])
 
 
-def _raw(sql: str) -> exp.Expr:
-    return sqlglot.parse_one(sql, read="duckdb")
-
-
 def _scaled(numerator: str, denominator: str, kind: Type) -> exp.Expr:
     text = f"decimal_text(half_up({numerator}, {denominator}), {kind.scale})"
-    return _raw(f"CAST({text} AS DECIMAL({kind.precision}, {kind.scale}))")
+    return as_duckdb(f"CAST({text} AS DECIMAL({kind.precision}, {kind.scale}))")
 
 
 def _average(node: exp.Avg, kind: Type | None, kinds: Mapping[int, Type | None]) -> exp.Expr | None:
@@ -834,7 +831,7 @@ def _rounded(node: exp.Round, inner: Type | None) -> exp.Expr | None:
     text = node.this.sql("duckdb")
     value = f"({text})::DOUBLE"
     decimal = f"CAST(CAST({value} AS VARCHAR) AS DECIMAL(38, {places}))::DOUBLE"
-    return _raw(
+    return as_duckdb(
         f"CASE WHEN isfinite({value}) AND abs({value}) < 1e16 THEN {decimal} ELSE {value} END"
     )
 
@@ -857,24 +854,24 @@ def _cast(  # noqa: PLR0911 - one for each type
             re.fullmatch(MOMENTS[name], node.this.name) and is_real(node.this.name)
         ):
             raise _refuse(node, no_moment(node.this.name, name))
-        return _raw(
+        return as_duckdb(
             f"CASE WHEN {text} IS NULL OR regexp_full_match({text}, {shape}) "
             f"THEN {node.sql('duckdb')} ELSE error('{OWN}a text that is no plain {name}') END"
         )
     if name in INTEGERS and inner is None:
         raise _refuse(node, "the type of its argument is not known")
     if name in INTEGERS and inner is not None and inner.name in FLOATS | {"decimal"}:
-        return _raw(f"CAST(trunc({node.this.sql('duckdb')}) AS {node.to.sql('duckdb')})")
+        return as_duckdb(f"CAST(trunc({node.this.sql('duckdb')}) AS {node.to.sql('duckdb')})")
     if name == "float" and inner is not None and inner.name == "double":
         # Beyond a float's range Spark has the infinities, and DuckDB nothing.
         value, kind = node.this.sql("duckdb"), node.to.sql("duckdb")
         infinite = f"CASE WHEN {value} > 0 THEN 'inf' WHEN {value} < 0 THEN '-inf' END"
-        return _raw(f"coalesce(TRY_CAST({value} AS {kind}), CAST({infinite} AS {kind}))")
+        return as_duckdb(f"coalesce(TRY_CAST({value} AS {kind}), CAST({infinite} AS {kind}))")
     if name == "decimal":
         if inner is None:
             raise _refuse(node, "the type of its argument is not known")
         if inner.name in FLOATS:
             value = node.this.sql("duckdb")
-            decimal = _raw(f"CAST(CAST({value} AS VARCHAR) AS {node.to.sql('duckdb')})")
+            decimal = as_duckdb(f"CAST(CAST({value} AS VARCHAR) AS {node.to.sql('duckdb')})")
             return unless(f"NOT isfinite({value})", node, NO_DECIMAL, decimal)
     return None

@@ -98,6 +98,18 @@ def test_behind_a_tombstone_the_log_begins_anew(topic):
     assert read(topic) == (1, 1, 2)
 
 
+def test_a_tombstone_is_remembered_when_older_records_are_read_after_it(topic):
+    topic.append(b"b", 1, 1)
+    topic.append(b"a", 9, 9)
+    topic.append(b"a", value=None)
+    for lsn in range(999):
+        topic.append(b"a", 1, lsn)
+    reader = NewestRecords(None, "topic")  # type: ignore[arg-type]
+    assert read(topic, reader) == (1, 998, 1001)
+    assert read(topic, reader, b"b") == (1, 1, 0)
+    assert read(topic, reader) == (1, 998, 1001)
+
+
 def test_a_long_topic_is_read_from_its_end_and_once(topic):
     for lsn in range(5000):
         topic.append(b"a", 1, lsn)

@@ -1,4 +1,4 @@
-"""What capture, a connector and a sink of views say of the same refusal."""
+"""Capture, a connector and a sink of views give the same hint for the same refusal."""
 
 import psycopg2
 import pytest

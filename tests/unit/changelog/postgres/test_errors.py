@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means, from libpq's own words and SQLSTATEs."""
+"""Errors of PostgreSQL are classified by libpq's words and by SQLSTATEs."""
 
 import psycopg2
 import pytest

@@ -1,4 +1,4 @@
-"""What a proof says where it ends at a value: the column, the expression, and what to write."""
+"""A value that ends a proof is told with its column, its expression and what to write."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def said(database, expressions: dict[str, str], condition: str = "true") -> str:
-    """Return how the proof of a view with these columns ends; an empty text where it does not."""
+    """Return the error that ends the proof of a view with these columns; empty if it is proved."""
     listed = ", ".join(f"{text} AS {name}" for name, text in expressions.items())
     described = database.execute(
         f"DESCRIBE SELECT {', '.join(expressions.values())} FROM {reading_name(TABLE)} t"

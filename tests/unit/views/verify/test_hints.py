@@ -1,4 +1,4 @@
-"""What a message says to write is taken by the plan: a hint that is refused itself helps nobody."""
+"""The plan accepts the SQL of each hint that it gives."""
 
 from __future__ import annotations
 
