@@ -22,6 +22,7 @@ from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from views.base.spark_sql import SparkSql
 from views.project.determinism import refuse_unprovable
+from views.project.grammar import refuse_unread
 from views.project.output import outputs, spelled
 from views.project.query import query, quoted
 from views.project.spec import DEFAULT_SINKS, SqlSource, TableReference, ViewSpec, check_declared
@@ -66,11 +67,12 @@ def sql_source(path: Path, text: str) -> SqlSource:
     """Read the tables of a query.
 
     Raises:
-        ViewError: the SQL does not parse, is not one query, names no table, or can give another
-            answer each time it runs.
+        ViewError: the SQL does not parse, is not one query, names no table, can give another
+            answer each time it runs, or is not read so by Spark.
     """
     parsed = _query(path, text)
     refuse_unprovable(path, parsed)
+    refuse_unread(path, text, parsed)
     references = tuple(sorted(_references(path, parsed), key=lambda found: found.start))
     if not references:
         raise ViewError(f"{path.name} names no table", hint="select from a captured table")

@@ -109,7 +109,7 @@ def test_a_comparison_means_what_it_means_in_postgresql(given, wanted):
         "WHERE length(german) > 3",
         "WHERE cast(german AS string) < 'a'",
         "WHERE upper(t) < 'A'",
-        "WHERE cast(t AS varchar) = 'a'",
+        "WHERE cast(t AS string) = 'a'",
         "WHERE get_json_object(j, '$.a') = 'x'",
         "ORDER BY nu",
     ],
