@@ -21,7 +21,7 @@ from views.generations.place import place_for
 def captured(stack, tmp_path):
     statements = "CREATE TABLE orders (id int PRIMARY KEY); INSERT INTO orders VALUES (1)"
     with captured_database(stack, tmp_path / "project", statements) as (project, slot):
-        project.view("copied.sql", "-- key: id\n-- sinks: delta, cache\nSELECT id FROM orders")
+        project.view("examined.sql", "-- key: id\n-- sinks: delta, cache\nSELECT id FROM orders")
         yield project, slot
 
 
@@ -46,13 +46,13 @@ def test_the_doctor_finds_what_is_wrong_from_source_to_sinks(captured) -> None:
     assert found["ok"]["locks"]["found"] == f'nobody has one on "{slot}._locks"'
     assert found["problem"]["capture"]["found"].endswith("capture does not run")
     assert "1 can be read exactly" in found["ok"]["topics"]["found"]
-    assert "was never built" in found["note"]["view copied"]["found"]
-    row = HistoryRow(view="copied", generation=1, state=REFUTED, note="a row differs")
+    assert "was never built" in found["note"]["view examined"]["found"]
+    row = HistoryRow(view="examined", generation=1, state=REFUTED, note="a row differs")
     History(str(project.warehouse)).append([row])
     project.execute(f"SELECT pg_drop_replication_slot('{slot}')")
     _, found = examined(project)
     assert found["problem"]["capture"]["found"] == "there is no slot"
-    assert found["problem"]["view copied"]["exit_code"] == 3
+    assert found["problem"]["view examined"]["exit_code"] == 3
     # The fixture drops it.
     project.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
 
@@ -61,10 +61,10 @@ def test_the_doctor_finds_what_is_wrong_from_source_to_sinks(captured) -> None:
 def test_the_doctor_names_who_works_on_a_view(captured) -> None:
     project, _ = captured
     settings = RebuildSettings(project=load_project(project.root))
-    with building(place_for(settings), ["copied"]):
+    with building(place_for(settings), ["examined"]):
         _, found = examined(project)
     said = found["ok"]["locks"]["found"]
-    assert said.startswith(f"view copied is rebuilt by process {os.getpid()} on ")
+    assert said.startswith(f"view examined is rebuilt by process {os.getpid()} on ")
     assert "the lock lasts until" in said
     _, found = examined(project)
     assert found["ok"]["locks"]["found"].startswith("nobody has one")

@@ -54,23 +54,23 @@ def shown(url: str, name: str, wanted: str) -> str:
 
 def test_the_page_says_how_the_line_stands(stack, tmp_path):
     with captured_database(stack, tmp_path / "project", STATEMENTS) as (project, slot):
-        project.view("copied.sql", "-- key: id\n-- sinks: delta, cache\nSELECT id FROM orders")
+        project.view("paged.sql", "-- key: id\n-- sinks: delta, cache\nSELECT id FROM orders")
         project.view("broken.sql", "SELECT id FROM orders")
-        row = HistoryRow(view="copied", generation=1, state=REFUTED, note="a row differs")
+        row = HistoryRow(view="paged", generation=1, state=REFUTED, note="a row differs")
         with served(stack, project.root) as url:
             text = shown(url, "source.state", "problem")
             assert cell(text, "source.said").endswith("capture does not run")
             assert slot in text
             text = shown(url, "log.said", "1 can be read exactly")
             assert "public.orders" in text
-            text = shown(url, "view.copied.said", "was never built")
-            assert cell(text, "view.copied.mend") == "rebuild-view copied"
+            text = shown(url, "view.paged.said", "was never built")
+            assert cell(text, "view.paged.mend") == "rebuild-view paged"
             assert cell(text, "view.broken.state") == "problem"
             History(str(project.warehouse)).append([row])
-            text = shown(url, "view.copied.said", "1 was refuted: a row differs")
-            one = httpx.get(f"{url}/views/copied", timeout=30).text
+            text = shown(url, "view.paged.said", "1 was refuted: a row differs")
+            one = httpx.get(f"{url}/views/paged", timeout=30).text
             assert "1 was refuted: a row differs" in one
-            told = httpx.get(f"{url}/views/copied", params={"key": "1"}, timeout=120).text
+            told = httpx.get(f"{url}/views/paged", params={"key": "1"}, timeout=120).text
             assert "partition" in told[told.index('id="explain"') :]
             with httpx.stream("GET", f"{url}/live", timeout=30) as stream:
                 events = stream.iter_lines()
@@ -120,10 +120,10 @@ def test_brokers_that_are_away_are_told_and_hold_up_nothing(stack, tmp_path):
         away = f'kafka.brokers = "127.0.0.1:{none.getsockname()[1]}"'
         text = re.sub("kafka.brokers = .*", away, settings.read_text())
         settings.write_text(text, encoding="utf-8")
-        project.view("copied.sql", "-- key: id\n-- sinks: delta\nSELECT id FROM orders")
+        project.view("paged.sql", "-- key: id\n-- sinks: delta\nSELECT id FROM orders")
         with served(stack, project.root) as url:
             assert httpx.get(url, timeout=30).status_code == 200
-            text = shown(url, "view.copied.said", "was never built")
+            text = shown(url, "view.paged.said", "was never built")
             text = shown(url, "log.said", "no Kafka broker answers at")
             assert cell(text, "log.state") == "unknown"
             # The source tells of its slot without the log.
@@ -139,11 +139,11 @@ def test_the_token_of_the_worker_is_the_page_s_too(stack, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
     with served(stack, tmp_path, "--token-file", str(token)) as url:
-        for path in ("", "/views/copied", "/live"):
+        for path in ("", "/views/paged", "/live"):
             assert httpx.get(url + path, timeout=30).status_code in {303, 401}
         assert httpx.get(f"{url}/assets/page.css", timeout=30).status_code == 200
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         with httpx.Client(headers=bearer, timeout=30) as client:
             # A folder without a project is no error of the page's, and has no such view.
             assert client.get(url).status_code == 200
-            assert client.get(f"{url}/views/copied").status_code == 404
+            assert client.get(f"{url}/views/paged").status_code == 404

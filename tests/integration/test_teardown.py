@@ -87,8 +87,8 @@ def test_all_that_a_project_has_made_goes_and_nothing_else(
     project, slot = captured
     project.command("signal", "install")
     project.command("ddl", "install")
-    project.view("copied.sql", "-- key: id\n-- sinks: delta, cache\nSELECT id FROM orders")
-    assert rebuild_view(capsys, monkeypatch, project, "copied").code == 0
+    project.view("torn_down.sql", "-- key: id\n-- sinks: delta, cache\nSELECT id FROM orders")
+    assert rebuild_view(capsys, monkeypatch, project, "torn_down").code == 0
     made(kafka, f"{slot}.somebody")
     (project.warehouse / "report").mkdir()
 
@@ -98,7 +98,7 @@ def test_all_that_a_project_has_made_goes_and_nothing_else(
         "frontiers",
     ]  # fmt: skip
     assert (code, kinds(found["would do"])) == (0, everything)
-    assert "copied (delta, cache), generations: 1 in delta, 1 in cache" in found["would do"][4][1]
+    assert "torn_down (delta, cache), generations: 1 in delta, 1 in cache" in found["would do"][4][1]
     assert len(topics_of(kafka, slot)) == 5, "a plan removes nothing"
 
     code, found, _ = torn_down(project)

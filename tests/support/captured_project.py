@@ -88,6 +88,9 @@ def captured_database(
 ) -> Iterator[tuple[CapturedProject, str]]:
     """Return a captured database with a project at `root`, and the prefix of its topics.
 
+    The cache and the search server are those of other tests too: a view of a test that says what
+    they hold has a name of its own.
+
     `capture` is more text of the section of that name, `brokers` another broker than the stack's.
     Without `captures` the first capture is the test's.
     """
