@@ -98,7 +98,9 @@ def test_all_that_a_project_has_made_goes_and_nothing_else(
         "frontiers",
     ]  # fmt: skip
     assert (code, kinds(found["would do"])) == (0, everything)
-    assert "torn_down (delta, cache), generations: 1 in delta, 1 in cache" in found["would do"][4][1]
+    assert (
+        "torn_down (delta, cache), generations: 1 in delta, 1 in cache" in found["would do"][4][1]
+    )
     assert len(topics_of(kafka, slot)) == 5, "a plan removes nothing"
 
     code, found, _ = torn_down(project)

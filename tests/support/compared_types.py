@@ -120,6 +120,8 @@ OF_TWO_TYPES = (
     *("coalesce(x.{c}, y.{o})", "greatest(x.{c}, y.{o})"),
     "CASE WHEN x.id > 2 THEN x.{c} ELSE y.{o} END",
     "CASE x.{c} WHEN y.{o} THEN 1 END",
+    *("x.{c} IN (y.{o}, y.{c})", "x.{c} IN (y.{o}, x.{o})", "x.{c} BETWEEN y.{o} AND y.{c}"),
+    "CASE x.{c} WHEN y.{o} THEN 1 WHEN y.{c} THEN 2 END",
     "x.{c} = (SELECT q.{o} FROM n AS q WHERE q.id = 2)",
     "x.{c} < (SELECT q.{o} FROM n AS q WHERE q.id = 2)",
     "(SELECT count(*) FROM m WHERE {c} NOT IN (SELECT {o} FROM n))",
@@ -131,11 +133,12 @@ OF_A_CONSTANT = (
     *("x.{c} = {a}", "x.{c} <> {b}", "{a} = x.{c}", "x.{c} < {b}", "x.{c} >= {a}"),
     *("x.{c} IN ({a}, {b})", "x.{c} NOT IN ({a})", "x.{c} BETWEEN {a} AND {b}"),
     "CASE x.{c} WHEN {a} THEN 1 ELSE 2 END",
+    "lag(x.{c}, 1, {a}) OVER (ORDER BY x.id NULLS LAST, y.id NULLS LAST) = {a}",
 )
 OF_TEXTS = (
     *("length(x.{c})", "x.{c} || 'x'", "upper(x.{c})", "x.{c} LIKE {a}", "x.{c} LIKE '%a%'"),
     *("substring(x.{c}, 1, 4)", "replace(x.{c}, ' ', '-')"),
-    *("coalesce(x.{c}, 'none')", "x.{c}", "x.{c} || y.{c}"),
+    *("coalesce(x.{c}, 'none')", "x.{c}", "x.{c} || y.{c}", "concat_ws(x.{c}, 'a', 'b')"),
 )
 OF_AGGREGATES = ("min({c})", "max({c})", "count(DISTINCT {c})", "count({c})")
 OF_ALL_ROWS = (
@@ -150,6 +153,8 @@ OF_ALL_ROWS = (
     "(SELECT count(*) FROM m WHERE {c} = (SELECT max({c}) FROM n))",
     "(SELECT count(*) FROM (SELECT {c} FROM m UNION SELECT {c} FROM n) q)",
     "(SELECT count(*) FROM (SELECT {c} FROM m INTERSECT SELECT {c} FROM n) q)",
+    "(SELECT count(*) FROM (SELECT {c} FROM m UNION SELECT {a}) q)",
+    "(SELECT count(*) FROM (SELECT {c} FROM m EXCEPT SELECT {a}) q)",
     "(SELECT count(*) FROM (SELECT {c} FROM m EXCEPT SELECT {c} FROM n WHERE id < 3) q)",
     "(SELECT sum(r) FROM (SELECT id * rank() OVER (ORDER BY {c} NULLS LAST) AS r FROM m) q)",
     "(SELECT sum(r) FROM (SELECT id * count(*) OVER (PARTITION BY {c}) AS r FROM m) q)",

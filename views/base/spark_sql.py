@@ -8,8 +8,11 @@ written to each engine by the rules of that engine.
 
 from __future__ import annotations
 
+from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokenizer_core import Token, TokenType
+
+_AT_MOST = 80
 
 
 class SparkSql(Spark):
@@ -35,3 +38,19 @@ class SparkSql(Spark):
 def _touch(sql: str, one: Token, two: Token) -> bool:
     both_texts = one.token_type == two.token_type == TokenType.STRING
     return both_texts and one.end + 1 == two.start and sql[one.end] == sql[two.start]
+
+
+def shown(node: exp.Expr) -> str:
+    """Return an expression as its author may have written it: without tables, quotes or alias."""
+    plain = node.unalias().copy()
+    for column in plain.find_all(exp.Column):
+        for part in ("table", "db"):
+            column.set(part, None)
+        column.this.set("quoted", False)
+    return " ".join(str(plain.sql(dialect="spark", comments=False)).split())
+
+
+def briefly(node: exp.Expr) -> str:
+    """Return the same, cut to what stands in a message."""
+    text = shown(node)
+    return text if len(text) <= _AT_MOST else text[: _AT_MOST - 3] + "..."

@@ -15,6 +15,7 @@ from sqlglot.optimizer.scope import Scope
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType, Kind
+from views.base.spark_sql import briefly
 from views.meaning.held import Holders, Tables, branches, is_open
 from views.meaning.types import is_text, meaning_of
 
@@ -221,7 +222,7 @@ class _Categories:
         self, node: exp.Expr, one: exp.Expr, other: exp.Expr, *, compared: bool
     ) -> ViewError:
         pair = sorted((one, other), key=lambda value: self.of(value) is not Category.TEXT)
-        texts = [_shown(value) for value in pair]
+        texts = [briefly(value) for value in pair]
         quoted = [
             f'"{text}"' if isinstance(value.unalias(), exp.Column) else text
             for value, text in zip(pair, texts, strict=True)
@@ -243,7 +244,7 @@ class _Categories:
                 f", or cast({texts[0]} AS {target})" if target else ""
             )
         return ViewError(
-            f"{_shown(node)}: {' and '.join(named)}, which PostgreSQL {what}", hint=hint
+            f"{briefly(node)}: {' and '.join(named)}, which PostgreSQL {what}", hint=hint
         )
 
 
@@ -276,14 +277,3 @@ def _cast_of(kind: ColumnType | None, value: exp.Expr) -> str:
     if kind.kind is Kind.DECIMAL:
         return f"decimal({kind.precision}, {kind.scale})"
     return _SPARK.get(kind.kind, "")
-
-
-def _shown(node: exp.Expr) -> str:
-    """Return an expression for people, without the names of tables."""
-    plain = node.unalias().copy()
-    for column in plain.find_all(exp.Column):
-        for part in ("table", "db"):
-            column.set(part, None)
-        column.this.set("quoted", False)
-    text = " ".join(str(plain.sql(dialect="spark", comments=False)).split())
-    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - for people

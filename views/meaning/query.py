@@ -21,10 +21,11 @@ from sqlglot.tokenizer_core import TokenType
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
-from views.base.spark_sql import SparkSql
+from views.base.spark_sql import SparkSql, briefly, shown
 from views.meaning.held import BRANCHES, Held, Holders, branches, is_open
 from views.meaning.mixed import check_mixed
 from views.meaning.rows import check_rows
+from views.meaning.spelled import check_spelled
 from views.meaning.types import Meaning, is_joined, is_text, meaning_of, written
 from views.project.spec import SqlSource
 
@@ -44,7 +45,7 @@ _HANDED_ON = (
     *(exp.ArraySize, exp.JSONFormat, exp.Column, exp.Table, exp.TableAlias, exp.Exists, exp.Limit),
     *(exp.ArrayConcat, exp.ArraySlice, exp.Flatten, exp.Values, exp.Order, exp.Window),
     *(exp.Ordered, exp.Distinct, exp.Group, exp.Case, exp.If, exp.Coalesce, exp.Hint, exp.Qualify),
-    *(exp.Transform, exp.DPipe, exp.Nvl2, exp.Tuple),
+    *(exp.Transform, exp.DPipe, exp.Nvl2, exp.Tuple, exp.ArrayToString),
 )
 _BY_NAME = {
     *("struct", "named_struct", "array", "map", "element_at", "get", "try_element_at", "isnull"),
@@ -88,6 +89,8 @@ def meant(
         if meaning_of(kind) is not None
     }
     _check_lengths(sql.text)
+    read = {(place.table.schema, place.table.table) for place in sql.references}
+    check_spelled(sql.text, {name for table in read for name in tables.get(table, ())})
     try:
         query, flat, keys = _qualified(sql, tables, primary)
     except (SqlglotError, RecursionError, KeyError):
@@ -251,6 +254,12 @@ class _Reader:
                 self._compared(node, list(node.expressions), shown=True)
             case exp.Coalesce() | exp.Case() | exp.If() | exp.Nvl2():
                 self._unified(node)
+            case exp.Array() | exp.Lag() | exp.Lead():
+                self._unified(node)
+            case exp.Trim() if not node.expression and node.args.get("position") != "LEADING":
+                return  # the blanks go in both
+            case exp.ConcatWs() if node.expressions:
+                self._as_text(node, node.expressions[0], refused=False)
             case exp.Ordered() if self._order_counts(node):
                 self._ordered(node, node.this)
             case exp.ArgMax() | exp.ArgMin():
@@ -362,6 +371,11 @@ class _Reader:
         shown: bool,
     ) -> None:
         kinds = frozenset(kind for one in held for kind in one.kinds)
+        others = {one.is_char for one in held[1:]}
+        if not held[0].is_char and len(others) > 1:
+            name, meaning = _char_of(kinds)
+            why = "blanks at the end do not count beside it, and do beside the others"
+            raise self._refusal(node, name, meaning, why, advice="a comparison for each of them")
         for name, meaning in kinds:
             if not meaning.is_char and not is_text(meaning):
                 raise self._refusal(node, name, meaning, "PostgreSQL compares it with no char(n)")
@@ -404,10 +418,7 @@ class _Reader:
 
     def _unified(self, node: exp.Expr) -> None:
         """Take a char for a text where it stands beside texts, of which the result is one."""
-        values = branches(node)
-        if isinstance(node, exp.Nvl2):
-            pair = (node.args.get("true"), node.args.get("false"))
-            values = [value for value in pair if value is not None]
+        values = _of_one_type(node)
         held = [self._held.of(value) for value in values]
         if not any(one.is_char for one in held):
             kinds = [kind for one in held for kind in one.kinds]
@@ -416,12 +427,19 @@ class _Reader:
                     self._check_other(node, value, *kinds[0])
             return
         if all(one.kinds or is_open(value) for one, value in zip(held, values, strict=True)):
+            # A default takes the type of a domain, and gets its blanks; that of a branch does not.
+            if isinstance(node, exp.Lag | exp.Lead) and isinstance(values[-1], exp.Literal):
+                name, meaning = _char_of(kind for one in held for kind in one.kinds)
+                why = "PostgreSQL may pad the text beside it with blanks"
+                raise self._refusal(node, name, meaning, why, advice="rtrim({})")
             return
         # The type is that of the first value that has one; of ELSE before those of THEN, says
         # "UNION, CASE, and Related Constructs" in PostgreSQL's manual: char and text take each
         # other.
         typed = [one for one, value in zip(held, values, strict=True) if not is_open(value)]
         otherwise = node.args.get("default") or node.args.get("false")
+        if not isinstance(node, exp.Case | exp.If):
+            otherwise = None
         else_first = otherwise is not None and not is_open(otherwise)
         if (typed[-1] if else_first else typed[0]).is_char:
             name, meaning = _char_of(kind for one in held for kind in one.kinds)
@@ -466,7 +484,11 @@ class _Reader:
     def _set_operation(self, node: exp.SetOperation) -> None:
         """Look at the columns of two queries that become one."""
         sides = self._held.of_query(node.left), self._held.of_query(node.right)
-        items = [side.selects for side in (_leaf(node.left), _leaf(node.right))]
+        # A constant of several queries is a text, and takes no other type any more.
+        items = [
+            [] if isinstance(side.unnest(), exp.SetOperation) else _leaf(side).selects
+            for side in (node.left, node.right)
+        ]
         whole = isinstance(node, exp.Union) and not node.args.get("distinct")
         for place, (one, other) in enumerate(zip(*sides, strict=False)):
             kinds = one.kinds | other.kinds
@@ -474,10 +496,12 @@ class _Reader:
                 continue
             name, meaning = min(kinds, key=lambda kind: kind[0])
             for held, item in zip((one, other), items, strict=True):
+                if held.kinds:
+                    continue
                 inner = item[place].unalias() if place < len(item) else None
-                if not held.kinds and not (inner is not None and is_open(inner)):
-                    if is_text(meaning):
-                        continue
+                if inner is not None and is_open(inner):
+                    self._check_other(node, inner, name, meaning)
+                elif not is_text(meaning):
                     why = "the other query has a value of another type there"
                     raise self._refusal(node, name, meaning, why)
             if whole:
@@ -503,12 +527,17 @@ class _Reader:
 
     def _inside(self, node: exp.Expr, *, order: bool = False) -> None:
         """Look at a function that compares the elements of lists, or rows."""
-        for part in node.iter_expressions():
+        parts = list(node.iter_expressions())
+        for part in parts:
             held = self._held.of(part)
             for name, meaning in held.kinds:
+                for constant in parts:
+                    if meaning.element is not None and isinstance(constant, exp.Literal):
+                        self._check_other(node, constant, name, meaning.element)
                 self._require(node, name, meaning, order=order, nested=True)
                 lone = isinstance(node, exp.ArrayUniqueAgg | exp.Mode | exp.ApproxDistinct)
-                if meaning.is_char and not (lone and held.is_padded):
+                inner = meaning.element or meaning
+                if inner.is_char and not (lone and held.is_padded):
                     why = "blanks at its end do not count"
                     raise self._refusal(node, name, meaning, why, advice="rtrim({})")
 
@@ -536,7 +565,11 @@ class _Reader:
         for name, meaning in held.kinds:
             if refused and not meaning.functions and not held.nested:
                 raise self._refusal(node, name, meaning, "a function would take its text")
-        if held.is_char and not held.nested:
+        if held.is_char and held.nested:
+            name, meaning = _char_of(held.kinds)
+            why = "blanks at its end are none of its text"
+            raise self._refusal(node, name, meaning, why, advice=f"rtrim({shown(value)})")
+        if held.is_char:
             self._strip(node, value)
 
     def _extreme(self, node: exp.Min | exp.Max) -> None:
@@ -610,13 +643,11 @@ class _Reader:
     def _refusal(
         self, node: exp.Expr, name: str, meaning: Meaning, why: str, *, advice: str = ""
     ) -> ViewError:
-        shown = " ".join(str(node.sql(dialect="spark", comments=False)).split())
-        shown = shown if len(shown) <= 80 else shown[:77] + "..."  # noqa: PLR2004 - for people
         column = self._column_of(node, name)
         text = (advice or meaning.advice).replace("{}", column)
         return ViewError(
-            f'{shown}: "{column}" is {name}, which the engines cannot compare as PostgreSQL does: '
-            + why,
+            f'{briefly(node)}: "{column}" is {name}, which the engines cannot compare as '
+            f"PostgreSQL does: {why}",
             hint=f"write {text}",
         )
 
@@ -666,7 +697,7 @@ class _Reader:
             case _:
                 name, meaning = _char_of(self._held.of(value).kinds)
                 why = "blanks at its end do not count"
-                raise self._refusal(node, name, meaning, why, advice="rtrim({})")
+                raise self._refusal(node, name, meaning, why, advice=f"rtrim({shown(value)})")
 
     def _strip_part(self, node: exp.Expr, value: exp.Expr | None) -> None:
         counts = self._held.of(value).is_char or self._held.is_varchar(value)
@@ -719,6 +750,21 @@ class _Reader:
                     f"{item.sql(dialect='spark')}: it has no name of its own",
                     hint="give it one: … AS name",
                 )
+
+
+def _of_one_type(node: exp.Expr) -> list[exp.Expr]:
+    """Return the values that PostgreSQL takes to one type in an expression, without comparing."""
+    values: list[exp.Expr | None]
+    match node:
+        case exp.Nvl2():
+            values = [node.args.get("true"), node.args.get("false")]
+        case exp.Lag() | exp.Lead():
+            values = [node.this, node.args.get("default")]
+        case exp.Array():
+            values = list(node.expressions)
+        case _:
+            values = [*branches(node)]
+    return [value for value in values if value is not None]
 
 
 def _stripped(text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from changelog.contract.base.errors import ViewError
+from views.base.spark_sql import shown
 
 _ORDERS = (exp.LT, exp.LTE, exp.GT, exp.GTE)
 
@@ -57,22 +58,12 @@ def _by_list(node: exp.In) -> str:
 
 def _fields(one: exp.Expr, other: exp.Expr, sign: str, word: str) -> str:
     pairs = zip(one.expressions, other.expressions, strict=True)
-    return word.join(f"{_shown(mine)} {sign} {_shown(theirs)}" for mine, theirs in pairs)
-
-
-def _shown(node: exp.Expr) -> str:
-    """Return a value as the view has it, without the tables that were found for its columns."""
-    bare = node.copy()
-    for column in bare.find_all(exp.Column):
-        column.set("table", None)
-    if isinstance(bare, exp.Column):
-        bare.set("table", None)
-    return str(bare.sql(dialect="spark"))
+    return word.join(f"{shown(mine)} {sign} {shown(theirs)}" for mine, theirs in pairs)
 
 
 def _refusal(node: exp.Expr, hint: str) -> ViewError:
     return ViewError(
-        f"{_shown(node)}: where a field is null, Spark has false or true for what PostgreSQL "
+        f"{shown(node)}: where a field is null, Spark has false or true for what PostgreSQL "
         "leaves open",
         hint=hint,
     )

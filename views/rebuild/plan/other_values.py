@@ -7,12 +7,13 @@ would take for another value is said by the plan.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 from sqlglot import exp
 
 from views.meaning.held import branches
 from views.rebuild.plan.nulls import Nulls
-from views.rebuild.plan.numbers import Sort, number_of
+from views.rebuild.plan.numbers import MOST, Sort, number_of
 from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, is_of, said
 
 _INTEGERS = (DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT)
@@ -22,6 +23,7 @@ _REAL = (DType.FLOAT,)
 _JOINED = (exp.Concat, exp.ConcatWs, exp.DPipe)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between)
 _SORTS = {Sort.WHOLE: 0, Sort.DECIMAL: 1, Sort.FLOAT: 2}
+_DOUBLES_DIGITS = 15
 _OF_DAYS = ("YEAR", "MONTH", "WEEK", "DAY", "QUARTER")
 
 
@@ -91,6 +93,9 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
             yield f"{said(node)} counts elements from 0, where PostgreSQL counts them from 1"
         case _ if isinstance(node, _COMPARISONS):
             yield from _of_reals(node)
+            yield from _of_doubles(node)
+        case exp.Literal() if not node.is_string and "e" in node.name.lower():
+            yield from _of_exponent(node)
         case exp.Literal() if node.is_string:
             yield from _escaped(node, sql)
         case _:
@@ -205,6 +210,37 @@ def _of_reals(node: exp.Expr) -> Iterator[str]:
                 f"{said(node)} compares doubles, where PostgreSQL compares reals: write "
                 f"cast({value.name} as real) for {said(value)}"
             )
+
+
+def _of_doubles(node: exp.Expr) -> Iterator[str]:
+    """Say which lists are compared as doubles because one of their values is one."""
+    number = number_of(node.this)
+    if not isinstance(node, exp.In) or number is None or number.sort is Sort.FLOAT:
+        return
+    values = node.expressions
+    doubles = [is_of(each, _FLOATS) and not isinstance(each, exp.Literal) for each in values]
+    is_exact = number.size is not None and number.size[0] <= _DOUBLES_DIGITS
+    if any(doubles) and not all(doubles) and not is_exact:
+        listed = " or ".join(f"{said(node.this)} = {said(value)}" for value in values)
+        yield (
+            f"{said(node)} compares doubles, of {_DOUBLES_DIGITS} digits, where PostgreSQL "
+            f"compares exact numbers exactly: write {listed}"
+        )
+
+
+def _of_exponent(node: exp.Literal) -> Iterator[str]:
+    """Say which constants are doubles, and numerics to PostgreSQL, unless a double is near."""
+    around = node.parent
+    while isinstance(around, exp.Paren | exp.Neg):
+        around = around.parent
+    beside = [] if around is None else list(around.iter_expressions())
+    if any(is_of(value, _FLOATS) and value.find(exp.Column) for value in beside):
+        return
+    if isinstance(around, exp.Cast):
+        return
+    digits = format(Decimal(node.name), "f")
+    instead = digits if len(digits) <= MOST else f"cast({said(node)} as double)"
+    yield f"{said(node)} is a double, where PostgreSQL's is a numeric: write {instead}"
 
 
 def _escaped(node: exp.Literal, sql: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ import re
 from sqlglot import exp
 
 _TIME_MARK = re.compile(r"%-?[YymdHIMSjbBaAp]")
+_DATE_MARKS = re.compile(r"(%-?[Ymd]|strict|[^%\w])*")
 _PLAIN_PATH = re.compile(r"\$(?:\.[A-Za-z_]\w*|\[\d+\])+")
 _NO_PATTERN = re.compile(r"[\w ,;:/=@#%&~'\"<>!_-]+")
 
@@ -34,6 +35,10 @@ def unchecked(node: exp.Func) -> str | None:  # noqa: PLR0911 - one for each fun
             path_of(node)
         ):
             return "only a constant path of names and places is checked"
+        case exp.TsOrDsToDate() if (form := node.text("format")) and not _DATE_MARKS.fullmatch(
+            form
+        ):
+            return "only y, M and d are checked in its pattern, as in 'yyyy-MM-dd'"
         case exp.TimeToStr() if not _is_known_pattern(node.args["format"].name):
             return "its pattern has letters that are not checked"
         case _:

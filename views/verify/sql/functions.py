@@ -66,7 +66,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("power", ("Pow",), "power(a, 2)", "there is one, and it is a double"),
         Provable("sqrt", ("Sqrt",), "sqrt(abs(a))", "not of a negative number"),
         Provable("exp", ("Exp",), "exp(a / 10)", "the result is a double"),
-        Provable("ln, log", ("Ln",), "ln(abs(a) + 1)", "of a positive number"),
+        Provable("ln", ("Ln",), "ln(abs(a) + 1)", "of a positive number"),
         Provable("sign, signum", ("Sign",), "sign(a)"),
         Provable("cast", ("Cast", "TimeStrToTime", ""), "cast(b AS int)"),
         Provable("try_cast", ("TryCast",), "try_cast(s AS int)", "a text as a number"),
@@ -131,7 +131,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("date_trunc", ("DateTrunc", "TimestampTrunc"), "date_trunc('month', ts)"),
         Provable("make_date", (), "make_date(2020, 2, 29)"),
         Provable(
-            "date_format, to_char",
+            "date_format",
             ("TimeToStr",),
             "date_format(ts, 'EEE, dd MMM yyyy hh:mm a')",
             "of dates and timestamps; y, M, d, E, H, h, m, s, D and a in the pattern",

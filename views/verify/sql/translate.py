@@ -32,7 +32,6 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
-from views.base.spark_sql import SparkSql
 from views.verify.sql.bags import LISTS, Bag, Bags
 from views.verify.sql.constants import path_of, unchecked
 from views.verify.sql.ends import (
@@ -94,6 +93,10 @@ MACROS = (
     f"""CREATE OR REPLACE MACRO moment_text(t) AS
     CASE WHEN isinf(t) THEN error('{OWN}{INFINITE}')
     WHEN year(t) BETWEEN 1 AND 9999 THEN CAST(t AS VARCHAR) ELSE far_text(t) END""",
+    # Of two values of one name Spark takes the first, PostgreSQL the last.
+    f"""CREATE OR REPLACE MACRO json_once(j, p) AS CASE WHEN json_valid(j) THEN
+    CASE WHEN list_unique(json_keys(j, p)) < len(json_keys(j, p))
+    THEN error('{OWN}a name that stands twice in an object in JSON') ELSE j END ELSE j END""",
     # Spark writes other numbers and nested values anew, by rules of its own.
     f"""CREATE OR REPLACE MACRO json_scalar(j, p) AS CASE WHEN json_valid(j) THEN
     CASE json_type(j, p) WHEN 'DOUBLE' THEN error('{OWN}a number that is no integer in JSON')
@@ -284,9 +287,6 @@ def qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> exp
 
 
 def _without_zone(node: exp.Expr) -> exp.Expr:
-    if isinstance(node, exp.ToChar):  # of dates and times the same; of numbers DuckDB refuses it
-        text = f"date_format({node.this.sql('spark')}, {node.args['format'].sql('spark')})"
-        return sqlglot.parse_one(text, read=SparkSql)
     if isinstance(node, exp.DataType) and node.this in _ZONED:
         return exp.DataType.build("TIMESTAMP", dialect="duckdb")
     return node
@@ -553,8 +553,7 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         case exp.RegexpSplit():
             return exp.func("string_split", node.this.copy(), node.expression.copy())
         case exp.JSONExtract() | exp.JSONExtractScalar():
-            path = exp.Literal.string(path_of(node))
-            return exp.func("json_scalar", node.this.copy(), path)
+            return _of_json(node)
         case exp.TsOrDsAdd() if _is_day(node):
             days, sign = node.expression, ""
             if isinstance(days, exp.Mul) and days.expression == _MINUS_ONE:  # date_sub
@@ -579,6 +578,13 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _of_known_letters(node)
         case _:
             return ended(node, kinds)
+
+
+def _of_json(node: exp.JSONExtract | exp.JSONExtractScalar) -> exp.Expr:
+    path, document = path_of(node), node.this.sql("duckdb")
+    for step in re.finditer(r"\.", path):
+        document = f"json_once({document}, {literal(path[: step.start()])})"
+    return as_duckdb(f"json_scalar({document}, {literal(path)})")
 
 
 def _is_text_cast(node: exp.Expr) -> bool:

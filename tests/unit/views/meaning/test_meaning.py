@@ -402,3 +402,96 @@ def test_a_composite_value_of_nulls_is_null_to_postgresql_alone(value):
     written = raised.value.hint.removeprefix("write ").partition(",")[0]
     assert written == "cast(pair AS string) IS NULL"
     meant(f"SELECT id FROM x WHERE {written}")
+
+
+@pytest.mark.parametrize(
+    ("value", "instead"),
+    [
+        ('"t"', "`t`"),
+        ('coalesce(vc, "T")', "coalesce(vc, 'T')"),
+        ('count(*) OVER (PARTITION BY "t")', "count(*) OVER (PARTITION BY `t`)"),
+        ("ltrim(t, 'a')", "trim(LEADING 'a' FROM t)"),
+        ("rtrim(t, concat('a', 'b'))", "trim(TRAILING concat('a', 'b') FROM t)"),
+        ("trim(t, 'a')", "trim(BOTH 'a' FROM t)"),
+        ("log(id)", "ln(id) / ln(10)"),
+        ("to_char(t, 'mm')", "date_format(t, 'yyyy-MM-dd HH:mm:ss')"),
+        ("rtrim(array(c)[0] || '|')", "rtrim(rtrim(array(c)[0]) || '|')"),
+        ("named_struct('f', c).f || '|'", "rtrim(named_struct('f', c).f) || '|'"),
+        ("length(chars[0])", "length(rtrim(chars[0]))"),
+    ],
+)
+def test_what_the_languages_read_as_two_things_is_refused_with_what_is_one(value, instead):
+    with pytest.raises(ViewError) as raised:
+        meant(f"SELECT id, {value} AS v FROM x")
+    assert raised.value.hint.startswith("write ")
+    assert instead in meant(f"SELECT id, {instead} AS v FROM x")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *('"EUR"', 't AS "T"', "ltrim(t)", "log(2, id)", "'1' || (id + 3)", "id + 3 || t"),
+        *("trim(BOTH 'a' FROM t)", "rtrim(chars[0])", "array_join(chars, ',')"),
+    ],
+)
+def test_what_they_read_alike_stays(value):
+    assert value in meant(f"SELECT id, {value} FROM x")
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("t IN (c, d)", "t IN (rtrim(c), rtrim(d))"),
+        ("vc IN (c, d)", "rtrim(vc) IN (rtrim(c), rtrim(d))"),
+        ("c IN (t, vc, 'a ')", "rtrim(c) IN (t, rtrim(vc), 'a')"),
+        ("array(t, c)", "array(t, rtrim(c))"),
+        ("lag(t, 1, c) OVER (ORDER BY id)", "lag(t, 1, rtrim(c)) OVER (ORDER BY id)"),
+        ("concat_ws(c, c, t)", "concat_ws(rtrim(c), c, t)"),
+    ],
+)
+def test_a_char_among_texts_is_compared_with_each_as_postgresql_does(value, wanted):
+    assert wanted in meant(f"SELECT id, {value} AS v FROM x")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            "t IN (c, vc)",
+            "vc IN ('a ', c)",
+            "t BETWEEN c AND vc",
+            "lag(c, 1, t) OVER (ORDER BY id)",
+            "lead(c, 1, 'x') OVER (ORDER BY id)",
+        ),
+        *("CASE t WHEN c THEN 1 WHEN vc THEN 2 END", "array(c, t)", "array_contains(chars, 'a')"),
+    ],
+)
+def test_where_its_blanks_count_beside_some_of_them_it_is_refused(value):
+    with pytest.raises(ViewError, match=r"blanks|takes the texts"):
+        meant(f"SELECT id, {value} AS v FROM x")
+
+
+UUID = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *(f"SELECT id, u FROM x {word} SELECT 1, '{UUID}'" for word in
+          ("UNION", "UNION ALL", "INTERSECT", "EXCEPT")),
+        f"SELECT id, lag(u, 1, '{UUID}') OVER (ORDER BY id) AS v FROM x",
+        f"SELECT id, lead(u, 1, '{UUID}') OVER (ORDER BY id) AS v FROM x",
+        f"SELECT id, array(u, '{UUID}') AS v FROM x",
+        f"SELECT id, array_contains(uuids, '{UUID}') AS v FROM x",
+    ],
+)  # fmt: skip
+def test_a_constant_beside_a_type_is_written_as_its_values_are(sql):
+    assert sql.replace(UUID, UUID.lower()) in meant(sql)
+    with pytest.raises(ViewError, match="not known how"):
+        meant(sql.replace(UUID, "no uuid"))
+
+
+def test_a_constant_of_two_queries_is_a_text_and_no_uuid():
+    of_texts = f"SELECT 1, '{UUID}' UNION SELECT 2, '{UUID}'"
+    with pytest.raises(ViewError, match="a value of another type"):
+        meant(f"SELECT id, u FROM x EXCEPT ({of_texts})")
