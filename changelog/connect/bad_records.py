@@ -10,13 +10,14 @@ from confluent_kafka.admin import NewTopic
 
 from changelog.connect.postgres.target import Refused
 from changelog.connect.rules.settings import SinkSettings
-from changelog.connect.rules.topics import beside_dead_letters, check_dead_letters
+from changelog.connect.rules.topics import check_dead_letters, twin_of
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import SinkError
 from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import explained
 from changelog.kafka.send import OutgoingRecord, send
+from changelog.sink.claimed import check_unclaimed
 
 log = logging.getLogger("changelog.connect")
 
@@ -87,7 +88,8 @@ class BadRecords:
         if self._producer is None:
             name = self._settings.dead_letters
             cluster = Cluster(self._kafka)
-            there = cluster.describe(beside_dead_letters(name))
+            check_unclaimed(self._kafka, name)
+            there = cluster.describe(filter(None, [name, twin_of(name)]))
             if name in there:
                 check_dead_letters(name, there, there[name].settings)
             else:

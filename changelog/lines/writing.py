@@ -24,6 +24,7 @@ from changelog.contract.log.properties import RECORD_BYTES
 from changelog.kafka.cluster import Cluster
 from changelog.lines.ask import chosen, find_topic
 from changelog.lines.forms.parse import InputError, Parse
+from changelog.sink.claimed import check_unclaimed
 from changelog.sink.producer import WRITE_S, LogProducer
 
 _CHUNK = 1 << 18
@@ -163,7 +164,7 @@ class Writing:
         Raises:
             StoppedError: the lines ended since somebody told; those before are written.
             InputError: a line is no record; those before it are written.
-            ConfigurationError: there is no such topic or partition.
+            ConfigurationError: there is no such topic or partition, or the topic is a capture's.
             UnavailableLogError: the brokers do not answer.
             LogError: they refuse.
         """
@@ -173,6 +174,7 @@ class Writing:
             find_topic(Cluster(self._kafka), topic).partitions,
             () if wanted is None else (wanted,),
         )
+        check_unclaimed(self._kafka, topic)
         own = self._target.transactional_id or f"changelog-write-{uuid.uuid4()}"
         producer = LogProducer.open(self._kafka, transactional_id=own if self._target.whole else "")
         producer.on_wait = lambda: self._watch(producer, stop)

@@ -42,6 +42,7 @@ from changelog.load.rules.wanted import Rules
 from changelog.load.target import LoadTarget, TableWriter
 from changelog.runtime.edge import one_line
 from changelog.runtime.progress.bar import RowBar
+from changelog.sink.claimed import check_unclaimed
 
 log = logging.getLogger("changelog.load")
 
@@ -167,6 +168,7 @@ class Load:
         aside = None
         if self._settings.dead_letters:
             find_topic(self._cluster, self._settings.dead_letters)
+            check_unclaimed(self._kafka, self._settings.dead_letters)
             aside = DeadLetters(self._kafka, self._settings.dead_letters)
         shares = split(share, self._settings.jobs)
         with_headers = aside is not None or self._rules.reads_headers

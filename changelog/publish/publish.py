@@ -32,6 +32,7 @@ from changelog.publish.rows import QueryRows, relation_of
 from changelog.runtime.progress.bar import RowBar
 from changelog.sections import CaptureSettings
 from changelog.sink.by_hand import create_topics
+from changelog.sink.claimed import check_unclaimed
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.source.snapshot.copytext import parse_row
@@ -134,7 +135,8 @@ class Publish:
 
         Raises:
             StoppedError: somebody told to stop.
-            ConfigurationError: query, key and topic do not go together.
+            ConfigurationError: query, key and topic do not go together, or the topic is a
+                capture's.
             SourceError: the query fails, or a key is there twice or has a null.
             EncodeError: a value has no exact form.
             LogError: brokers or registry refuse, or are away.
@@ -228,6 +230,7 @@ class Publish:
         topic = self._settings.topic
         cluster = Cluster(self._kafka)
         cluster.meet()  # says why nobody answers, if nobody does
+        check_unclaimed(self._kafka, topic)
         if topic not in cluster.topics([topic]):
             create_topics(self._kafka, [topic], self._capture, unkeyed=not self._settings.key)
 

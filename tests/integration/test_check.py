@@ -354,7 +354,7 @@ def test_rights_are_looked_at_without_being_used(capture):
         capture.sql(f"ALTER ROLE {role} REPLICATION")
         said = {each[0]: each[1] for each in problems(capture.check(settings))}
         assert list(said) == ["publication", "rights"]
-        assert "permission denied for database" in said["publication"]
+        assert 'table "public.pears" belongs to another role' in said["publication"]
         assert 'may not read table "public.pears"' in said["rights"]
         assert 'policies hide rows of table "public.hidden"' in said["rights"]
         before = capture.everything()
@@ -362,6 +362,24 @@ def test_rights_are_looked_at_without_being_used(capture):
         assert capture.everything() == before
     finally:
         capture.sql(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_a_limit_of_excluded_tables_holds_for_the_check_too(capture):
+    capture.sql("CREATE TABLE bare (id integer)")
+    settings = capture.settings(capture__on_error="log", capture__error_limit=0)
+    found = capture.check(settings)
+    said = "1 tables are excluded, and --error-limit allows 0: public.bare"
+    assert problems(found) == [("limit", said, 1)]
+    before = capture.everything()
+    assert said in str(capture.refused(settings))
+    assert capture.everything() == before
+    assert problems(capture.check(capture__on_error="log", capture__error_limit=1)) == []
+    capture.catch_up("--on-error", "log", "--error-limit", "1")
+    # A log that is there goes on without the table, whatever becomes of the error of a first start.
+    assert problems(capture.check()) == []
+    capture.catch_up()
+    assert problems(capture.check(settings)) == [("limit", said, 1)]
+    assert said in str(capture.refused(settings))
 
 
 @pytest.fixture

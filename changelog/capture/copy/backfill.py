@@ -40,13 +40,23 @@ from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.environment import Environment
 from changelog.capture.start.roster import why_gone
 from changelog.capture.state.ledger import NEVER, Ledger
-from changelog.capture.state.policy import TABLE_ERRORS, Reaction, answer, with_way_out
+from changelog.capture.state.policy import (
+    TABLE_ERRORS,
+    Reaction,
+    answer,
+    check_limit,
+    with_way_out,
+)
 from changelog.capture.state.rate import rate_of
 from changelog.capture.state.report import SnapshotProgress
 from changelog.capture.state.start_state import Context, StartState
 from changelog.capture.write.fence import XidSnapshot
 from changelog.capture.write.writer import RecordWriter, write_tombstones
-from changelog.contract.base.errors import ChangelogError, LookAgainError, SourceError
+from changelog.contract.base.errors import (
+    ChangelogError,
+    LookAgainError,
+    UncapturableTableError,
+)
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -57,6 +67,7 @@ from changelog.runtime.failpoints import Failpoint
 from changelog.runtime.progress.bar import RowBar
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
+from changelog.source.connect.readiness import unreadable
 from changelog.source.connect.system import current_snapshot
 from changelog.source.connect.versions import SENDS_MESSAGES
 from changelog.source.snapshot.snapshot import (
@@ -348,20 +359,9 @@ class Backfill:
                 self._check_limit()
 
     def _check_limit(self) -> None:
-        """Check that no more tables are excluded than the settings allow.
-
-        Raises:
-            SourceError: there are more.
-        """
-        most = self._environment.settings.capture.error_limit
-        faulty = {str(task.relation.name) for task in self._tasks.values() if task.fault}
-        faulty |= {str(table) for table in self._environment.refused}
-        if most is not None and len(faulty) > most:
-            raise SourceError(
-                f"{len(faulty)} tables are excluded, and --error-limit allows {most}: "
-                + ", ".join(sorted(faulty)),
-                hint="`changelog status` says why; mend them, or exclude them by --exclude",
-            )
+        """Check that no more tables are excluded than the settings allow; see `check_limit`."""
+        faulty = {task.relation.name for task in self._tasks.values() if task.fault}
+        check_limit(faulty | self._environment.refused.keys(), self._environment.settings.capture)
 
     def _is_gone(self, table: TableName) -> bool:
         """Tell whether a table is no longer there, or not under its name, and let it go then."""
@@ -644,7 +644,7 @@ class Backfill:
             return
         # Records of two producers: those of the stream have to lie before those of the copy.
         self._producer.flush()
-        tasks = self._unmoved(self._chosen())
+        tasks = self._readable(self._unmoved(self._chosen()), fence)
         try:
             self._holder.lock([task.relation for task in tasks])
         except TablesBusyError as error:
@@ -682,6 +682,28 @@ class Backfill:
         waiting = [task for task in self._tasks.values() if not task.is_whole and task.since]
         waiting.sort(key=lambda task: task.is_keyed)  # those without are copied at once
         return waiting[:MOST_TABLES]
+
+    def _readable(self, tasks: list[TableTask], fence: _Fence) -> list[TableTask]:
+        """Return the tables that the role may read; for the others the settings say what is done.
+
+        The right may have gone since the start, or since the table was copied before.
+        """
+        refused = unreadable(self._environment.connection, [task.relation for task in tasks])
+        if not refused:
+            return tasks
+        readable = []
+        for task in tasks:  # what is refused may be a partition
+            own = unreadable(self._environment.connection, [task.relation])
+            if not own:
+                readable.append(task)
+                continue
+            task.restart()
+            error = UncapturableTableError(
+                "; ".join(each.said for each in own),
+                hint="; ".join(sorted({each.hint for each in own})),
+            )
+            self.failed(task.relation.name, error, fence.end)
+        return readable
 
     def _unmoved(self, tasks: list[TableTask]) -> list[TableTask]:
         """Return the tables that are as they were planned; the others start over."""

@@ -21,13 +21,17 @@ from changelog.capture.start.environment import (
     stand,
     topic_plans,
     wanted_tables,
+    was_captured,
 )
 from changelog.capture.start.outlook import Outlook, foresee, rehearse_publication, standing
 from changelog.capture.start.replica_identity import to_alter
-from changelog.capture.state.policy import Reaction, with_way_out
+from changelog.capture.state.newcomers import Newcomers
+from changelog.capture.state.policy import Reaction, check_limit, with_way_out
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, SchemaConflictError
+from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.form import Envelope, Output
+from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import frontier_topic, topic_names
 from changelog.contract.rows.inheritance import WAY_OUT, alone
 from changelog.contract.rows.relation import ReplicaIdentity, TableName
@@ -72,6 +76,15 @@ class _SourceFacts:
     refused: dict[TableName, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _LogFacts:
+    """What was found on the log: the cluster, and the last frontier, if there is one."""
+
+    cluster: str
+    frontiers: FrontierLog
+    last: Frontier | None
+
+
 class _Check:
     """One look at everything."""
 
@@ -80,26 +93,45 @@ class _Check:
         self._capture = settings.capture
         self._findings = findings
         self._stack = stack
+        self._excluded: set[TableName] = set()
 
     def run(self) -> None:
         self._findings.ask("producer settings", self._producer)
-        source = self._source()
-        cluster = self._findings.ask("Kafka", lambda: Cluster(self._settings.kafka).meet())
-        if cluster is not None:
-            self._findings.add("Kafka", Level.OK, f"cluster {cluster} at {self._brokers}")
-        if source is not None and source.system is not None and cluster is not None:
-            self._log(source, source.system, cluster)
+        log = self._kafka()
+        source = self._source(log)
+        self._all(source, log)
+        self._findings.ask("limit", lambda: check_limit(self._excluded, self._capture))
+
+    def _kafka(self) -> _LogFacts | None:
+        """Ask the brokers, and what the log says of the slot."""
+        findings, settings = self._findings, self._settings
+        cluster = findings.ask("Kafka", lambda: Cluster(settings.kafka).meet())
+        if cluster is None:
+            return None
+        findings.add("Kafka", Level.OK, f"cluster {cluster} at {settings.kafka.brokers}")
+        frontiers = self._stack.enter_context(
+            FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix))
+        )
+        last = findings.ask("frontier", lambda: (frontiers.last(settings.slot),))
+        if last is None:
+            return None
+        (record,) = last
+        return _LogFacts(cluster, frontiers, record.frontier if record is not None else None)
+
+    def _exclude(self, what: str, table: TableName, said: str) -> None:
+        self._excluded.add(table)
+        self._findings.add(what, Level.NOTE, said)
+
+    def _all(self, source: _SourceFacts | None, log: _LogFacts | None) -> None:
+        if source is not None and source.system is not None and log is not None:
+            self._log(source, source.system, log)
             return
         if self._capture.form.output is Output.AVRO:
             self._findings.passes("schema registry", self._registry_alone, "answers")
         if source is not None:
             self._findings.ask("rights", lambda: self._rights(source, source.tables))
 
-    @property
-    def _brokers(self) -> str:
-        return self._settings.kafka.brokers
-
-    def _source(self) -> _SourceFacts | None:
+    def _source(self, log: _LogFacts | None) -> _SourceFacts | None:
         findings = self._findings
         connection = findings.ask("PostgreSQL", lambda: connect(self._settings.postgres))
         if connection is None:
@@ -123,19 +155,31 @@ class _Check:
         )
         if catalogue is None:
             return None
-        wanted = findings.ask("tables", lambda: wanted_tables(catalogue, self._settings))
+        newcomers = Newcomers()
+        if log is not None and log.last is not None:
+            newcomers.spoken(log.last.tables.values())
+        wanted = findings.ask(
+            "tables", lambda: wanted_tables(connection, catalogue, self._settings, newcomers)
+        )
         if wanted is None:
             return None
         tables, refused = wanted
         for name, why in sorted(refused.items()):
-            findings.add("tables", Level.NOTE, f'"{name}" would be excluded: it {why}')
+            self._exclude("tables", name, f'"{name}" would be excluded: it {why}')
         findings.add("tables", Level.OK, f"{len(tables)}: {_listed(each.name for each in tables)}")
         self._identity(connection, tables)
         source = _SourceFacts(connection, system, catalogue, rules, tables, refused)
         self._notes(source)
         relations = [table.relation for table in tables]
         asked = "columns, masks and row filters fit the tables"
-        fits = findings.passes("rules", lambda: rules.check(relations), asked)
+        last = log.last if log is not None else None
+
+        def captured(table: TableName) -> bool:
+            return log is not None and was_captured(self._settings, refused, table)
+
+        fits = findings.passes(
+            "rules", lambda: rules.check(relations, last=last, was_captured=captured), asked
+        )
         return source if fits else None
 
     def _producer(self) -> None:
@@ -207,28 +251,24 @@ class _Check:
         with closing(Registry(self._settings.registry)) as registry:
             registry.values("changelog")
 
-    def _log(self, source: _SourceFacts, system: SystemIdentity, cluster: str) -> None:
+    def _log(self, source: _SourceFacts, system: SystemIdentity, log: _LogFacts) -> None:
         findings, settings = self._findings, self._settings
-        frontiers = self._stack.enter_context(
-            FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix))
-        )
         relations = {table.name: table.relation for table in source.tables}
         prefix = settings.topic_prefix
         names = findings.ask("topics", lambda: topic_names(relations, prefix))
-        schemas = findings.ask("schema registry", lambda: schemas_of(settings, frontiers))
+        schemas = findings.ask("schema registry", lambda: schemas_of(settings, log.frontiers))
         if names is None or schemas is None:
             return
         self._stack.enter_context(closing(schemas))
         tables = CapturedTables(schemas, names, source.catalogue.older_values, source.rules.shape)
-        last = findings.ask("frontier", lambda: (frontiers.last(settings.slot),))
-        plans = findings.ask("topics", lambda: topic_plans(settings, relations, names))
+        plans = findings.ask("topics", lambda: topic_plans(settings, relations, names, log.last))
         if plans is not None:
             self._topics(plans)
         if settings.capture.form.output is Output.AVRO:
             answers = findings.passes("schema registry", tables.check_registry, "answers")
         else:
             answers = True
-        if last is None or plans is None or not answers:
+        if plans is None or not answers:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
         environment = findings.ask(
@@ -239,12 +279,12 @@ class _Check:
                 system=system,
                 relations=relations,
                 tables=tables,
-                frontiers=frontiers,
-                cluster_id=cluster,
+                frontiers=log.frontiers,
+                cluster_id=log.cluster,
                 catalogue=source.catalogue,
                 rules=source.rules,
                 refused=source.refused,
-                last=last[0].frontier if last[0] is not None else None,
+                last=log.last,
             ),
         )
         if environment is not None:
@@ -280,6 +320,7 @@ class _Check:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
         findings.add("slot", *self._slot(environment, outlook))
+        self._faults(environment, found.going(outlook.begin))
         self._losses(outlook)
         what = "publication"
         change = findings.ask(what, lambda: rehearse_publication(environment, found, outlook))
@@ -296,6 +337,12 @@ class _Check:
         self._schemas(environment, anew | (set() if isinstance(begin, Resume) else outlook.going))
         self._begins(source, outlook, copied)
 
+    def _faults(self, environment: Environment, going: BackfillRecord | None) -> None:
+        """Tell which tables are excluded already, until somebody asks for a copy."""
+        for each in copies_of(going):
+            if each.fault and each.topic_id and each.table in environment.relations:
+                self._exclude("tables", each.table, f'"{each.table}" stays excluded: {each.fault}')
+
     def _losses(self, outlook: Outlook) -> None:
         """Tell which topics have lost records, and what becomes of their tables."""
         for loss in outlook.losses:
@@ -307,7 +354,7 @@ class _Check:
                     self._findings.add("topics", Level.NOTE, said)
                 case Reaction.EXCLUDE:
                     said = f"would be excluded: {loss.error.args[0]}"
-                    self._findings.add("topics", Level.NOTE, said)
+                    self._exclude("topics", loss.table, said)
 
     def _slot(self, environment: Environment, outlook: Outlook) -> tuple[Level, str]:
         slot, begin = '", "'.join(self._capture.slots), outlook.begin
@@ -351,7 +398,9 @@ class _Check:
                 way = self._way_out(anew)
                 if way:
                     self._findings.add(what, Level.NOTE, f"would be {way}: {error.args[0]}")
-                else:
+                if way == "excluded":
+                    self._excluded.add(table)
+                elif not way:
                     self._findings.refused(what, with_way_out(error, copying=anew))
             except ChangelogError as error:
                 self._findings.refused(what, error)

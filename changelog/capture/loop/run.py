@@ -152,7 +152,7 @@ def _begins_again(error: ChangelogError, newcomers: Newcomers) -> bool:
         log.info("%s; beginning again", error.args[0])
         return True
     if isinstance(error, LookAgainError):
-        newcomers.excluded.clear()  # what has changed may be what stood against them
+        newcomers.begin_again()
         log.warning("%s; beginning again", error.args[0])
         return True
     if newcomers.blame(error):

@@ -586,7 +586,9 @@ class CaptureSession:
                 if topic not in environment.topics.values():
                     raise error  # no table's
                 loop.backfill.failed(environment.table_of(topic), error, start.lsn)
-            self._newcomers.began()
+            for table, why in self._newcomers.began().items():
+                what = {"table": str(table)}
+                log.error("the table %s is excluded: it %s", table.said, why, extra=what)
             log.info("streaming from %s", start.lsn, extra={"lsn": str(start.lsn)})
             loop.run(until, self._context.stop)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -20,6 +20,7 @@ from changelog.capture.rows.groups import TableGroups
 from changelog.capture.rows.rules import CaptureRules, catalogue_of, groups_of, narrowed
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.start.replica_identity import to_alter
+from changelog.capture.start.rights import rights_lacking
 from changelog.capture.state.newcomers import NOT_THERE, WAITS, Newcomers
 from changelog.capture.write.ddl import KEPT_FOR_EVER
 from changelog.config import Project
@@ -391,6 +392,7 @@ class Environment:
             before=before if streamed else None,
             filtered_before=any(scope.rows for scope in scopes),
             full=self.full,
+            as_before=self._filtered_as_before(frontier, begun) - gone,
         )
         if self.settings.capture.create_publication and not as_it_is and self.can_write:
             writer = self.writer
@@ -410,6 +412,17 @@ class Environment:
             self.filters = dict(change.filters)
             self._publication = self._publication_now()
         return change
+
+    def _filtered_as_before(
+        self, frontier: Frontier | None, begun: Iterable[TableBackfill]
+    ) -> frozenset[TableName]:
+        """Return the tables whose rows the log has by the condition that is asked for now."""
+        of_log = {} if frontier is None else frontier.tables
+        rows = {table: frontier.scope_of(topic).rows for topic, table in of_log.items() if frontier}
+        rows |= {each.table: each.scope.rows for each in begun}
+        return frozenset(
+            table for table in self.relations if rows.get(table) == self.scope_of(table).rows
+        )
 
     def _used_publication(self, name: str, wanted: WantedPublication) -> PublicationChange:
         try:
@@ -552,9 +565,9 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         spoken = last.frontier.tables.values() if last is not None else ()
         if last is not None:
             newcomers.spoken(spoken)
-        selected, refused = wanted_tables(catalogue, settings, newcomers)
+        selected, refused = wanted_tables(connection, catalogue, settings, newcomers)
         for name, why in refused.items():
-            if why == WAITS:
+            if why == WAITS or name in newcomers.suspected:
                 continue
             log.error("the table %s is excluded: it %s", name.said, why, extra={"table": str(name)})
         _say_uncaptured(catalogue, settings, selected)
@@ -562,7 +575,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         rules.check(
             relations.values(),
             last=last.frontier if last is not None else None,
-            was_captured=partial(_was_captured, settings, refused),
+            was_captured=partial(was_captured, settings, refused),
         )
         names = topic_names(relations, capture.topic_prefix)
         environment = stand(
@@ -718,7 +731,7 @@ def _watch_schema(environment: Environment) -> None:
         log.info("made the event triggers of schema changes; `changelog ddl remove` removes them")
 
 
-def _was_captured(settings: Project, refused: Collection[TableName], table: TableName) -> bool:
+def was_captured(settings: Project, refused: Collection[TableName], table: TableName) -> bool:
     """Tell whether a table that is not captured now was captured once: its topic is there."""
     return table in refused or bool(
         describe(settings.kafka, [topic_name(table, settings.topic_prefix)])
@@ -726,6 +739,7 @@ def _was_captured(settings: Project, refused: Collection[TableName], table: Tabl
 
 
 def wanted_tables(
+    connection: Connection,
     catalogue: Catalogue,
     settings: Project,
     newcomers: Newcomers | None = None,
@@ -733,6 +747,7 @@ def wanted_tables(
     """Return the tables to capture, and why others cannot be, where these are excluded.
 
     Args:
+        connection: to the source.
         catalogue: of the source.
         settings: the project.
         newcomers: what earlier attempts know of tables that appeared, and whether there is a log.
@@ -751,6 +766,10 @@ def wanted_tables(
         raise no_such(missing)
     matching = tuple(each for each in tables if wanted.wants(each.name))
     obstacles = {each.name: each.obstacle for each in matching if each.obstacle}
+    if newcomers.goes_on or capture.on_error == "log":
+        of_log = newcomers.proven | obstacles.keys()
+        new = [each for each in matching if each.name not in of_log]
+        obstacles |= rights_lacking(connection, settings, new)
     refused = newcomers.refused(obstacles)
     if capture.on_error == "log":
         refused |= obstacles

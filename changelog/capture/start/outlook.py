@@ -20,7 +20,7 @@ from changelog.capture.start.decide import (
 )
 from changelog.capture.start.environment import Environment
 from changelog.capture.start.lost_beginnings import Loss, losses
-from changelog.capture.state.policy import Reaction, answer, with_way_out
+from changelog.capture.state.policy import Reaction, answer, check_limit, with_way_out
 from changelog.contract.base.errors import (
     ConfigurationError,
     LogError,
@@ -317,6 +317,7 @@ def refuse_first(environment: Environment) -> SlotStanding:
     Raises:
         ChangelogError: what stands against capture; see each family.
     """
+    check_limit(environment.refused, environment.settings.capture)
     found = standing(environment)
     outlook = foresee(environment, found)
     rehearse_publication(environment, found, outlook)

@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from changelog.capture.start.environment import Environment
+from changelog.capture.start.rights import rights_lacking
 from changelog.capture.state.newcomers import NOT_THERE, Newcomers
 from changelog.contract.base.errors import LookAgainError
 from changelog.contract.rows.inheritance import WAY_OUT, alone
 from changelog.contract.rows.relation import TableName
-from changelog.source.connect.readiness import not_owned, unreadable
 from changelog.source.tables.catalogue import Table
 from changelog.source.tables.filter import TableFilter
-from changelog.source.tables.publication import published_tables
 
 log = logging.getLogger("changelog.capture")
 
@@ -183,17 +182,7 @@ class Roster:
         if capture.temporary_slot:
             why = "appeared while capture runs, and the slot is temporary: the next start takes it"
             return found | {each.name: why for each in others}
-        if capture.create_publication:
-            for table in not_owned(environment.connection, [each.name for each in others]):
-                found[table] = "belongs to another role: its owner alone may publish it"
-        else:
-            sent = published_tables(environment.connection, capture.publication)
-            why = f'is not sent by the publication "{capture.publication}"'
-            found |= {each.name: why for each in others if each.name not in sent}
-        if not capture.skip_snapshot:
-            for each in others:
-                for refusal in unreadable(environment.connection, [each.relation])[:1]:
-                    found.setdefault(each.name, f"cannot be read: {refusal.said}")
+        found |= rights_lacking(environment.connection, environment.settings, others)
         return found
 
     def _say(self, refused: dict[TableName, str]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from changelog.contract.base.errors import SlotError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import TableName
 
@@ -32,6 +33,8 @@ class Newcomers:
         looked: excluded tables that were looked at again since a copy was asked for, and where in
             the WAL that was: the stream brings the same request again to the next attempt.
         apart: tables that are tried one by one, since an attempt with all of them could not begin.
+        suspected: tables with which alone an attempt could not begin, and why. They are excluded
+            once one without them has begun; if none does, it is not the new tables that fail.
     """
 
     goes_on: bool = False
@@ -41,6 +44,7 @@ class Newcomers:
     trying: set[TableName] = field(default_factory=set)
     apart: list[TableName] = field(default_factory=list)
     looked: dict[TableName, Lsn] = field(default_factory=dict)
+    suspected: dict[TableName, str] = field(default_factory=dict)
 
     def spoken(self, tables: Iterable[TableName]) -> None:
         """Note that there is a log, and which tables it has."""
@@ -59,32 +63,42 @@ class Newcomers:
         """
         if not self.goes_on:
             return {}
-        return dict.fromkeys(self.apart[1:], WAITS) | self.excluded | {**obstacles}
+        waiting = dict.fromkeys(self.apart[1:], WAITS)
+        return waiting | self.suspected | self.excluded | {**obstacles}
 
     def listed(self, tables: Iterable[TableName]) -> None:
         """Note the tables that an attempt begins with."""
         self.trying = {*tables} - self.proven
 
-    def began(self) -> None:
-        """Note that the attempt streams."""
+    def began(self) -> dict[TableName, str]:
+        """Note that the attempt streams; returns the tables that are excluded from now on."""
+        guilty, self.suspected = self.suspected, {}
+        self.excluded |= guilty
         self.goes_on = True
         self.proven |= self.trying
         self.apart = [table for table in self.apart if table not in self.proven]
         self.trying = set()
+        return guilty
+
+    def begin_again(self) -> None:
+        """Forget why tables were excluded: what has changed may be what stood against them."""
+        self.excluded.clear()
+        self.suspected.clear()
 
     def blame(self, error: Exception) -> bool:
         """Look for the new table with which an attempt cannot begin; False without new ones.
 
-        One alone is excluded. Several are tried one by one: the others are innocent.
+        One alone is suspected. Several are tried one by one: the others are innocent. That the
+        slot cannot be used is the fault of none.
         """
-        if not self.goes_on or not self.trying:
+        if not self.goes_on or not self.trying or isinstance(error, SlotError):
             return False
         self.apart = [table for table in self.apart if table not in self.trying]
         if len(self.trying) > 1:
             self.apart = sorted({*self.apart, *self.trying})
         else:
             said = str(error.args[0]) if error.args else type(error).__name__
-            self.excluded.update(dict.fromkeys(self.trying, TRIED + said))
+            self.suspected.update(dict.fromkeys(self.trying, TRIED + said))
         self.trying = set()
         return True
 

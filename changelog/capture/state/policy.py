@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 
 from changelog.contract.base.errors import (
@@ -11,8 +12,10 @@ from changelog.contract.base.errors import (
     RecordRefusedError,
     RecordsRemovedError,
     SchemaConflictError,
+    SourceError,
     UncapturableTableError,
 )
+from changelog.contract.rows.relation import TableName
 from changelog.sections import CaptureSettings
 
 TABLE_ERRORS = (EncodeError, SchemaConflictError, UncapturableTableError, RecordRefusedError)
@@ -56,6 +59,21 @@ def with_way_out(error: ChangelogError, *, copying: bool = False) -> ChangelogEr
     ways.append(_WITHOUT if ways else _WITHOUT.removeprefix("or ").replace("with", "start with"))
     error.hint = "; ".join(ways)
     return error
+
+
+def check_limit(excluded: Collection[TableName], capture: CaptureSettings) -> None:
+    """Check that no more tables are excluded than the settings allow.
+
+    Raises:
+        SourceError: there are more.
+    """
+    most = capture.error_limit
+    if most is not None and len(excluded) > most:
+        raise SourceError(
+            f"{len(excluded)} tables are excluded, and --error-limit allows {most}: "
+            + ", ".join(map(str, sorted(excluded))),
+            hint="`changelog status` says why; mend them, or exclude them by --exclude",
+        )
 
 
 def _is_mended_by_a_copy(error: ChangelogError, *, copying: bool) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 
 from changelog.connect.rules.settings import SinkSettings
 from changelog.contract.base.errors import ConfigurationError
-from changelog.contract.log.topic import frontier_topic
 
 _STATE, _TASKS = "-state", "-tasks"
 
@@ -54,41 +53,21 @@ def refused_topic(topic: str) -> ConfigurationError:
     )
 
 
-def beside_dead_letters(topic: str) -> list[str]:
-    """Return the topics that tell what a topic is, itself among them."""
-    parts = topic.split(".")
-    prefixes = [".".join(parts[:count]) for count in range(len(parts))]
-    return [topic, *map(frontier_topic, prefixes), *filter(None, [twin_of(topic)])]
-
-
 def check_dead_letters(topic: str, there: Collection[str], settings: Mapping[str, str]) -> None:
     """Refuse a topic that is there and is no place for dead letters.
 
     Args:
         topic: that is there.
-        there: those of `beside_dead_letters` that are.
+        there: the topic, and its `twin_of` if that is there.
         settings: of the topic.
 
     Raises:
-        ConfigurationError: it is a log or a group's, or would lose them.
+        ConfigurationError: it is a group's, or would lose them.
     """
     if twin_of(topic) in there:
         raise refused_topic(topic)
-    what = f'topic "{topic}" cannot take dead letters: '
     if "compact" in settings.get("cleanup.policy", ""):
         raise ConfigurationError(
-            f"{what}it is compacted, as the topics of captures are",
+            f'topic "{topic}" cannot take dead letters: it is compacted',
             hint="errors.deadletterqueue.topic.name names one of its own",
         )
-    is_logged = settings.get("message.timestamp.type") == "LogAppendTime"
-    if is_logged and any(frontier_topic(_before(topic, each)) == each for each in there):
-        raise ConfigurationError(
-            f"{what}a capture writes a table without a key to it",
-            hint="errors.deadletterqueue.topic.name names one of its own",
-        )
-
-
-def _before(topic: str, frontier: str) -> str:
-    """Return the prefix of a topic of frontiers if it is that of a topic too."""
-    prefix = frontier.removesuffix(frontier_topic()).removesuffix(".")
-    return prefix if not prefix or topic.startswith(f"{prefix}.") else topic

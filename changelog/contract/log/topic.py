@@ -86,7 +86,7 @@ def ddl_topic(prefix: str = "") -> str:
     return f"{_FORBIDDEN.sub('_', prefix)}.changelog.ddl" if prefix else "changelog.ddl"
 
 
-def _own_topics(prefix: str) -> dict[str, str]:
+def own_topics(prefix: str) -> dict[str, str]:
     """Return the topics that hold no table, each with what it holds."""
     return {
         frontier_topic(prefix): "the frontier",
@@ -104,7 +104,7 @@ def check_prefix(prefix: str) -> None:
     Raises:
         ConfigurationError: it is too long.
     """
-    longest = max(map(len, _own_topics(prefix)))
+    longest = max(map(len, own_topics(prefix)))
     if longest > MAX_TOPIC_LENGTH:
         raise ConfigurationError(
             f"capture.topic_prefix (--topic-prefix): with its {len(prefix)} characters a topic "
@@ -124,7 +124,7 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
         ConfigurationError: tables would share a topic, or take one that is no table's; names all.
     """
     names = {table: topic_name(table, prefix) for table in sorted(tables)}
-    own = {_folded(topic): what for topic, what in _own_topics(prefix).items()}
+    own = {_folded(topic): what for topic, what in own_topics(prefix).items()}
     takers: dict[str, list[TableName]] = {}
     for table, name in names.items():
         takers.setdefault(_folded(name), []).append(table)

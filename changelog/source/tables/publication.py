@@ -12,6 +12,7 @@ from changelog.contract.log.scope import OPERATIONS
 from changelog.contract.rows.relation import TableName
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import source_errors
+from changelog.source.connect.readiness import not_owned
 from changelog.source.connect.steady import has_vanished, steadily
 from changelog.source.connect.versions import (
     PUBLISHES_PARTITIONED,
@@ -74,9 +75,14 @@ _VERSION_15, _VERSION_18 = 150_000, 180_000
 REHEARSAL_TIMEOUT = "5s"
 """How long a rehearsal waits for a lock on a table."""
 
+_DROP_TABLE = sql.SQL("ALTER PUBLICATION {} DROP TABLE {}")
+_ADD_TABLE = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
 _STORED = "publish_generated_columns = stored"
 _VIA_ROOT = ", publish_via_partition_root = true"
 _OWN = "drop it, or let capture use a publication of its own"
+
+NOT_OURS = "belongs to another role: its owner alone may publish it"
+"""Why a table cannot be taken into the publication, or be sent in another way than before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,7 @@ class WantedPublication:
             is ours to alter.
         filtered_before: whether the log was made with row filters, so that they are ours too.
         full: tables that have, or are going to have, REPLICA IDENTITY FULL.
+        as_before: tables whose row filters are those that the log was made with.
     """
 
     tables: Mapping[TableName, str]
@@ -97,6 +104,7 @@ class WantedPublication:
     before: tuple[str, ...] | None = None
     filtered_before: bool = False
     full: frozenset[TableName] = frozenset()
+    as_before: frozenset[TableName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +272,14 @@ def _make(
             if rehearse:
                 cursor.execute("SELECT set_config('lock_timeout', %s, true)", (REHEARSAL_TIMEOUT,))
             version = connection.server_version
-            for statement in _statements(name, facts, wanted, version):
-                cursor.execute(statement)
+            if facts is None:
+                _check_owned(connection, wanted.tables)
+                cursor.execute(_create(name, wanted, version))
+            else:
+                _check_owned(connection, wanted.tables.keys() - facts.tables.keys())
+                refiltered = _refiltered(connection, name, facts, wanted)
+                for statement in _alter(name, facts, wanted, refiltered):
+                    cursor.execute(statement)
             after = _read(connection, name)
             assert after is not None  # noqa: S101 - made in this transaction
             _check_filter_columns(connection, after.oid, wanted)
@@ -447,30 +461,97 @@ def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
     return frozenset() if facts is None else facts.sent
 
 
-def _statements(
-    name: str, facts: PublicationFacts | None, wanted: WantedPublication, version: int
-) -> list[sql.Composed]:
-    """Return the statements that make the publication, or alter the existing one."""
-    own, listed = sql.Identifier(name), _listed(wanted.tables)
+def _check_owned(connection: Connection, tables: Iterable[TableName]) -> None:
+    """Check that the role may publish tables.
+
+    Raises:
+        SourceError: some belong to another role; names them.
+    """
+    others = not_owned(connection, list(tables))
+    if others:
+        raise SourceError(
+            "; ".join(f"table {table.said} {NOT_OURS}" for table in others),
+            hint="ALTER TABLE … OWNER TO …, or leave it out (--exclude)",
+        )
+
+
+def _refiltered(
+    connection: Connection, name: str, facts: PublicationFacts, wanted: WantedPublication
+) -> list[TableName]:
+    """Return the tables whose row filter has to become another one.
+
+    The server says how it writes a condition only once the publication has it. So it is put there
+    and taken back, but for a table of another role, whose filter stays where it is the same text,
+    or the one that the log was made with.
+    """
+    both = {table: text for table, text in facts.tables.items() if table in wanted.tables}
+    filtered = {table: text for table, text in both.items() if text or wanted.tables[table]}
+    others = {*not_owned(connection, list(filtered))}
+    differing = {
+        table
+        for table in others - wanted.as_before
+        if _bare(filtered[table]) != _bare(wanted.tables[table])
+    }
+    _check_owned(connection, differing)
+    asked = filtered.keys() - others
+    if not asked:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute("SAVEPOINT filters")
+        for statement in _anew(name, asked, wanted):
+            cursor.execute(statement)
+        after = _read(connection, name)
+        cursor.execute("ROLLBACK TO SAVEPOINT filters")
+    new = after.tables if after is not None else {}
+    return sorted(table for table in asked if new.get(table) != filtered[table])
+
+
+def _create(name: str, wanted: WantedPublication, version: int) -> sql.Composed:
+    listed = _listed(wanted.tables)
     of_tables = sql.SQL("FOR TABLE {}").format(listed) if wanted.tables else sql.SQL("")
-    operations = sql.Literal(", ".join(wanted.operations))
-    if facts is None:
-        make = sql.SQL("CREATE PUBLICATION {} {} WITH (publish = {}{})")
-        more = _VIA_ROOT if version >= PUBLISHES_PARTITIONED else ""
-        more += f", {_STORED}" if version >= _VERSION_18 else ""
-        return [make.format(own, of_tables, operations, sql.SQL(more))]
+    more = _VIA_ROOT if version >= PUBLISHES_PARTITIONED else ""
+    more += f", {_STORED}" if version >= _VERSION_18 else ""
+    return sql.SQL("CREATE PUBLICATION {} {} WITH (publish = {}{})").format(
+        sql.Identifier(name), of_tables, sql.Literal(", ".join(wanted.operations)), sql.SQL(more)
+    )
+
+
+def _alter(
+    name: str, facts: PublicationFacts, wanted: WantedPublication, refiltered: Iterable[TableName]
+) -> list[sql.Composed]:
+    """Return the statements that alter a publication, which name no table that stays as it is.
+
+    SET TABLE would need the ownership of all.
+    """
+    own = sql.Identifier(name)
+    removed = dict.fromkeys(facts.tables.keys() - wanted.tables.keys(), "")
+    added = {table: how for table, how in wanted.tables.items() if table not in facts.tables}
     statements = []
-    if wanted.tables:
-        statements.append(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(own, listed))
-    elif facts.tables:  # there is no SET TABLE without one
-        left = _listed(dict.fromkeys(facts.tables, ""))
-        statements.append(sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(own, left))
+    if removed:
+        statements.append(_DROP_TABLE.format(own, _listed(removed)))
+    statements += _anew(name, refiltered, wanted)
+    if added:
+        statements.append(_ADD_TABLE.format(own, _listed(added)))
     if facts.operations != wanted.operations:
-        alter = sql.SQL("ALTER PUBLICATION {} SET (publish = {})")
-        statements.append(alter.format(own, operations))
+        operations = sql.Literal(", ".join(wanted.operations))
+        statements.append(
+            sql.SQL("ALTER PUBLICATION {} SET (publish = {})").format(own, operations)
+        )
     if facts.generated is False:
         statements.append(sql.SQL(f"ALTER PUBLICATION {{}} SET ({_STORED})").format(own))
     return statements
+
+
+def _anew(name: str, tables: Iterable[TableName], wanted: WantedPublication) -> list[sql.Composed]:
+    """Return the statements that take tables out of a publication and in again."""
+    filters = {table: wanted.tables[table] for table in tables}
+    if not filters:
+        return []
+    own = sql.Identifier(name)
+    return [
+        _DROP_TABLE.format(own, _listed(dict.fromkeys(filters, ""))),
+        _ADD_TABLE.format(own, _listed(filters)),
+    ]
 
 
 def _listed(tables: Mapping[TableName, str]) -> sql.Composed:

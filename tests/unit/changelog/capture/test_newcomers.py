@@ -1,6 +1,7 @@
 """What a process remembers of tables that appeared while it runs."""
 
 from changelog.capture.state.newcomers import TRIED, WAITS, Newcomers
+from changelog.contract.base.errors import SlotError
 from changelog.contract.rows.relation import TableName
 
 OLD, NEW, OTHER = (TableName("public", name) for name in ("old", "new", "other"))
@@ -42,8 +43,9 @@ def test_a_life_that_could_not_begin_tries_its_new_tables_one_by_one():
     found.listed([OLD, NEW])
     assert found.blame(ValueError("topics collide"))
     assert found.refused({}) == {NEW: f"{TRIED}topics collide"}
+    assert found.excluded == {}
     found.listed([OLD, OTHER])
-    found.began()
+    assert found.began() == {NEW: f"{TRIED}topics collide"}
     assert found.excluded == {NEW: f"{TRIED}topics collide"}
     found.listed([OLD, OTHER])
     assert not found.blame(ValueError("the slot is gone"))
@@ -65,5 +67,23 @@ def test_a_reason_goes_when_it_no_longer_holds_but_not_one_that_a_start_gave():
     assert found.excluded == {}
     found.listed([OLD, OTHER])
     found.blame(ValueError("no"))
+    found.listed([OLD])
+    found.began()
     found.note([OTHER], {})
     assert found.excluded == {OTHER: f"{TRIED}no"}
+
+
+def test_new_tables_without_which_no_life_begins_either_are_innocent():
+    found = running()
+    for tables in ([OLD, NEW, OTHER], [OLD, NEW], [OLD, OTHER]):
+        found.listed(tables)
+        assert found.blame(ValueError("a topic of before is altered"))
+    found.listed([OLD])
+    assert not found.blame(ValueError("a topic of before is altered"))
+    assert found.excluded == {}
+
+
+def test_a_slot_that_cannot_be_used_is_no_fault_of_new_tables():
+    found = running()
+    found.listed([OLD, NEW])
+    assert not found.blame(SlotError("changes are lost"))

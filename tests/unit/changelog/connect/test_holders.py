@@ -167,18 +167,8 @@ def test_topics_of_the_workers_are_read_and_written_by_no_sink(more):
 @pytest.mark.parametrize(
     ("topic", "there", "settings"),
     [
-        ("shop.orders", ["shop._frontier"], {"cleanup.policy": "compact"}),
+        ("shop.orders", [], {"cleanup.policy": "compact"}),
         ("_schemas", [], {"cleanup.policy": "compact,delete"}),
-        (
-            "shop.events",
-            ["shop._frontier"],
-            {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"},
-        ),
-        (
-            "sales.events",
-            ["_frontier"],
-            {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"},
-        ),
         ("other-state", ["other-tasks"], {"cleanup.policy": "delete"}),
     ],
 )
@@ -188,10 +178,7 @@ def test_dead_letters_go_to_no_log(topic, there, settings):
 
 
 def test_dead_letters_go_to_a_topic_of_their_own():
-    ours = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
-    check_dead_letters("shop.dead", ["shop.dead", "shop._frontier"], ours)
-    stamped = {**ours, "message.timestamp.type": "LogAppendTime"}
-    check_dead_letters("dead", ["dead"], stamped)
+    check_dead_letters("shop.dead", ["shop.dead"], {"cleanup.policy": "delete"})
 
 
 @pytest.mark.parametrize("key", ["database.sslmode", "database.dbname", "capture.slot"])

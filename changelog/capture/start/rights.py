@@ -1,0 +1,41 @@
+"""The rights that the role lacks for a table that the log does not have yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from changelog.capture.rows.rules import groups_of
+from changelog.config import Project
+from changelog.contract.rows.relation import TableName
+from changelog.postgres.connection import Connection
+from changelog.source.connect.readiness import not_owned, unreadable
+from changelog.source.connect.system import in_recovery
+from changelog.source.tables.catalogue import Table
+from changelog.source.tables.publication import NOT_OURS, published_tables
+
+
+def rights_lacking(
+    connection: Connection, settings: Project, tables: Sequence[Table]
+) -> dict[TableName, str]:
+    """Return the tables that the role may not publish, or not read, each with the reason.
+
+    Args:
+        connection: to the source.
+        settings: the project.
+        tables: that are wanted, and have to be copied.
+    """
+    capture, publications = settings.capture, groups_of(settings.capture).publications
+    sent = {table for name in publications for table in published_tables(connection, name)}
+    unsent = [each.name for each in tables if each.name not in sent]
+    if capture.create_publication and (settings.primary or not in_recovery(connection)):
+        lacking = dict.fromkeys(not_owned(connection, unsent), NOT_OURS)
+    else:
+        # One that sends nothing, or is not there, is no matter of single tables.
+        why = f'is not sent by the publication "{capture.publication}"'
+        lacking = dict.fromkeys(unsent if sent else (), why)
+    relations = [each.relation for each in tables]
+    if not capture.skip_snapshot and unreadable(connection, relations):
+        for each in tables:  # what is refused may be a partition
+            for refusal in unreadable(connection, [each.relation])[:1]:
+                lacking.setdefault(each.name, f"cannot be read: {refusal.said}")
+    return lacking

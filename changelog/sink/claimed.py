@@ -1,0 +1,54 @@
+"""Topics that captures and rebuilds write: a record of anybody else there is none of theirs.
+
+A rebuild refuses a topic with one, and a frontier or a lock that is none stops what reads it.
+"""
+
+from __future__ import annotations
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.topic import frontier_topic, locks_topic, own_topics
+from changelog.kafka.cluster import Cluster
+from changelog.sink.frontier import FrontierLog
+
+_HINT = "choose a topic of another name; `changelog topics --create TOPIC` makes one"
+
+
+def check_unclaimed(kafka: KafkaConnection, topic: str) -> None:
+    """Check that neither a capture nor a rebuild writes to a topic.
+
+    A capture tells by its last frontier which topics are its own. Its frontiers are looked for
+    under each prefix that the topic's name can have.
+
+    Raises:
+        ConfigurationError: one does.
+        UnavailableLogError: no broker answers.
+        LogError: they refuse.
+    """
+    parts = topic.split(".")
+    prefixes = [".".join(parts[:count]) for count in range(len(parts))]
+    there = Cluster(kafka).topics(map(frontier_topic, prefixes))
+    for prefix in prefixes:
+        frontiers, name = frontier_topic(prefix), own_topics(prefix).get(topic)
+        always = {frontiers, locks_topic(prefix)}
+        if name is not None and (topic in always or frontiers in there):
+            raise ConfigurationError(
+                f'topic "{topic}" is where captures and rebuilds keep {name}', hint=_HINT
+            )
+        if frontiers in there:
+            _check_tables(kafka, frontiers, topic)
+
+
+def _check_tables(kafka: KafkaConnection, frontiers: str, topic: str) -> None:
+    with FrontierLog(kafka, frontiers) as log:
+        for slot in log.slots():
+            record, backfill = log.last(slot), log.backfill(slot)
+            tables = {} if record is None else dict(record.frontier.tables)
+            if backfill is not None:
+                tables |= {name: each.table for name, each in backfill.tables.items()}
+            if topic in tables:
+                raise ConfigurationError(
+                    f'topic "{topic}" is where the capture of slot "{slot}" writes the table '
+                    f"{tables[topic].said}",
+                    hint=_HINT,
+                )
