@@ -45,7 +45,7 @@ def _check_tables(kafka: KafkaConnection, frontiers: str, topic: str) -> None:
             record, backfill = log.last(slot), log.backfill(slot)
             tables = {} if record is None else dict(record.frontier.tables)
             if backfill is not None:
-                tables |= {name: each.table for name, each in backfill.tables.items()}
+                tables |= {name: copy.table for name, copy in backfill.tables.items()}
             if topic in tables:
                 raise ConfigurationError(
                     f'topic "{topic}" is where the capture of slot "{slot}" writes the table '

@@ -684,7 +684,7 @@ class Backfill:
         return waiting[:MOST_TABLES]
 
     def _readable(self, tasks: list[TableTask], fence: _Fence) -> list[TableTask]:
-        """Return the tables that the role may read; for the others the settings say what is done.
+        """Return the tables that the role may read; of one that it may not, the settings decide.
 
         The right may have gone since the start, or since the table was copied before.
         """
@@ -699,8 +699,8 @@ class Backfill:
                 continue
             task.restart()
             error = UncapturableTableError(
-                "; ".join(each.said for each in own),
-                hint="; ".join(sorted({each.hint for each in own})),
+                "; ".join(refusal.said for refusal in own),
+                hint="; ".join(sorted({refusal.hint for refusal in own})),
             )
             self.failed(task.relation.name, error, fence.end)
         return readable

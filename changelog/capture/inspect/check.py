@@ -118,9 +118,9 @@ class _Check:
         (record,) = last
         return _LogFacts(cluster, frontiers, record.frontier if record is not None else None)
 
-    def _exclude(self, what: str, table: TableName, said: str) -> None:
+    def _exclude(self, step: str, table: TableName, text: str) -> None:
         self._excluded.add(table)
-        self._findings.add(what, Level.NOTE, said)
+        self._findings.add(step, Level.NOTE, text)
 
     def _all(self, source: _SourceFacts | None, log: _LogFacts | None) -> None:
         if source is not None and source.system is not None and log is not None:
@@ -339,9 +339,9 @@ class _Check:
 
     def _faults(self, environment: Environment, going: BackfillRecord | None) -> None:
         """Tell which tables are excluded already, until somebody asks for a copy."""
-        for each in copies_of(going):
-            if each.fault and each.topic_id and each.table in environment.relations:
-                self._exclude("tables", each.table, f'"{each.table}" stays excluded: {each.fault}')
+        for copy in copies_of(going):
+            if copy.fault and copy.topic_id and copy.table in environment.relations:
+                self._exclude("tables", copy.table, f'"{copy.table}" stays excluded: {copy.fault}')
 
     def _losses(self, outlook: Outlook) -> None:
         """Tell which topics have lost records, and what becomes of their tables."""

@@ -587,8 +587,8 @@ class CaptureSession:
                     raise error  # no table's
                 loop.backfill.failed(environment.table_of(topic), error, start.lsn)
             for table, why in self._newcomers.began().items():
-                what = {"table": str(table)}
-                log.error("the table %s is excluded: it %s", table.said, why, extra=what)
+                named = {"table": str(table)}
+                log.error("the table %s is excluded: it %s", table.said, why, extra=named)
             log.info("streaming from %s", start.lsn, extra={"lsn": str(start.lsn)})
             loop.run(until, self._context.stop)
 

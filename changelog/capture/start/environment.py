@@ -419,7 +419,7 @@ class Environment:
         """Return the tables whose rows the log has by the condition that is asked for now."""
         of_log = {} if frontier is None else frontier.tables
         rows = {table: frontier.scope_of(topic).rows for topic, table in of_log.items() if frontier}
-        rows |= {each.table: each.scope.rows for each in begun}
+        rows |= {copy.table: copy.scope.rows for copy in begun}
         return frozenset(
             table for table in self.relations if rows.get(table) == self.scope_of(table).rows
         )
@@ -768,7 +768,7 @@ def wanted_tables(
     obstacles = {each.name: each.obstacle for each in matching if each.obstacle}
     if newcomers.goes_on or capture.on_error == "log":
         of_log = newcomers.proven | obstacles.keys()
-        new = [each for each in matching if each.name not in of_log]
+        new = [table for table in matching if table.name not in of_log]
         obstacles |= rights_lacking(connection, settings, new)
     refused = newcomers.refused(obstacles)
     if capture.on_error == "log":

@@ -26,16 +26,16 @@ def rights_lacking(
     """
     capture, publications = settings.capture, groups_of(settings.capture).publications
     sent = {table for name in publications for table in published_tables(connection, name)}
-    unsent = [each.name for each in tables if each.name not in sent]
+    unsent = [table.name for table in tables if table.name not in sent]
     if capture.create_publication and (settings.primary or not in_recovery(connection)):
         lacking = dict.fromkeys(not_owned(connection, unsent), NOT_OURS)
     else:
         # One that sends nothing, or is not there, is no matter of single tables.
         why = f'is not sent by the publication "{capture.publication}"'
         lacking = dict.fromkeys(unsent if sent else (), why)
-    relations = [each.relation for each in tables]
+    relations = [table.relation for table in tables]
     if not capture.skip_snapshot and unreadable(connection, relations):
-        for each in tables:  # what is refused may be a partition
-            for refusal in unreadable(connection, [each.relation])[:1]:
-                lacking.setdefault(each.name, f"cannot be read: {refusal.said}")
+        for table in tables:  # what is refused may be a partition
+            for refusal in unreadable(connection, [table.relation])[:1]:
+                lacking.setdefault(table.name, f"cannot be read: {refusal.said}")
     return lacking

@@ -478,7 +478,7 @@ def _check_owned(connection: Connection, tables: Iterable[TableName]) -> None:
 def _refiltered(
     connection: Connection, name: str, facts: PublicationFacts, wanted: WantedPublication
 ) -> list[TableName]:
-    """Return the tables whose row filter has to become another one.
+    """Return the tables whose row filter has to change.
 
     The server says how it writes a condition only once the publication has it. So it is put there
     and taken back, but for a table of another role, whose filter stays where it is the same text,
@@ -493,47 +493,53 @@ def _refiltered(
         if _bare(filtered[table]) != _bare(wanted.tables[table])
     }
     _check_owned(connection, differing)
-    asked = filtered.keys() - others
-    if not asked:
+    own = filtered.keys() - others
+    if not own:
         return []
     with connection.cursor() as cursor:
         cursor.execute("SAVEPOINT filters")
-        for statement in _anew(name, asked, wanted):
+        for statement in _anew(name, own, wanted.tables):
             cursor.execute(statement)
         after = _read(connection, name)
         cursor.execute("ROLLBACK TO SAVEPOINT filters")
     new = after.tables if after is not None else {}
-    return sorted(table for table in asked if new.get(table) != filtered[table])
+    return sorted(table for table in own if new.get(table) != filtered[table])
 
 
-def _create(name: str, wanted: WantedPublication, version: int) -> sql.Composed:
-    listed = _listed(wanted.tables)
-    of_tables = sql.SQL("FOR TABLE {}").format(listed) if wanted.tables else sql.SQL("")
+def _create(name: str, publication: WantedPublication, version: int) -> sql.Composed:
+    listed = _listed(publication.tables)
+    of_tables = sql.SQL("FOR TABLE {}").format(listed) if publication.tables else sql.SQL("")
     more = _VIA_ROOT if version >= PUBLISHES_PARTITIONED else ""
     more += f", {_STORED}" if version >= _VERSION_18 else ""
     return sql.SQL("CREATE PUBLICATION {} {} WITH (publish = {}{})").format(
-        sql.Identifier(name), of_tables, sql.Literal(", ".join(wanted.operations)), sql.SQL(more)
+        sql.Identifier(name),
+        of_tables,
+        sql.Literal(", ".join(publication.operations)),
+        sql.SQL(more),
     )
 
 
 def _alter(
-    name: str, facts: PublicationFacts, wanted: WantedPublication, refiltered: Iterable[TableName]
+    name: str,
+    facts: PublicationFacts,
+    publication: WantedPublication,
+    refiltered: Iterable[TableName],
 ) -> list[sql.Composed]:
     """Return the statements that alter a publication, which name no table that stays as it is.
 
     SET TABLE would need the ownership of all.
     """
     own = sql.Identifier(name)
-    removed = dict.fromkeys(facts.tables.keys() - wanted.tables.keys(), "")
-    added = {table: how for table, how in wanted.tables.items() if table not in facts.tables}
+    removed = dict.fromkeys(facts.tables.keys() - publication.tables.keys(), "")
+    added = {table: how for table, how in publication.tables.items() if table not in facts.tables}
     statements = []
     if removed:
         statements.append(_DROP_TABLE.format(own, _listed(removed)))
-    statements += _anew(name, refiltered, wanted)
+    statements += _anew(name, refiltered, publication.tables)
     if added:
         statements.append(_ADD_TABLE.format(own, _listed(added)))
-    if facts.operations != wanted.operations:
-        operations = sql.Literal(", ".join(wanted.operations))
+    if facts.operations != publication.operations:
+        operations = sql.Literal(", ".join(publication.operations))
         statements.append(
             sql.SQL("ALTER PUBLICATION {} SET (publish = {})").format(own, operations)
         )
@@ -542,9 +548,11 @@ def _alter(
     return statements
 
 
-def _anew(name: str, tables: Iterable[TableName], wanted: WantedPublication) -> list[sql.Composed]:
+def _anew(
+    name: str, tables: Iterable[TableName], rows: Mapping[TableName, str]
+) -> list[sql.Composed]:
     """Return the statements that take tables out of a publication and in again."""
-    filters = {table: wanted.tables[table] for table in tables}
+    filters = {table: rows[table] for table in tables}
     if not filters:
         return []
     own = sql.Identifier(name)
