@@ -66,6 +66,13 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
             yield (
                 f"{said(node)} is 1 of a Sunday, where PostgreSQL's is 0: write {said(node)} - 1"
             )
+        case exp.Sqrt() | exp.Ln() | exp.Exp() | exp.Pow():
+            yield from _of_numeric(node)
+        case exp.ArrayAgg() if "array_agg" in sql.lower():
+            yield (
+                f"{said(node)} is without the nulls and empty of no rows, where PostgreSQL's has "
+                f"the nulls and is null of no rows: write collect_list({said(node.this)})"
+            )
         case exp.Sign() if is_of(node.this, _FLOATS):
             yield f"{said(node)} is NaN of NaN, where PostgreSQL's is 0"
         case exp.Round() if is_of(node.this, _FLOATS) and node.args.get("decimals") is None:
@@ -225,6 +232,16 @@ def _of_doubles(node: exp.Expr) -> Iterator[str]:
         yield (
             f"{said(node)} compares doubles, of {_DOUBLES_DIGITS} digits, where PostgreSQL "
             f"compares exact numbers exactly: write {listed}"
+        )
+
+
+def _of_numeric(node: exp.Expr) -> Iterator[str]:
+    """Say which functions are of a decimal, of which PostgreSQL has numerics."""
+    numbers = [number_of(part) for part in node.iter_expressions()]
+    sorts = {number.sort for number in numbers if number is not None}
+    if Sort.DECIMAL in sorts and Sort.FLOAT not in sorts and None not in numbers:
+        yield (
+            f"{said(node)} is a double, of 15 digits, where PostgreSQL's of a numeric is a numeric"
         )
 
 

@@ -59,7 +59,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
     "Numbers": (
         Provable("abs", ("Abs",), "abs(a)"),
         Provable("+, -, *", ("Add", "Mul"), "a + b * 2"),
-        Provable("div, %, pmod", ("IntDiv", "Mod"), "pmod(a, 3)"),
+        Provable("div, %, mod, pmod", ("IntDiv", "Mod"), "pmod(a, 3)"),
         Provable("ceil", ("Ceil",), "ceil(d / 8)", "the result is a bigint: not of NaN"),
         Provable("floor", ("Floor",), "floor(d / 8)", "the result is a bigint: not of NaN"),
         Provable("round", ("Round",), "round(b, 1)", "a constant number of places"),
@@ -68,7 +68,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("exp", ("Exp",), "exp(a / 10)", "the result is a double"),
         Provable("ln", ("Ln",), "ln(abs(a) + 1)", "of a positive number"),
         Provable("sign, signum", ("Sign",), "sign(a)"),
-        Provable("cast", ("Cast", "TimeStrToTime", ""), "cast(b AS int)"),
+        Provable("cast, to_timestamp", ("Cast", "TimeStrToTime", ""), "cast(b AS int)"),
         Provable("try_cast", ("TryCast",), "try_cast(s AS int)", "a text as a number"),
     ),
     "Texts": (
@@ -128,7 +128,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("datediff, date_diff", ("DateDiff",), "datediff(dt, date '2020-01-01')"),
         Provable("date_add, date_sub", ("TsOrDsAdd",), "date_add(dt, 1)"),
         Provable("last_day", ("LastDay",), "last_day(dt)"),
-        Provable("date_trunc", ("DateTrunc", "TimestampTrunc"), "date_trunc('month', ts)"),
+        Provable("date_trunc, trunc", ("DateTrunc", "TimestampTrunc"), "date_trunc('month', ts)"),
         Provable("make_date", (), "make_date(2020, 2, 29)"),
         Provable(
             "date_format",
@@ -182,6 +182,10 @@ ALLOWED = frozenset(name for group in GROUPS.values() for each in group for name
 }
 """Names of sqlglot's classes; what is anonymous to it is looked at by name."""
 ANONYMOUS = frozenset({"pmod", "make_date", "get"})
+NAMES = frozenset(
+    name.lower() for group in GROUPS.values() for each in group for name in each.names.split(", ")
+)
+"""Names of functions as views write them: several may be one to sqlglot, and not to Spark."""
 
 
 def page() -> str:
@@ -317,6 +321,10 @@ says so of each that it finds in a view (letters, bits, and what hangs on a valu
 | `cast(dt AS timestamp)` | with a time zone | without: `cast(dt AS timestamp_ntz)` |
 | `cast(tz AS string)` | without its offset | with it |
 | `sum(r)` of reals | a double | a real |
+| `1e-1` | a double | a numeric |
+| `g IN (9007199254740993, d)` with a double | all compared as doubles | each by its type |
+| `sqrt(n)`, `ln(n)`, `exp(n)`, `power(n, 2)` of decimals | a double | a numeric |
+| `array_agg(s)` | without the nulls; empty of no rows | with them; null of no rows |
 
 This page is written by `make pages` from the table that the verifier goes by; a test computes
 each example in both engines. In the examples `a` is an int, `b` a decimal, `d` a double, `s` a

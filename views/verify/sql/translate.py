@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
@@ -29,9 +30,11 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.tokenizer_core import TokenType
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
+from views.base.spark_sql import SparkSql
 from views.verify.sql.bags import LISTS, Bag, Bags
 from views.verify.sql.constants import path_of, unchecked
 from views.verify.sql.ends import (
@@ -46,7 +49,7 @@ from views.verify.sql.ends import (
     unless,
     with_total,
 )
-from views.verify.sql.functions import ALLOWED, ANONYMOUS
+from views.verify.sql.functions import ALLOWED, ANONYMOUS, NAMES
 from views.verify.sql.moments import MOMENTS, as_moment, is_real, no_moment
 from views.verify.sql.signatures import is_compared, signatures
 from views.verify.sql.sqltypes import (
@@ -224,6 +227,7 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
     }
     try:
         query = qualified(sql, tables, types)
+        _check_names(sql, query)
         inferred = Types(query, types)
         selects = query.selects if isinstance(query, exp.Query) else []
         bare = frozenset(
@@ -304,6 +308,20 @@ def _refuse(node: exp.Expr, why: str) -> UnverifiableError:
     text = shown(node)
     short = text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - for people
     return UnverifiableError(f"cannot verify this SQL: {short}: {why}")
+
+
+def _check_names(sql: str, query: exp.Expr) -> None:
+    """Refuse functions that are not known by the name that the view has.
+
+    To sqlglot several databases' functions are one, of which Spark may have none, or another.
+    """
+    columns = (alias for alias in query.find_all(exp.TableAlias) if alias.args.get("columns"))
+    names = NAMES | {alias.name.lower() for alias in columns}
+    tokens = sqlglot.tokenize(sql, read=SparkSql)
+    for token, after in pairwise(tokens):
+        is_call = token.token_type is TokenType.VAR and after.token_type is TokenType.L_PAREN
+        if is_call and token.text.lower() not in names:
+            raise UnverifiableError(f"cannot verify this SQL: function {token.text} is not known")
 
 
 def _check(query: exp.Expr, types: Types, bags: Bags) -> None:

@@ -58,7 +58,7 @@ def test_how_a_refresh_goes_is_told(sql: str, sinks: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("SELECT id, soundex(name) AS r FROM things", "Soundex"),
+        ("SELECT id, soundex(name) AS r FROM things", "function soundex is not known"),
         ("SELECT id, my_function(name) AS f FROM things", "my_function is not known"),
         ("SELECT id, sort_array(collect_list(name))[0] AS l FROM things GROUP BY id", None),
         ("SELECT id, collect_list(struct(name, amount)) AS l FROM things GROUP BY id", None),
