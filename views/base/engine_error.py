@@ -41,10 +41,21 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "{value} is out of the range of {targetType}",
         _IN_RANGE,
     ),
-    "NUMERIC_VALUE_OUT_OF_RANGE": ("{value} does not fit decimal({precision},{scale})", _WIDER),
+    "NUMERIC_VALUE_OUT_OF_RANGE": (
+        "{value} does not fit decimal({precision},{scale})",
+        "cast to a decimal with more digits before the point, or to double, or leave rows out",
+    ),
     "DIVIDE_BY_ZERO": ("division by zero", "divide by NULLIF(x, 0), which gives null"),
     "REMAINDER_BY_ZERO": ("division by zero", "divide by NULLIF(x, 0), which gives null"),
     "INTERVAL_DIVIDED_BY_ZERO": ("division by zero", "divide by NULLIF(x, 0)"),
+    "INVALID_FORMAT": (
+        "the pattern {format} of LIKE has a backslash that escapes nothing",
+        "leave such rows out with WHERE, or write contains(x, y), startswith(x, y), endswith(x, y)",
+    ),
+    "INVALID_EXTRACT_BASE_FIELD_TYPE": (
+        "{base} has no fields: it is {other}",
+        "write its text, or have the fields as columns of the table in PostgreSQL",
+    ),
     "CAST_INVALID_INPUT": (
         "{expression} is no value of type {targetType}",
         "leave such rows out with WHERE, or write TRY_CAST, which gives null for them",
@@ -119,7 +130,11 @@ _NO_MOMENT = (
     "{expression} is no value of type {targetType}",
     "leave such rows out with WHERE: what is taken is YYYY-MM-DD, with hh:mm:ss behind it or not",
 )
-"""TRY_CAST of a date or moment is not proved."""
+_UNTRIED = (
+    (("DATE", "TIMESTAMP"), _NO_MOMENT),
+    (("BOOLEAN", "FLOAT", "BINARY"), (_NO_MOMENT[0], _ROWS)),
+)
+"""Types that TRY_CAST to is not proved, and what is said of them."""
 _OVERFLOWS = frozenset({"long overflow", "integer overflow"})
 """What Java says where Spark computes with dates and moments; of numbers there is a condition."""
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\] *")
@@ -174,8 +189,9 @@ def engine_error(error: BaseException, sql: str | None) -> EngineError:
     known = [each for each in candidates if _words_of(each.condition) is not None]
     found = (known or candidates or [_Found("", _plain(str(error)))])[-1]
     words = _words_of(found.condition)
-    if found.condition == "CAST_INVALID_INPUT" and _is_moment(found.parameters):
-        words = _NO_MOMENT
+    if found.condition == "CAST_INVALID_INPUT":
+        target = _bare(found.parameters.get("targetType", ""))
+        words = next((pair for kinds, pair in _UNTRIED if target.startswith(kinds)), words)
     text, hint = (found.text, "") if words is None else (_filled(each, found) for each in words)
     where = _where(found.fragment, sql) or _candidates(found, sql)
     if found.text in _OVERFLOWS and words is None:
@@ -266,10 +282,6 @@ def _where(fragment: str, sql: str | None) -> str:
     return f"{short}: " if name is None else f'column "{name}" ({short}): '
 
 
-def _is_moment(parameters: Mapping[str, str]) -> bool:
-    return _bare(parameters.get("targetType", "")).startswith(("DATE", "TIMESTAMP"))
-
-
 def _candidates(failure: _Found, sql: str | None) -> str:
     """Return the columns that an error can be of which Spark gives no place."""
     try:
@@ -299,6 +311,8 @@ def _may_end(node: exp.Expr, failure: _Found) -> bool:
         case "CAST_OVERFLOW" if isinstance(node, exp.Cast):
             target = _bare(failure.parameters.get("targetType", ""))
             return node.to.sql("spark").replace(" ", "").lower() == target.replace(" ", "").lower()
+        case "INVALID_FORMAT":
+            return isinstance(node, exp.Like | exp.ILike)
         case "DATETIME_FIELD_OUT_OF_BOUNDS":
             return isinstance(node, exp.Anonymous) and node.name.lower() == "make_date"
         case "ARITHMETIC_OVERFLOW":

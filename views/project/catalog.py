@@ -179,7 +179,7 @@ def catalog_of(project: Project) -> Catalog:
 
 def _sql_view(name: str, path: Path, parameters: Mapping[str, object]) -> ViewSpec:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except UnicodeDecodeError as error:
         raise ViewError(f"{path.name} is not UTF-8 text: {error.reason}") from error
     except OSError as error:

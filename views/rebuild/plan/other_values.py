@@ -51,7 +51,7 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
     match node:
         case exp.Cast() if node.to.is_type(*_INTEGERS):
             yield from _cut(node)
-        case exp.Cast() if node.to.is_type(DType.DECIMAL) and is_of(node.this, _FLOATS):
+        case exp.Cast() if node.to.is_type(DType.DECIMAL) and _is_float(node.this):
             yield from _digits(node)
         case exp.Cast() if node.to.is_type(*_REAL):
             known = is_of(node.this, _REAL) or isinstance(node.this, exp.Null)
@@ -73,14 +73,14 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
                 f"{said(node)} is without the nulls and empty of no rows, where PostgreSQL's has "
                 f"the nulls and is null of no rows: write collect_list({said(node.this)})"
             )
-        case exp.Sign() if is_of(node.this, _FLOATS):
+        case exp.Sign() if _is_float(node.this):
             yield f"{said(node)} is NaN of NaN, where PostgreSQL's is 0"
-        case exp.Round() if is_of(node.this, _FLOATS) and node.args.get("decimals") is None:
+        case exp.Round() if _is_float(node.this) and node.args.get("decimals") is None:
             yield (
                 f"{said(node)} rounds halves away from 0, where PostgreSQL rounds those of floats "
                 "to the even number"
             )
-        case exp.Floor() | exp.Ceil() if is_of(node.this, _FLOATS):
+        case exp.Floor() | exp.Ceil() if _is_float(node.this):
             yield (
                 f"{said(node)} is a bigint, 0 of NaN and the last one of Infinity, where "
                 "PostgreSQL's is a double"
@@ -107,6 +107,12 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
             yield from _escaped(node, sql)
         case _:
             yield from _widened(node)
+
+
+def _is_float(node: exp.Expr) -> bool:
+    """Tell whether a value is a float; a number with a point is a decimal, in Spark too."""
+    number = number_of(node)
+    return number is not None and number.sort is Sort.FLOAT
 
 
 def _cut(node: exp.Cast) -> Iterator[str]:

@@ -21,8 +21,9 @@ OWN = "view: "
 TEXT = "text"
 """Under which a function keeps its text for messages, while its parts are corrected."""
 FAILING_AT = (
-    *(exp.Sqrt, exp.Exp, exp.Pow, exp.Ln, exp.Ceil, exp.Floor, exp.Substring),
-    exp.Cast,
+    *(exp.Sqrt, exp.Exp, exp.Pow, exp.Ln, exp.Ceil, exp.Floor, exp.Substring, exp.Cast),
+    *(exp.Upper, exp.Lower, exp.Levenshtein, exp.Like, exp.ILike, exp.TimeToStr),
+    *(exp.JSONExtract, exp.JSONExtractScalar),
 )
 """Classes of expressions whose text is kept."""
 NO_DECIMAL = (
@@ -35,6 +36,10 @@ _MOST_WHOLE = (1 << 63) - 1024
 _NO_BIGINT = (
     "of NaN, an infinity or a number beyond a bigint: leave such rows out, or write "
     "CASE WHEN abs(x) < 9e18 THEN … END, which gives null for them"
+)
+_BACKSLASH = (
+    "has a pattern with a backslash, which the engines read differently: leave such rows out, or "
+    "write contains(x, y), startswith(x, y) or endswith(x, y)"
 )
 _TOTAL = (
     "GROUP BY with ROLLUP, CUBE or an empty grouping set over no rows: PostgreSQL gives a row for "
@@ -74,6 +79,9 @@ def ended(  # noqa: PLR0911 - one for each function
             return unless(f"isfinite({value}) AND isinf({node.sql('duckdb')})", node, _OVERFLOW)
         case exp.Pow():
             return _power(node)
+        case exp.Like() | exp.ILike() if not isinstance(node.expression, exp.Literal):
+            pattern = node.expression.sql("duckdb")
+            return unless(f"contains({pattern}, '\\')", node, _BACKSLASH)
         case _:
             return None
 
@@ -102,9 +110,13 @@ def unless(wrong: str, node: exp.Expr, why: str, right: exp.Expr | None = None) 
         why: what the value is, for people.
         right: what it gives else; None for the function as it stands.
     """
-    message = literal(f"{OWN}{node.meta.get(TEXT) or node.sql('spark')} {why}")
     value = (node if right is None else right).sql("duckdb")
-    return as_duckdb(f"CASE WHEN {wrong} THEN error({message}) ELSE {value} END")
+    return as_duckdb(f"CASE WHEN {wrong} THEN error({message(node, why)}) ELSE {value} END")
+
+
+def message(node: exp.Expr, why: str) -> str:
+    """Return the message of a value that ends a proof, as a text of DuckDB's."""
+    return literal(f"{OWN}{node.meta.get(TEXT) or node.sql('spark')} {why}")
 
 
 def _power(node: exp.Pow) -> exp.Expr:
@@ -124,12 +136,12 @@ def with_total(select: exp.Select, having: exp.Having) -> exp.Expr | None:
     group = select.args.get("group")
     if group is None or not has_total(group):
         return None
-    message = literal(f"{OWN}{_TOTAL}")
+    text = literal(f"{OWN}{_TOTAL}")
     condition = having.this.sql("duckdb")
     return exp.Having(
         this=as_duckdb(
             f"CASE WHEN {condition} THEN "
-            f"CASE WHEN count(*) = 0 THEN error({message}) ELSE TRUE END ELSE FALSE END"
+            f"CASE WHEN count(*) = 0 THEN error({text}) ELSE TRUE END ELSE FALSE END"
         )
     )
 

@@ -152,8 +152,8 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("avg", ("Avg",), "avg(b)"),
         Provable("min", ("Min",), "min(s)"),
         Provable("max", ("Max",), "max(ts)"),
-        Provable("bool_and, every", ("LogicalAnd",), "bool_and(f)"),
-        Provable("bool_or, some", ("LogicalOr",), "bool_or(f)"),
+        Provable("bool_and", ("LogicalAnd",), "bool_and(f)"),
+        Provable("bool_or", ("LogicalOr",), "bool_or(f)"),
         Provable("stddev, stddev_samp", ("Stddev", "StddevSamp"), "stddev(a)"),
         Provable("stddev_pop", ("StddevPop",), "stddev_pop(a)"),
         Provable("variance, var_samp", ("Variance",), "variance(a)"),
@@ -245,7 +245,8 @@ refused in any case.
 - Some values are known to differ between the engines, or to be an error in PostgreSQL where Spark
   gives a value: letters with several capital forms, dates and moments that are infinite in
   functions and in `+` and `-`, days that adding moves out of PostgreSQL's range, years without
-  four digits in a pattern, `floor` and casts to decimals of NaN and infinities, `ln` of 0, `sqrt`
+  four digits in a pattern, a pattern of LIKE that a column gives and that has a backslash, `floor`
+  and casts to decimals of NaN and infinities, `ln` of 0, `sqrt`
   of a negative number, a power beyond a double, a negative length in `substring`, the total of
   ROLLUP and CUBE over no rows (PostgreSQL has a row, Spark none). A proof that meets one ends with
   an error that names the column and the expression; it does not refute.

@@ -45,6 +45,7 @@ from views.verify.sql.ends import (
     as_duckdb,
     ended,
     has_total,
+    message,
     shown,
     unless,
     with_total,
@@ -78,13 +79,13 @@ MACROS = (
     """CREATE OR REPLACE MACRO decimal_text(q, s) AS
     CASE WHEN q < 0 THEN '-' ELSE '' END
     || left(digits(q, s), length(digits(q, s)) - s) || '.' || right(digits(q, s), s)""",
-    f"""CREATE OR REPLACE MACRO finite(t) AS
-    CASE WHEN isinf(t) THEN error('{OWN}{INFINITE}') ELSE t END""",
+    f"""CREATE OR REPLACE MACRO finite(t, whole) AS
+    CASE WHEN isinf(t) THEN error('{OWN}' || whole || ': {INFINITE}') ELSE t END""",
     # Spark takes such a day for another, round the ends of 32 bits; PostgreSQL has an error.
-    f"""CREATE OR REPLACE MACRO moved_day(t, n) AS
-    CASE WHEN isinf(t) THEN error('{OWN}{INFINITE}')
+    f"""CREATE OR REPLACE MACRO moved_day(t, n, whole) AS
+    CASE WHEN isinf(t) THEN error('{OWN}' || whole || ': {INFINITE}')
     WHEN (t - DATE '1970-01-01')::BIGINT + n::BIGINT NOT BETWEEN {_FIRST_DAY} AND {_LAST_DAY}
-    THEN error('{OWN}a date that is out of range once days are added')
+    THEN error('{OWN}' || whole || ': a date that is out of range once days are added')
     ELSE t + n::INTEGER END""",
     # Spark counts the years before the first as 0, -1, …, and gives those after 9999 a plus sign.
     """CREATE OR REPLACE MACRO far_text(t) AS
@@ -93,18 +94,20 @@ MACROS = (
     || '-' || lpad(month(t)::VARCHAR, 2, '0') || '-' || lpad(day(t)::VARCHAR, 2, '0')
     || coalesce(' ' || nullif(regexp_extract(CAST(t AS VARCHAR),
     '[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?'), ''), '')""",
-    f"""CREATE OR REPLACE MACRO moment_text(t) AS
-    CASE WHEN isinf(t) THEN error('{OWN}{INFINITE}')
+    f"""CREATE OR REPLACE MACRO moment_text(t, whole) AS
+    CASE WHEN isinf(t) THEN error('{OWN}' || whole || ': {INFINITE}')
     WHEN year(t) BETWEEN 1 AND 9999 THEN CAST(t AS VARCHAR) ELSE far_text(t) END""",
     # Of two values of one name Spark takes the first, PostgreSQL the last.
-    f"""CREATE OR REPLACE MACRO json_once(j, p) AS CASE WHEN json_valid(j) THEN
+    f"""CREATE OR REPLACE MACRO json_once(j, p, whole) AS CASE WHEN json_valid(j) THEN
     CASE WHEN list_unique(json_keys(j, p)) < len(json_keys(j, p))
-    THEN error('{OWN}a name that stands twice in an object in JSON') ELSE j END ELSE j END""",
+    THEN error('{OWN}' || whole || ': a name that stands twice in an object in JSON')
+    ELSE j END ELSE j END""",
     # Spark writes other numbers and nested values anew, by rules of its own.
-    f"""CREATE OR REPLACE MACRO json_scalar(j, p) AS CASE WHEN json_valid(j) THEN
-    CASE json_type(j, p) WHEN 'DOUBLE' THEN error('{OWN}a number that is no integer in JSON')
-    WHEN 'OBJECT' THEN error('{OWN}an object in JSON')
-    WHEN 'ARRAY' THEN error('{OWN}a list in JSON')
+    f"""CREATE OR REPLACE MACRO json_scalar(j, p, whole) AS CASE WHEN json_valid(j) THEN
+    CASE json_type(j, p)
+    WHEN 'DOUBLE' THEN error('{OWN}' || whole || ' is a number with a fraction in JSON')
+    WHEN 'OBJECT' THEN error('{OWN}' || whole || ' is an object in JSON')
+    WHEN 'ARRAY' THEN error('{OWN}' || whole || ' is a list in JSON')
     ELSE json_extract_string(j, p) END END""",
 )
 """Functions that translated queries call; the database must have them first."""
@@ -112,6 +115,15 @@ _FAILING = frozenset({"error"}) | {
     text.split("MACRO ")[1].partition("(")[0] for text in MACROS if "error(" in text
 }
 """Functions that may end a proof, so that DuckDB counts them as volatile."""
+_NO_FIELDS = (
+    "it has no fields here; write its text, or have the fields as columns of the table in "
+    "PostgreSQL"
+)
+_INTERVAL = (
+    "an interval is no value of a view: write what it is added to, such as dt + interval '1' day"
+)
+_OTHER_NAMES = {"every": "bool_and", "some": "bool_or"}
+_TRIED = "texts are tried as integers, decimals and doubles alone"
 _MINUS_ONE = exp.Neg(this=exp.Literal.number(1))
 _WRITTEN = "written"
 """Under which a window keeps what the view has, while its parts are corrected."""
@@ -140,6 +152,7 @@ _OF_MOMENTS = (
     *(exp.TsOrDsAdd, exp.LastDay, exp.DateTrunc, exp.TimestampTrunc, exp.TimeToStr, exp.Date),
     *(exp.TsOrDsToDate, exp.Concat, exp.ConcatWs, exp.DPipe),
 )
+_MOVED = (*_OF_MOMENTS, exp.Add, exp.Sub)
 _JOINED = (exp.Concat, exp.ConcatWs, exp.DPipe)
 """Functions for which Spark takes PostgreSQL's infinity for a day of the year 5881580."""
 _BLANK = r"[\x00-\x20\x7f]"
@@ -352,9 +365,10 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
                 if digits > _EXACT_DIGITS or not _is_short(text.name):
                     why = f"Spark compares it as a double: write {text.name} without quotes"
                     raise _refuse(node, why)
+        _check_place(node, types)
         match node:
             case exp.Anonymous() if node.name.lower() not in ANONYMOUS:
-                raise _refuse(node, f"function {node.name} is not known")
+                raise _refuse(node, f"function {node.name} is not known{_other_name(node)}")
             case exp.Func() if not isinstance(node, exp.Connector):
                 if isinstance(node, LISTS):
                     continue
@@ -380,6 +394,54 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
                 raise _refuse(node, f"write GROUP BY {word} ({listed})")
             case exp.Mul() | exp.Add() | exp.Sub() if _is_unknown_decimal(node, types):
                 raise _refuse(node, "the decimal's precision is not known")
+
+
+def _check_place(node: exp.Expr, types: Types) -> None:
+    """Refuse a value that stands where one of its type has no meaning."""
+    for part in _conditions(node):
+        kind = types.of(part)
+        if kind is not None and kind.name not in {"boolean", "void"}:
+            raise _refuse(part, f"it is {kind.name}, and stands where a condition should")
+    match node:
+        case exp.Any() if not isinstance(node.parent, exp.Binary):
+            value = shown(node.this.unnest())
+            raise _refuse(node, f"function any is not known: write bool_or({value})")
+        case exp.Dot() if (of := types.of(node.this)) is not None and of.name != "struct":
+            raise _refuse(node, f"{shown(node.this)} is carried as {of.name}: {_NO_FIELDS}")
+        case exp.Interval() if not isinstance(_around(node), exp.Add | exp.Sub | exp.Cast):
+            if node.find_ancestor(exp.WindowSpec) is None:
+                raise _refuse(node, _INTERVAL)
+        case _:
+            return
+
+
+def _other_name(node: exp.Anonymous) -> str:
+    """Return the name of a function that is known for another that is not, for messages."""
+    name = _OTHER_NAMES.get(node.name.lower())
+    return "" if name is None else f": write {name}({', '.join(map(shown, node.expressions))})"
+
+
+def _conditions(node: exp.Expr) -> list[exp.Expr]:
+    """Return the parts of an expression or a clause that have to be true or false."""
+    match node:
+        case exp.And() | exp.Or():
+            return [node.left, node.right]
+        case exp.Where() | exp.Having() | exp.Qualify() | exp.Not():
+            return [node.this]
+        case exp.If() if not (isinstance(node.parent, exp.Case) and node.parent.this):
+            return [node.this]
+        case exp.Join() if (on := node.args.get("on")) is not None:
+            return [on]
+        case _:
+            return []
+
+
+def _around(node: exp.Expr) -> exp.Expr | None:
+    """Return the expression that a part stands in, without parentheses."""
+    around = node.parent
+    while isinstance(around, exp.Paren):
+        around = around.parent
+    return around
 
 
 def _is_filter(node: exp.In) -> bool:
@@ -425,8 +487,26 @@ def _check_function(node: exp.Func, types: Types) -> None:
             raise _refuse(node, f"known are {', '.join(_UNITS)}: Spark has null for other units")
         case exp.Round() if decimals_of(node) is None or types.of(node.this) is None:
             raise _refuse(node, "its number of places, or the type of its argument, is not known")
+        case exp.Round() if (places := decimals_of(node) or 0) < 0:
+            kind = types.of(node.this)
+            whole = kind.precision - kind.scale if kind and kind.name == "decimal" else None
+            if (whole is not None and -places >= whole) or (kind and kind.name in FLOATS):
+                one, by = shown(node.this), 10**-places
+                why = "the engines do not round alike so far before the point"
+                narrow = kind is None or kind.precision <= _IN_64_BITS
+                hint = f": write round({one} / {by}) * {by}" if narrow else ""
+                raise _refuse(node, why + hint)
+        case exp.TryCast() if node.args.get("safe") and _is_untried(node, types):
+            raise _refuse(node, f"{_TRIED}: leave the other rows out with WHERE, and write cast")
         case _:
             return
+
+
+def _is_untried(node: exp.TryCast, types: Types) -> bool:
+    kind = types.of(node)
+    tried = kind is not None and kind.name in {*INTEGERS, "decimal", "double"}
+    inner = types.of(node.this)
+    return not tried or (inner is not None and inner.name != "string")
 
 
 def _digits_of(kind: exp.DataType) -> int:
@@ -447,8 +527,11 @@ def _correct(query: exp.Expr, types: Types) -> None:
     for node in nodes:
         if isinstance(node, exp.Window):
             node.meta[_WRITTEN] = node.copy()
-        elif isinstance(node, FAILING_AT):
-            node.meta[TEXT] = shown(node)
+        elif isinstance(node, FAILING_AT) or (
+            isinstance(node, _MOVED) and any(_is_moment(kinds[id(part)]) for part in _parts(node))
+        ):
+            within = isinstance(node, exp.TsOrDsToDate) and isinstance(node.parent, _OF_MOMENTS)
+            node.meta[TEXT] = shown(node.parent if within and node.parent else node)
         elif (
             isinstance(node, exp.Select)
             and node.args.get("group")
@@ -524,10 +607,10 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         for text, _ in _texts_beside(node, lambda part: kinds.get(id(part)), {"decimal"}):
             text.replace(exp.Literal.number(text.name))  # else DuckDB rounds it to the decimal
     if isinstance(node, _OF_MOMENTS):
-        for part in (node.this, node.args.get("expression"), *node.expressions):
-            if isinstance(part, exp.Expr) and _is_moment(kinds.get(id(part))):
+        for part in _parts(node):
+            if _is_moment(kinds.get(id(part))):
                 name = "moment_text" if isinstance(node, _JOINED) else "finite"
-                part.replace(exp.func(name, part.copy(), dialect="duckdb"))
+                part.replace(_named(name, node, part))
     if isinstance(node, _JOINED) or _is_text_cast(node):
         _with_leading_zeros(node, kinds)
     match node:
@@ -547,11 +630,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
                 f"CASE WHEN isnan({value}) OR {value} = 0 THEN {value} ELSE sign({value}) END"
             )
         case exp.TimeToStr() if "%Y" in node.args["format"].name:
-            return as_duckdb(
-                f"CASE WHEN year({node.this.sql('duckdb')}) BETWEEN 1000 AND 9999 "
-                f"THEN {node.sql('duckdb')} WHEN {node.this.sql('duckdb')} IS NOT NULL "
-                f"THEN error('{OWN}a year without four digits in a pattern') END"
-            )
+            wrong = f"year({node.this.sql('duckdb')}) NOT BETWEEN 1000 AND 9999"
+            return unless(wrong, node, "is of a year without four digits")
         case exp.Avg():
             return _average(node, kind, kinds)
         case exp.Div():
@@ -573,11 +653,7 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         case exp.JSONExtract() | exp.JSONExtractScalar():
             return _of_json(node)
         case exp.TsOrDsAdd() if _is_day(node):
-            days, sign = node.expression, ""
-            if isinstance(days, exp.Mul) and days.expression == _MINUS_ONE:  # date_sub
-                days, sign = days.this, "-"
-            by = f"{sign}({days.sql('duckdb')})::BIGINT"
-            return as_duckdb(f"moved_day(CAST({node.this.sql('duckdb')} AS DATE), {by})")
+            return _day_added(node)
         case exp.TsOrDsAdd():
             return exp.cast(node.copy(), "DATE")
         case exp.Pad() if (fill := node.args.get("fill_pattern")) is not None:
@@ -600,9 +676,11 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
 
 def _of_json(node: exp.JSONExtract | exp.JSONExtractScalar) -> exp.Expr:
     path, document = path_of(node), node.this.sql("duckdb")
+    whole = _whole(node).sql("duckdb")
     for step in re.finditer(r"\.", path):
-        document = f"json_once({document}, {literal(path[: step.start()])})"
-    return as_duckdb(f"json_scalar({document}, {literal(path)})")
+        within = literal(path[: step.start()])
+        document = f"json_once({document}, {within}, {whole})"
+    return as_duckdb(f"json_scalar({document}, {literal(path)}, {whole})")
 
 
 def _is_text_cast(node: exp.Expr) -> bool:
@@ -624,6 +702,22 @@ def _with_leading_zeros(node: exp.Expr, kinds: Mapping[int, Type | None]) -> Non
         part.replace(exp.Cast(this=part.copy(), to=wider))  # exp.cast leaves a decimal as it is
 
 
+def _parts(node: exp.Expr) -> list[exp.Expr]:
+    """Return the arguments of a function or an operator."""
+    parts = (node.this, node.args.get("expression"), *node.expressions)
+    return [part for part in parts if isinstance(part, exp.Expr)]
+
+
+def _named(macro: str, node: exp.Expr, part: exp.Expr) -> exp.Expr:
+    """Return a part of an expression, of which a macro says the text where it ends the proof."""
+    return exp.func(macro, part.copy(), _whole(node), dialect="duckdb")
+
+
+def _whole(node: exp.Expr) -> exp.Literal:
+    """Return the text of an expression as its author wrote it, for messages."""
+    return exp.Literal.string(node.meta.get(TEXT) or "")
+
+
 def _is_moment(kind: Type | None) -> bool:
     return kind is not None and kind.name in MOMENTS
 
@@ -637,9 +731,20 @@ def _moved(node: exp.Add | exp.Sub, kind: Type | None) -> exp.Expr | None:
     moment, by = node.this.sql("duckdb"), node.expression.sql("duckdb")
     sign = "-" if isinstance(node, exp.Sub) else "+"
     if isinstance(node.expression, exp.Interval):
-        moved = as_duckdb(f"finite({moment}) {sign} {by}")  # DuckDB makes a timestamp of a date
+        kept = _named("finite", node, node.this).sql("duckdb")
+        moved = as_duckdb(f"{kept} {sign} {by}")  # DuckDB makes a timestamp of a date
         return exp.cast(moved, "DATE") if kind is not None and kind.name == "date" else moved
-    return as_duckdb(f"moved_day({moment}, {sign}({by})::BIGINT)")
+    return as_duckdb(f"moved_day({moment}, {sign}({by})::BIGINT, {_whole(node).sql('duckdb')})")
+
+
+def _day_added(node: exp.TsOrDsAdd) -> exp.Expr:
+    """Return a day that days are added to, or taken from."""
+    days, sign = node.expression, ""
+    if isinstance(days, exp.Mul) and days.expression == _MINUS_ONE:  # date_sub
+        days, sign = days.this, "-"
+    by = f"{sign}({days.sql('duckdb')})::BIGINT"
+    day = f"CAST({node.this.sql('duckdb')} AS DATE)"
+    return as_duckdb(f"moved_day({day}, {by}, {_whole(node).sql('duckdb')})")
 
 
 def _padded(node: exp.Pad, fill: exp.Expr) -> exp.Expr | None:
@@ -775,7 +880,7 @@ def _tried(node: exp.TryCast, inner: Type | None) -> exp.Expr:
     kind = "BIGINT" if name in _INTEGER_NAMES else name.partition("(")[0]
     shape = {"BIGINT": _INTEGER, "DECIMAL": _NUMBER, "DOUBLE": _NUMBER}.get(kind)
     if shape is None or inner is None or inner.name != "string":
-        raise _refuse(node, "texts are tried as integers, decimals and doubles alone")
+        raise _refuse(node, _TRIED)
     text = node.this.sql("duckdb")
     bare = f"regexp_replace({text}, {literal(_BLANK)}, '', 'g')"
     return as_duckdb(
@@ -783,7 +888,7 @@ def _tried(node: exp.TryCast, inner: Type | None) -> exp.Expr:
         f"THEN TRY_CAST(ltrim({bare}, '+') AS {name}) "
         + (
             f"WHEN regexp_full_match({text}, {literal(_ODD_DOUBLE)}) "
-            f"THEN error('{OWN}a text that only one engine takes for a double') "
+            f"THEN error({message(node, 'is of a text that only one engine takes for a double')}) "
             if kind == "DOUBLE"
             else ""
         )
@@ -802,10 +907,8 @@ def _of_known_letters(node: exp.Func) -> exp.Expr:
         case _:
             odd, value = _NOT_ASCII, node.sql("duckdb")
             text = f"concat({text}, {node.expression.sql('duckdb')})"
-    return as_duckdb(
-        f"CASE WHEN regexp_matches({text}, {literal(odd)}) "
-        f"THEN error('{OWN}a letter that the engines write differently') ELSE {value} END"
-    )
+    wrong = f"regexp_matches({text}, {literal(odd)})"
+    return unless(wrong, node, "has a letter that the engines write differently", as_duckdb(value))
 
 
 def _list(node: exp.Expr) -> exp.Expr:
@@ -866,10 +969,10 @@ def _cast(  # noqa: PLR0911 - one for each type
     target = node.to.sql("spark").lower()
     name = target.partition("(")[0]
     if node.to.is_type(*exp.DataType.TEXT_TYPES) and _is_moment(inner):
-        return exp.func("moment_text", node.this.copy(), dialect="duckdb")
+        return _named("moment_text", node, node.this)
     if name in MOMENTS and _is_moment(inner):
         new = node.copy()
-        new.this.replace(exp.func("finite", new.this.copy(), dialect="duckdb"))
+        new.this.replace(_named("finite", node, node.this))
         return new
     if name in MOMENTS and inner is not None and inner.name == "string":
         # Spark takes more forms than DuckDB, and heeds a zone where DuckDB passes over it.
@@ -878,10 +981,8 @@ def _cast(  # noqa: PLR0911 - one for each type
             re.fullmatch(MOMENTS[name], node.this.name) and is_real(node.this.name)
         ):
             raise _refuse(node, no_moment(node.this.name, name))
-        return as_duckdb(
-            f"CASE WHEN {text} IS NULL OR regexp_full_match({text}, {shape}) "
-            f"THEN {node.sql('duckdb')} ELSE error('{OWN}a text that is no plain {name}') END"
-        )
+        wrong = f"NOT regexp_full_match({text}, {shape})"
+        return unless(wrong, node, f"is of a text that is no plain {name}")
     if name in INTEGERS and inner is None:
         raise _refuse(node, "the type of its argument is not known")
     if name in INTEGERS and inner is not None and inner.name in FLOATS | {"decimal"}:

@@ -47,6 +47,14 @@ def spark(condition: str, text: str = "", fragment: str = "", **parameters: str)
             ),
             "column \"number\" (cast(w AS int)): 'x' is no value of type INT",
         ),
+        (
+            spark("INVALID_FORMAT.ESC_AT_THE_END", format="'a\\'"),
+            "the pattern 'a\\' of LIKE has a backslash that escapes nothing",
+        ),
+        (
+            spark("INVALID_EXTRACT_BASE_FIELD_TYPE", base='"cmp"', other='"STRING"'),
+            "cmp has no fields: it is STRING",
+        ),
         (spark("DIVIDE_BY_ZERO", fragment="gone / 0"), "gone / 0: division by zero"),
         (spark("DIVIDE_BY_ZERO"), "division by zero"),
         (
@@ -138,7 +146,10 @@ def test_where_spark_tells_no_place_the_columns_are_named_that_it_can_be(
     assert not engine_error(error, None).text.startswith("column")
 
 
-@pytest.mark.parametrize(("kind", "tried"), [("INT", True), ("DATE", False), ("TIMESTAMP", False)])
+@pytest.mark.parametrize(
+    ("kind", "tried"),
+    [("INT", True), ("DATE", False), ("TIMESTAMP", False), ("BOOLEAN", False), ("FLOAT", False)],
+)
 def test_try_cast_is_named_for_the_types_that_it_is_proved_of(kind: str, *, tried: bool) -> None:
     error = spark("CAST_INVALID_INPUT", expression="'x'", targetType=f'"{kind}"')
     assert ("TRY_CAST" in engine_error(error, SQL).hint) is tried

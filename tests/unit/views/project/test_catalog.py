@@ -56,6 +56,13 @@ def test_each_file_declares_the_view_of_its_name(project: Path) -> None:
     assert [(spec.name, spec.kind) for spec in specs] == [("alpha", "python"), ("beta", "sql")]
 
 
+def test_the_mark_that_some_editors_begin_a_file_with_is_no_part_of_it(project: Path) -> None:
+    write(project, "a.sql", "\ufeff" + SQL)
+    write(project, "b.sql", SQL)
+    marked, plain = Catalog.of(project).load_all()
+    assert (marked.sql, marked.key) == (plain.sql, plain.key)
+
+
 def test_a_view_named_twice_is_rebuilt_once(project: Path) -> None:
     write(project, "a.sql", SQL)
     assert len(Catalog.of(project).load_all(["a", "a"])) == 1

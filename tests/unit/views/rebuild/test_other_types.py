@@ -61,6 +61,11 @@ def test_another_type_than_postgresqls_is_said(expression: str, advice: str) -> 
 @pytest.mark.parametrize(
     "expression",
     [
+        "round(2.5)",
+        "round(2.5 * n)",
+        "ceil(-0.5)",
+        "floor(2.5)",
+        "cast(2.5 AS decimal(10,1))",
         "date_trunc('month', tz)",
         "date_trunc('month', dt)",
         "cast(date_trunc('month', ts) AS timestamp_ntz)",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from changelog.contract.rows.relation import TableName
@@ -43,6 +45,22 @@ def test_what_is_compared_is_what_the_lines_of_the_tests_compare():
 def test_each_function_that_is_listed_is_compared(each):
     """Its example by `test_provable`, and each of its operations on hostile values."""
     translate(f"SELECT {each.example} AS x FROM t", EXAMPLES)
+
+
+NAMED = [
+    (name, re.sub(rf"\b{re.escape(first)}\(", f"{name}(", each.example))
+    for each in ALL
+    for first, *others in [each.names.split(", ")]
+    for name in others
+    if name.isidentifier()
+    and name not in ("or", "locate", "position")
+    and f"{first}(" in each.example
+]
+
+
+@pytest.mark.parametrize(("name", "example"), NAMED, ids=[name for name, _ in NAMED])
+def test_so_is_each_further_name_of_it(name, example):
+    translate(f"SELECT {example} AS x FROM t", EXAMPLES)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,25 @@ REFUSED = [
         "CASE WHEN f THEN cast(sm / m AS decimal(38,10)) ELSE m END",
     ),
     ("cast(s AS decimal(50,10))", "cast to double", "cast(s AS double)"),
+    ("round(n, -7)", r"write round\(n / 10000000\) \* 10000000", "round(n / 10000000) * 10000000"),
+    ("round(d, -2)", r"write round\(d / 100\) \* 100", "round(d / 100) * 100"),
+    ("interval '1' day", "such as dt [+] interval '1' day", "dt + interval '1' day"),
+    ("dt.year", "write its text", "cast(dt AS string)"),
+    (
+        "try_cast(s AS date)",
+        "WHERE, and write cast",
+        "SELECT k, cast(s AS date) AS x0 FROM t WHERE k > 1",
+    ),
+    (
+        "SELECT g AS k, every(f) AS x0 FROM t GROUP BY g",
+        r"write bool_and\(f\)",
+        "SELECT g AS k, bool_and(f) AS x0 FROM t GROUP BY g",
+    ),
+    (
+        "SELECT g AS k, any(f) AS x0 FROM t GROUP BY g",
+        r"write bool_or\(f\)",
+        "SELECT g AS k, bool_or(f) AS x0 FROM t GROUP BY g",
+    ),
     ("ceil(n, 1)", r"round\(\) has one", "round(n, 1)"),
     (
         "rank() OVER (ORDER BY floor(d))",
@@ -66,6 +85,7 @@ REFUSED = [
 ]
 """What is refused, what is said to be written for it, and that."""
 AT_A_VALUE = [
+    ("write contains(x, y), startswith(x, y) or endswith(x, y)", "contains(s, s)"),
     ("GROUP BY with ROLLUP", TOTAL),
     ("abs(x) < 9e18", "CASE WHEN abs(d) < 9e18 THEN floor(d) END"),
     ("abs(x) < 9e18", "CASE WHEN abs(r) < 9e18 THEN cast(r AS decimal(38,2)) END"),
@@ -80,6 +100,11 @@ OF_SPARK = [
     ("get(array, 0)", "get(l, 0)"),
     ("CAST(x AS decimal(38,0))", "cast(g AS decimal(38,0)) + g"),
     ("CAST(x AS decimal(38,0))", "cast(g AS decimal(38,0)) * a"),
+    ("CAST(x AS decimal(38,0))", "SELECT 1 AS k, sum(cast(g AS decimal(38,0))) AS x0 FROM t"),
+    ("CAST(x AS decimal(38,0))", "abs(cast(a AS decimal(38,0)))"),
+    ("to a decimal with more digits", "cast(n AS decimal(20,3)) + n"),
+    ("or to double", "cast(n AS double) + n"),
+    ("write contains(x, y), startswith(x, y), endswith(x, y)", "endswith(s, s)"),
     ("abs(x) < 1e9 THEN CAST(x AS int)", "CASE WHEN abs(d) < 1e9 THEN CAST(d AS int) END"),
     ("such as max()", "SELECT g AS k, max(s) AS x0 FROM t GROUP BY g"),
 ]
