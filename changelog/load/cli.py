@@ -144,13 +144,14 @@ def load(
     whatever ends the command, the next start loses and doubles nothing. A record that cannot be
     written ends it with 1, and is named.
     """
-    from changelog.load.load import Load
+    from changelog.load.load import Load, check_topics
     from changelog.load.prepare import parse_into, prepare
 
     collect_rarely()
     settings = project_of(project, given, asked.client)
     url, table = parse_into(resolved(asked.into, settings.root), asked.table)
     wishes, how = _wishes(topics, table, asked), _settings(topics, url, table, asked)
+    check_topics(settings.kafka, how)
     with closing(_Schemas(settings)) as schemas:
         rules, latest = prepare(wishes, url, how.name, schemas.latest)
         made = Load(

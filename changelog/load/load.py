@@ -109,6 +109,21 @@ class Loaded:
         }
 
 
+def check_topics(kafka: KafkaConnection, settings: LoadSettings) -> None:
+    """Check that all topics are there, before a table is made for them.
+
+    Raises:
+        ConfigurationError: one is not, or dead letters would go to a topic of a capture.
+        UnavailableLogError: no broker answers.
+        LogError: they refuse.
+    """
+    cluster, aside = Cluster(kafka), settings.dead_letters
+    for topic in (*settings.topics, *filter(None, [aside])):
+        find_topic(cluster, topic)
+    if aside:
+        check_unclaimed(kafka, aside)
+
+
 class Load:
     """A load of topics into one table."""
 
@@ -167,8 +182,6 @@ class Load:
             share = self._share(target, topics)
         aside = None
         if self._settings.dead_letters:
-            find_topic(self._cluster, self._settings.dead_letters)
-            check_unclaimed(self._kafka, self._settings.dead_letters)
             aside = DeadLetters(self._kafka, self._settings.dead_letters)
         shares = split(share, self._settings.jobs)
         with_headers = aside is not None or self._rules.reads_headers

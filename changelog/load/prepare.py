@@ -198,7 +198,8 @@ def _columns(
         return of_names(_split(wishes.fields))
     if not names:
         raise ConfigurationError(
-            "nothing says which columns the table is to have", hint="--types, or --columns with it"
+            "nothing says which columns the table is to have",
+            hint="--types id=bigint,name=text, with the columns and types of the table",
         )
     return of_names(names)
 

@@ -395,7 +395,9 @@ def test_what_is_not_there_is_said_with_its_code(make_topic, send, execute, load
         code, _, said = load(topic, "t", *more)
         assert (code, expected in said) == (wanted, True), said
     assert load(topic, "nothing")[2].count("there is no table") == 1
-    assert 'there is no topic "nowhere"' in load("nowhere", "t")[2]
+    for more in ([], ["--create"], ["--create", "--types", "id=int"]):
+        assert 'there is no topic "nowhere"' in load("nowhere", "u", *more)[2]
+    assert execute("SELECT to_regclass('u')") == [(None,)]
     assert load(topic, "t", "--tombstones", "ignore")[0] == 0
     assert execute("SELECT * FROM t") == [(1, None)]
 
