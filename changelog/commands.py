@@ -66,7 +66,7 @@ def _tell_settings(asked: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What is said of one run of capture, beside the settings."""
+    """Options of one run of capture, besides the settings."""
 
     subjects: ClassVar[Mapping[str, str]] = {
         "until": "This run",

@@ -108,7 +108,7 @@ class SlotGroup(NamedTuple):
 
 
 class CaptureSettings(Section):
-    """What to capture and how."""
+    """Settings of capture."""
 
     section: ClassVar[str] = "capture"
     subjects: ClassVar[Mapping[str, str]] = {

@@ -1,4 +1,4 @@
-"""What `rebuild-view` does once its options are read.
+"""Runs `rebuild-view` once its options are read.
 
 The work runs in a thread of its own: a signal then cancels Spark's jobs from the main thread, on
 another connection to the JVM than the one that waits for an answer, and the work ends at a safe

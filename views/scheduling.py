@@ -1,4 +1,4 @@
-"""What `rebuild-view schedule` does once its options are read."""
+"""Runs `rebuild-view schedule` once its options are read."""
 
 from __future__ import annotations
 

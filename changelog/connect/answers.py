@@ -1,4 +1,4 @@
-"""What each request of Kafka Connect's interface is answered with.
+"""Answers to the requests of Kafka Connect's REST interface.
 
 Known clients' needs decide where Kafka itself is free: a configuration comes back with the keys
 that were sent and no others; flags are read in any letters; secrets come back as a mask.

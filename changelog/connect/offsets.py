@@ -1,4 +1,4 @@
-"""What requests about a connector's places are answered with: told, put elsewhere, forgotten."""
+"""Answers to requests about a connector's offsets: read, set, reset."""
 
 from __future__ import annotations
 

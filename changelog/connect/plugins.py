@@ -1,4 +1,4 @@
-"""What a worker answers of itself: its version, kinds of connectors, levels of its log."""
+"""Answers about the worker itself: its version, connector plugins, log levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs as a task, by the kind of its connector."""
+"""Tasks, by the kind of their connector."""
 
 from __future__ import annotations
 

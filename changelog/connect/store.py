@@ -1,4 +1,4 @@
-"""What all workers know, on a compacted topic: each follows it, and any of them writes to it."""
+"""State that all workers share, on a compacted topic that each reads and any of them writes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_topics(kafka: KafkaConnection, group: str) -> None:
 
 
 class Store:
-    """What the topic says, as far as it was read; many threads may use it.
+    """State read from the topic so far; many threads may use it.
 
     Attributes:
         group: of the workers.

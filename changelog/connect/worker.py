@@ -49,7 +49,7 @@ Task = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a task runs by: another one is another run."""
+    """Configuration that a task runs with; a change of it starts another run."""
 
     config: Mapping[str, str]
     restarts: int

@@ -30,7 +30,7 @@ ended it (`api.version.request.timeout.ms`, 10 s): a network that swallows packe
 
 
 class Heard:
-    """What went wrong on a client's connections, as its `error_cb` hears it."""
+    """Errors on a client's connections, as its `error_cb` reports them."""
 
     def __init__(self) -> None:
         """Begin to listen now."""

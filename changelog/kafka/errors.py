@@ -1,4 +1,4 @@
-"""What an error of the brokers means, the same for everybody who meets it.
+"""Meaning of the brokers' errors: exit code and hint, one table for all clients.
 
 One table says of each code of librdkafka whether waiting may help, what a command ends with, what
 happened and what to do. Whoever asks a broker (capture, a reader of lines, a rebuild, a sink on a
@@ -23,7 +23,7 @@ from changelog.kafka.access import access_hint, refusal
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What an error means for whoever asked.
+    """Meaning of an error for the caller.
 
     Attributes:
         error: its family: one that passes is an `UnavailableLogError`.

@@ -26,7 +26,7 @@ _SAID_NO = "FATAL:"
 
 
 class Watch:
-    """What is known of a connection that is watched.
+    """State of a connection that is watched.
 
     Attributes:
         is_cut: whether it was ended, since the server answers nobody.

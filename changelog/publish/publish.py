@@ -55,7 +55,7 @@ class KeyRefusedError(SourceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSettings:
-    """What is published, and where to.
+    """Settings of `changelog publish`: the rows, and the topic.
 
     Attributes:
         topic: that takes the rows.
@@ -82,7 +82,7 @@ class PublishSettings:
 
 @dataclass(slots=True)
 class Published:
-    """What came of it.
+    """Result of publishing.
 
     Attributes:
         rows: of the query.

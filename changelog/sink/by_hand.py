@@ -17,7 +17,7 @@ _NAP_S = 0.05
 
 
 class MadeTopics(NamedTuple):
-    """What was asked for, as it is then.
+    """Topics as they are after they were made by hand.
 
     Attributes:
         made: names of those that are new.

@@ -1,4 +1,4 @@
-"""What lies on the topics behind the last frontier: read back at start, so that none is resent."""
+"""Reads the records after the last frontier back at start, so that none is sent twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SAID = 10
 
 @dataclass(frozen=True, slots=True)
 class WrittenRecords:
-    """What the topics hold behind the last frontier.
+    """Records on the topics after the last frontier.
 
     Attributes:
         positions: per topic and partition the greatest position that need not be written again;
@@ -137,7 +137,7 @@ def last_positions(
 
 
 class _Findings:
-    """What is found behind the last frontier, record by record."""
+    """Collects the records after the last frontier, one by one."""
 
     def __init__(
         self,

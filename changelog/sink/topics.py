@@ -54,7 +54,7 @@ Must = Callable[[str], TopicSettings]
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What is to be made and altered, none of which the brokers refuse.
+    """Topics to make and to alter, none of which the brokers refuse.
 
     Attributes:
         there: the topics that exist, as they are.

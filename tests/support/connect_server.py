@@ -61,14 +61,14 @@ class ConnectServer:
 
     @property
     def environment(self) -> str:
-        """What its pages say of its settings."""
+        """Environment variables that its documentation names."""
         (one,) = httpx.get(f"{self._page}/api/v1/applications", timeout=30).json()
         place = f"{self._page}/api/v1/applications/{one['id']}/environment"
         return httpx.get(place, timeout=30).text
 
     @property
     def url(self) -> str:
-        """What `--master` takes."""
+        """Address for `--master`."""
         return f"sc://{LOOPBACK}:{self._port}"
 
     def __enter__(self) -> Self:

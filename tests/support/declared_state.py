@@ -13,7 +13,7 @@ from views.verify.view import VerifyRequest, verify_view
 
 
 class DeclaredState:
-    """What a replay makes of a log, and what the verifier says to it."""
+    """Result of a replay of a log, and the verifier's verdict on it."""
 
     def __init__(self, spark, folder):
         self.spark, self.folder = spark, folder

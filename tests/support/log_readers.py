@@ -1,4 +1,4 @@
-"""What each reader of ours finds on a topic up to a frontier: rows by key, and how many records."""
+"""Reads a topic up to a frontier with each of our readers: rows by key, number of records."""
 
 from contextlib import closing
 

@@ -33,7 +33,7 @@ class _Held:
 
 @dataclass(slots=True)
 class MemoryStore:
-    """What all memory sinks of a test share.
+    """State shared by the memory sinks of a test.
 
     Attributes:
         folder: where a sealed generation is also written as JSON lines, for other readers.

@@ -32,7 +32,7 @@ class ObjectStore:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What the environment of whoever is to reach it says."""
+        """Environment variables for a process that connects to it."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ALLOW_HTTP": "true",

@@ -1,4 +1,4 @@
-"""What `changelog publish` has brought to a topic, as readers of committed records see it."""
+"""Reads the committed records that `changelog publish` wrote to a topic."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the page says of one fault.
+    """Recipe of the page for one fault.
 
     Attributes:
         title: its heading.

@@ -315,7 +315,7 @@ def _properties(path: Path, settings: Mapping[str, str]) -> Path:
 
 
 class Topic:
-    """What lies on a topic."""
+    """Records of a topic."""
 
     def __init__(self, brokers: str, name: str) -> None:
         self._client = {"bootstrap.servers": brokers, "group.id": "r", "enable.auto.commit": False}

@@ -71,7 +71,7 @@ class ToldLog:
 
 
 class Kept:
-    """What is kept of a log, with the rows and keys that are in it."""
+    """Captured log lines, with the rows and keys in them."""
 
     def __init__(self, database: duckdb.DuckDBPyConnection, log: DeclaredLog, base: str = "kept"):
         self.database, self.base = database, base

@@ -45,7 +45,7 @@ hostssl replication all       127.0.0.1/32 scram-sha-256
 
 @dataclass(frozen=True)
 class Passwords:
-    """What must never be seen: each text is nowhere else in the project."""
+    """Passwords that must never be shown; no other text of the project contains them."""
 
     postgres: str = "canary-postgres-Zx81"
     kafka: str = "canary-kafka-Zx82"

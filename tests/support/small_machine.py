@@ -64,7 +64,7 @@ exec env -i {environment} "$@"
 
 @dataclass(frozen=True)
 class Daemon:
-    """What a small machine runs.
+    """A process on a small machine.
 
     Attributes:
         command: its first process.

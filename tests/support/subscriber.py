@@ -19,7 +19,7 @@ Rows = dict[Hashable, Any]
 
 
 class Reader:
-    """What an application holds of the view, by what it was sent.
+    """An application's copy of the view, made of the events it was sent.
 
     Args:
         key: of the columns of a key.

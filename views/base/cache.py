@@ -88,7 +88,7 @@ def form_key(view: str, generation: int | str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheForm:
-    """What the entries of one generation are called, and what they hold.
+    """Names and form of one generation's cache entries.
 
     Attributes:
         prefix: what each entry's key starts with; the row's id follows.

@@ -30,7 +30,7 @@ class VerifyMode(Enum):
 
 
 class Source(Enum):
-    """What the rows of a generation are made of."""
+    """Source of a generation's rows."""
 
     START = "start"
     CHECKPOINT = "checkpoint"
@@ -39,7 +39,7 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildSettings:
-    """What a run of `rebuild-view` needs to know.
+    """Settings of a run of `rebuild-view`.
 
     Attributes:
         project: connections, warehouse, Spark.

@@ -154,7 +154,7 @@ _LONGEST = 400
 
 @dataclass(frozen=True, slots=True)
 class EngineError:
-    """What went wrong.
+    """An error of an engine, for people.
 
     Attributes:
         text: in a sentence, lower case.

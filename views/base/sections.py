@@ -30,14 +30,14 @@ class LockOn(Enum):
 
 
 class OnRefusedRow(Enum):
-    """What follows when the server of a sink refuses a row."""
+    """Policy for a row that a sink's server refuses."""
 
     FAIL = "fail"
     QUARANTINE = "quarantine"
 
 
 class Rebuild(Kept):
-    """What is kept, and how views are rebuilt."""
+    """Settings for rebuilds and for the generations that are kept."""
 
     subjects: ClassVar[Mapping[str, str]] = {
         "warehouse": _KEPT,

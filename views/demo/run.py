@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo did.
+    """Result of the demo.
 
     Attributes:
         capture: the report of the capture process.

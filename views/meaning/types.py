@@ -1,4 +1,4 @@
-"""What equality and order of a captured column mean, and whether its carried form has them. Pure.
+"""Equality and order of each captured type, and whether its carried form has them. Pure.
 
 Types without a form of their own travel as PostgreSQL's text. Equality or order of that text is
 that of the type for some of them alone: `'1 mon'` and `'30 days'` are one interval and two texts.
@@ -35,7 +35,7 @@ _ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What the carried form of a type has of PostgreSQL's comparisons.
+    """Which of PostgreSQL's comparisons the carried form of a type keeps.
 
     Attributes:
         base: name of the type, without its modifier.

@@ -29,7 +29,7 @@ _PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a request may.
+    """Rights of a request.
 
     Attributes:
         admission: of the worker.

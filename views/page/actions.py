@@ -1,4 +1,4 @@
-"""What can be done on the page: to roll back, and to publish what is staged.
+"""Actions of the page: roll back, and publish a staged generation.
 
 Each is planned first, so that whoever confirms it knows which generation readers will see; it is
 done only while that is still so, by `rebuild-view` as a process of its own.
@@ -29,7 +29,7 @@ ACTION_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What an action would do.
+    """Plan of an action.
 
     Attributes:
         serving: the generation that readers see.
@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of an action.
+    """Result of an action.
 
     Attributes:
         is_done: whether readers see what was asked for.

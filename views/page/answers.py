@@ -1,4 +1,4 @@
-"""What each address of the page is answered with."""
+"""Handlers of the page's addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes on the page, as events that the server sends: `cells`, `views`."""
+"""Server-sent events of the page: `cells`, `views`."""
 
 from __future__ import annotations
 

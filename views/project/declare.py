@@ -27,7 +27,7 @@ MARK = "__view__"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What the decorator was given; checked when the file is loaded."""
+    """Arguments of the decorator, checked when the file is loaded."""
 
     key: tuple[Any, ...]
     sinks: tuple[Any, ...] | None

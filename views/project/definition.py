@@ -1,4 +1,4 @@
-"""What a generation was made by: two with the same definition differ by the log alone.
+"""Definition of a generation: two with the same one differ by the log alone.
 
 The fingerprint tells whether two do; the declaration, kept in the history, tells people how.
 """

@@ -38,7 +38,7 @@ class Output:
 
 
 class _UnknownError(Exception):
-    """What a `*` stands for cannot be told."""
+    """The columns that a `*` stands for cannot be known."""
 
 
 def outputs(query: exp.Expr, tables: Tables) -> list[Output] | None:

@@ -1,4 +1,4 @@
-"""What a view's author wants of a sink: `views/NAME.KIND.json` beside the view.
+"""Options of a view's sink, from `views/NAME.KIND.json` next to the view.
 
 For example `views/routes.search.json`. What may stand in it is each sink's to say.
 """

@@ -35,7 +35,7 @@ _WELL_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class FollowCommand:
-    """What follows some views as this process follows its own.
+    """Command line of a process that follows some of the views.
 
     Attributes:
         words: of `rebuild-view`, for the views that are named.

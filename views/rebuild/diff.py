@@ -126,7 +126,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDiff:
-    """What readers of a view would see otherwise.
+    """Difference that readers of a view would see.
 
     Attributes:
         view: its name.

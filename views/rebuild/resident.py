@@ -1,4 +1,4 @@
-"""What a follower keeps in this process, and the rounds that it makes with it, without Spark.
+"""State that a follower keeps in this process, and its rounds without Spark.
 
 A round of Spark's costs seconds whatever has changed: checkpoints, plans, files. Once all views of
 a follower stand at one frontier, the rows of their tables are held here, by the follower and once

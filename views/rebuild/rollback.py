@@ -25,7 +25,7 @@ class NothingToRollBackError(ChangelogError):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a view goes back to, as it was `built`; `before` serves until now."""
+    """The generation that a view goes back to, as it was `built`; `before` serves until now."""
 
     served: Served
     generation: int

@@ -36,7 +36,7 @@ class UnverifiedError(ChangelogError):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What is to be published of one view; `before` served until now."""
+    """The generation of a view that is to be published; `before` served until now."""
 
     spec: ViewSpec
     served: Served

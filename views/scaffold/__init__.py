@@ -1,4 +1,4 @@
-"""What `changelog init` writes.
+"""Files that `changelog init` writes.
 
 A folder comes in, a project goes out.
 """

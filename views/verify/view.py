@@ -56,7 +56,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyRequest:
-    """What to verify.
+    """Request to verify a view.
 
     Attributes:
         kafka: the brokers.

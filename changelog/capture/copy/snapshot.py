@@ -75,7 +75,7 @@ class CopyJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What the chunks share that are copied in one snapshot.
+    """State shared by the chunks that are copied in one snapshot.
 
     Attributes:
         number: tells one segment of the workers from another.
@@ -117,7 +117,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a chunk was: rows that are on the log now, and the bytes of their keys and values.
+    """Result of copying a chunk: the rows now on the log, and the bytes of their keys and values.
 
     Attributes:
         rows: with those that were left out, since the log has newer ones.

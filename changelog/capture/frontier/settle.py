@@ -1,4 +1,4 @@
-"""What may be forgotten: the one place that decides it (pure).
+"""Decides what capture may forget; nothing else does. Pure.
 
 Two promises hang together. A *frontier* at LSN L says that the log holds all transactions before
 L and none after. An *acknowledgement* of L lets PostgreSQL drop the WAL before L. So a frontier

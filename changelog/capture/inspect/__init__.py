@@ -1,4 +1,4 @@
-"""What people and scripts ask of capture: check, status, metrics, requests.
+"""Answers to people and scripts about capture: check, status, metrics, requests.
 
 Settings come in; findings, numbers and requests go out. The commands import it.
 """

@@ -66,7 +66,7 @@ def check_capture(settings: Project) -> Findings:
 
 @dataclass(frozen=True, slots=True)
 class _SourceFacts:
-    """What was found at the source."""
+    """Facts read from the source."""
 
     connection: Connection
     system: SystemIdentity | None
@@ -78,7 +78,7 @@ class _SourceFacts:
 
 @dataclass(frozen=True, slots=True)
 class _LogFacts:
-    """What was found on the log: the cluster, and the last frontier, if there is one."""
+    """Facts read from the log: the cluster, and the last frontier, if there is one."""
 
     cluster: str
     frontiers: FrontierLog

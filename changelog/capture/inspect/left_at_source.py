@@ -1,4 +1,4 @@
-"""What a capture leaves at PostgreSQL: its slot, its publication, and what stands in its schema.
+"""Objects that a capture leaves at PostgreSQL: its slot, its publication, its schema's objects.
 
 The slot is looked at first: a process that reads it would make the rest again.
 """

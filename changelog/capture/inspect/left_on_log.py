@@ -1,4 +1,4 @@
-"""What a capture leaves on Kafka and in the registry: topics and subjects that its frontiers name.
+"""Topics and subjects that a capture leaves on Kafka and in the registry, by its frontiers.
 
 Which topics are its own the log itself says: those of its frontiers, with the ids that they had,
 and those that it is copying. The frontier topic goes last, so that a removal that was cut off

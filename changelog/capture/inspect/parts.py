@@ -1,4 +1,4 @@
-"""What a capture has made outside: a part that can be removed, or the reason why it is not ours."""
+"""An object that a capture has made: a part to remove, or the reason why it is not ours."""
 
 from __future__ import annotations
 

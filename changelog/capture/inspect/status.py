@@ -61,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStatus:
-    """What source and log say at one moment.
+    """State of source and log at one moment.
 
     Attributes:
         slot_name: the slot that was asked for.
@@ -380,7 +380,7 @@ def _duration(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AtSource:
-    """What the source says: the server at two moments, and the tables that match."""
+    """State of the source: the server at two moments, and the tables that match."""
 
     before: SourceState
     now: SourceState
@@ -389,7 +389,7 @@ class _AtSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OnLog:
-    """What the log says."""
+    """State of the log."""
 
     frontier: FrontierRecord | None
     backfill: BackfillRecord | None

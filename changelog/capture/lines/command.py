@@ -1,4 +1,4 @@
-"""What the options of `changelog capture --print` and `--into FILE` ask for."""
+"""The options of `changelog capture --print` and `--into FILE`, as values."""
 
 from __future__ import annotations
 

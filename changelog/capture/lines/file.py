@@ -17,7 +17,7 @@ from changelog.runtime.terminal import Output
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What an earlier run has left in a file.
+    """State of the file that an earlier run wrote.
 
     Attributes:
         begin: its first line, None for an empty file.

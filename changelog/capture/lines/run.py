@@ -89,7 +89,7 @@ class Target(Protocol):
 
 @dataclass(slots=True)
 class LineReport:
-    """What was written: rows of the snapshot, and changes."""
+    """Counts of the lines written: rows of the snapshot, and changes."""
 
     rows: int = 0
     changes: int = 0

@@ -54,7 +54,7 @@ def uses_given_slot(capture: CaptureSettings) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class LineSource:
-    """What lines are made of.
+    """Source of the lines: a snapshot and a stream.
 
     Attributes:
         connection: in autocommit mode.

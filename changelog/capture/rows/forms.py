@@ -1,4 +1,4 @@
-"""What sort of records a topic holds cannot change while it lives; checked before all else.
+"""Checks that the form of a topic's records stays the same while the topic exists.
 
 A reader of the topic would meet records that it cannot read. And where the sort decides about the
 topic's settings, altering these would lose what it holds: the cleaner drops records without a key.

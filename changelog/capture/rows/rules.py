@@ -1,4 +1,4 @@
-"""What the settings ask to leave out or to mask, table by table; checked at the start."""
+"""Rules of the settings for columns that are left out or masked, checked at the start."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from changelog.contract.rows.relation import TableName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """What the decision needs to know of an existing slot.
+    """Facts about an existing slot that the decision needs.
 
     Attributes:
         confirmed_flush_lsn: up to where PostgreSQL was told that it may forget.
@@ -39,7 +39,7 @@ class SlotFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the settings ask for about the beginning.
+    """The settings about where capture starts.
 
     Attributes:
         skip_snapshot: copy no table that the log does not have.

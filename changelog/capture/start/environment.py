@@ -1,4 +1,4 @@
-"""What one attempt of capture stands on: connections, tables, topics; all checked before use.
+"""Connections, tables and topics of one attempt of capture, all checked before use.
 
 Everything that can be refused is looked at first, also by `capture --check`; only then does `make`
 make the topics, and `publish` the publication, so that a refusal leaves nothing behind.

@@ -48,7 +48,7 @@ from changelog.source.tables.publication import PublicationChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStanding:
-    """What log and server say of a slot.
+    """State of a slot, by the log and by the server.
 
     Attributes:
         record: the last frontier, or None.

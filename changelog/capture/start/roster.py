@@ -41,7 +41,7 @@ class NewTablesError(LookAgainError):
 
 
 class Tables(Protocol):
-    """What is done about tables that come and go."""
+    """Handles tables that are added, removed or excluded while capture runs."""
 
     def leave(self, table: TableName, why: str) -> None:
         """Leave a table out of frontiers from now on."""

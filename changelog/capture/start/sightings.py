@@ -11,7 +11,7 @@ from changelog.contract.log.standing import Sighting, Standing
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What may be said of a table where the stream is.
+    """Verdict on a table at the stream's position.
 
     Attributes:
         passed: how many of the sightings, from the first on, need nothing more of the stream.

@@ -1,4 +1,4 @@
-"""What is known of each topic in one attempt: from where it is alive, who may speak of it.
+"""State of each topic in one attempt: the position it starts at, and who may write to it.
 
 The stream asks what it need not write, frontiers ask what they may say; both only read. What
 happens to a table is noted here by whoever learns of it, in one call for each kind of event.
@@ -21,7 +21,7 @@ KEPT_SIGNALS = 20
 
 
 class Ledger:
-    """What is known of the topics of one attempt.
+    """State of the topics of one attempt.
 
     Attributes:
         since: per topic the first position that is alive; no record before it is written.

@@ -1,4 +1,4 @@
-"""What the error of one table means for it and for the others: chosen here, and nowhere else."""
+"""Policy for the error of one table: what happens to it and to the others. Decided here alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WITHOUT = "or with `--on-error log`: the others go on without it"
 
 
 class Reaction(Enum):
-    """What is done about a table."""
+    """Reaction to the error of a table."""
 
     STOP = "stop"
     COPY = "copy"

@@ -23,7 +23,7 @@ _PAGE_BYTES, _PAGE_ROWS, _ROW_BYTES = 8192, 50, 100
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What may be written in a second: records, and bytes of their keys and values; 0: no limit."""
+    """Limits on writes per second: records, and bytes of their keys and values; 0 is no limit."""
 
     rows: int = 0
     bytes: int = 0

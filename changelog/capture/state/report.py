@@ -1,4 +1,4 @@
-"""What a capture run has done, counted while it works.
+"""Counters of a capture run.
 
 One thread writes, and others may read at any moment: metrics are made of this when somebody asks,
 so that they cost nothing while nobody does. Counts only grow; a restart within the run keeps them.

@@ -99,7 +99,7 @@ class StartState:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an attempt needs besides its servers.
+    """Inputs of an attempt besides its servers.
 
     Attributes:
         report: counts.

@@ -46,7 +46,7 @@ class NotInBulkError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a run of messages was.
+    """Summary of a run of messages that was taken.
 
     Attributes:
         records: how many were written.

@@ -38,7 +38,7 @@ _HALF, _ALL = 1 << 31, 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class XidSnapshot:
-    """What `pg_current_snapshot()` says; numbers of 64 bits.
+    """Value of `pg_current_snapshot()`: transaction ids of 64 bits.
 
     Attributes:
         xmin: all before it have ended.

@@ -1,4 +1,4 @@
-"""What every request meets: the socket, who may ask, and what others serve beside the connectors.
+"""The HTTP server: its socket, who may ask, and what other packages serve.
 
 Tokens, hosts and paths come in; who is let in, and to which application, goes out.
 """

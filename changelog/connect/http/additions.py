@@ -1,4 +1,4 @@
-"""What later packages serve beside the connectors, by the entry points `changelog.serve`."""
+"""Handlers that other packages add by the entry points `changelog.serve`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What lets a request in.
+    """Credentials that admit a request.
 
     Attributes:
         token: empty where everybody is let in who reaches it by loopback.

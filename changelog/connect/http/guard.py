@@ -55,7 +55,7 @@ class _Pace:
 
 
 class Guard:
-    """What each request passes first.
+    """Checks that each request passes first.
 
     Args:
         app: of the connectors.

@@ -49,7 +49,7 @@ class Ended:
 
 @dataclass(slots=True)
 class _Heard:
-    """What a child says on standard error: logged here, its last words kept."""
+    """Standard error of a child process: logged, with its last lines kept."""
 
     name: str
     started: Callable[[], None]

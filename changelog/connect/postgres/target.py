@@ -25,7 +25,7 @@ from changelog.contract.base.secret import redacted
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a record asks for.
+    """Operation on a table that a record asks for.
 
     Attributes:
         place: topic, partition and offset.

@@ -1,4 +1,4 @@
-"""What a connector is, what its configuration means, what a record asks of a table. Pure.
+"""Rules of connectors: configurations, their meaning, and operations that records ask for. Pure.
 
 Configurations and records come in, settings and operations go out. `changelog.connect` imports it.
 """

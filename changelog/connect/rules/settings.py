@@ -42,7 +42,7 @@ class PkMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """What a sink does.
+    """Settings of a sink connector.
 
     Attributes:
         url, user, password: of the database; empty where not given.

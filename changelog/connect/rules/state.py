@@ -1,4 +1,4 @@
-"""What all workers know: connectors and the states of their tasks, as a compacted topic keeps them.
+"""State that all workers share: connectors and their tasks, kept on a compacted topic.
 
 A record's key says what it is of: `connector/NAME`, `status/NAME/TASK`, or `ended/SESSION` of the
 page, until when that would have lasted. A null value removes it.
@@ -54,7 +54,7 @@ class Connector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What a worker says of a task.
+    """Status of a task, as its worker reports it.
 
     Attributes:
         worker: `host:port` of who has it.
@@ -71,7 +71,7 @@ class Status:
 
 
 class ConnectCluster:
-    """What the topic says so far."""
+    """State of the cluster, read from its topic so far."""
 
     def __init__(self) -> None:
         self.connectors: dict[str, Connector] = {}

@@ -1,4 +1,4 @@
-"""What PostgreSQL says about a slot and the WAL that it keeps, in one question.
+"""Reads a slot and the WAL that it retains, in one query.
 
 The versions that we know (10 to 18) have different columns in `pg_replication_slots`; the row is
 taken as JSON, so that one query serves all and what a version lacks is null.

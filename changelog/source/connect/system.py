@@ -28,7 +28,7 @@ SELECT current_setting('wal_level'), current_setting('server_encoding')
 
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
-    """What tells one cluster's history from another's.
+    """Identity of a cluster and its timeline.
 
     Attributes:
         system_id: set by initdb, kept by copies and standbys.

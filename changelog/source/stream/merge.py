@@ -22,7 +22,7 @@ from changelog.source.stream.pgoutput import Begin, Commit, LogicalMessage, deco
 
 
 class Lane:
-    """What one stream has sent and was not passed on.
+    """Messages of one stream that were not passed on yet.
 
     Attributes:
         held: payloads; those before `place` are gone.

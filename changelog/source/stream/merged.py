@@ -60,7 +60,7 @@ class _Reader:
 
 
 class MergedStream:
-    """What several slots of one database send, as if it were one slot's; see `ReplicationStream`.
+    """Streams of several slots of one database merged into one; see `ReplicationStream`.
 
     Attributes:
         server_wal_end: how far all of the servers' processes have decoded, and what they sent was

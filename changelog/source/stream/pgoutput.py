@@ -124,7 +124,7 @@ class TruncateMessage:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """What `pg_logical_emit_message` wrote; one that is not transactional comes at once."""
+    """A message of `pg_logical_emit_message`; one that is not transactional comes at once."""
 
     transactional: bool
     lsn: Lsn

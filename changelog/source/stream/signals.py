@@ -104,7 +104,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What the signal table says of a pause at one moment.
+    """State of a pause in the signal table at one moment.
 
     Attributes:
         is_there: whether its row is visible.

@@ -221,7 +221,7 @@ Choosing = Callable[[TableName], bool]
 
 
 class Unkeyed(Enum):
-    """What is to be done with tables without a primary key."""
+    """Policy for tables without a primary key."""
 
     REFUSED = "refused"
     ADDED = "added"

@@ -65,7 +65,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What gives a table its key, or why nothing does.
+    """The key chosen for a table, or the reason why there is none.
 
     Attributes:
         index: the index, or None.

@@ -87,7 +87,7 @@ NOT_OURS = "belongs to another role: its owner alone may publish it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPublication:
-    """What a publication has to send.
+    """Contents that a publication must have.
 
     Attributes:
         tables: with the row filter of each, an SQL condition or an empty text.
@@ -136,7 +136,7 @@ class PublicationFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublicationChange:
-    """What `make_publication` did; an added or refiltered table needs a snapshot of its own.
+    """Result of `make_publication`; a table that it added or filtered needs its own snapshot.
 
     Attributes:
         created: it was not there.

@@ -1,4 +1,4 @@
-"""What lies beside the captured tables in a database and does not get onto the log."""
+"""Finds objects of a database that capture does not put on the log."""
 
 from __future__ import annotations
 

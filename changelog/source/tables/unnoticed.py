@@ -1,4 +1,4 @@
-"""What no look at the catalogue notices, or not in time: said at the start and by `--check`."""
+"""Changes that capture cannot notice in the catalogue, told at the start and by `--check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page knows of a project's line, and in which words it says so.
+"""State of a project's line, and the words in which the page shows it.
 
 Looks at servers come in; values, texts and bars go out. Nothing here knows of HTTP.
 """

@@ -1,4 +1,4 @@
-"""What changes on the page while somebody looks at it: cells by name, in the page and live.
+"""Cells of the page that change live, by name.
 
 A template writes each cell where it belongs; the stream sends those that are other ones now.
 """

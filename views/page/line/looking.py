@@ -27,7 +27,7 @@ WAIT_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """What a look found.
+    """Result of a look at the servers.
 
     Attributes:
         value: what it found; None where it found nothing out.

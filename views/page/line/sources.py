@@ -108,7 +108,7 @@ class _Known:
 
 
 class Sources:
-    """What a project's servers tell, as old as the looks at them.
+    """Answers of a project's servers, with the age of each.
 
     Args:
         folder: of the project.

@@ -1,4 +1,4 @@
-"""What the page knows of the line, as values; and of each view the worst of its states. Pure."""
+"""State of the line as values, and the worst state of each view. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What a sink of a view tells.
+    """State of one sink of a view.
 
     Attributes:
         generation: that readers see; None for none.
@@ -67,7 +67,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What the project says of a view.
+    """Declaration of a view in the project.
 
     Attributes:
         name: its name.

@@ -1,4 +1,4 @@
-"""What a record holds in some of its columns, in a form in which equal values are the same.
+"""Values of a record's join columns, in a form in which equal values are the same.
 
 This reads the few columns by which rows find each other, from the bytes of a record, to look them
 up: a wrong answer may only be one row too many.

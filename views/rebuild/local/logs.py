@@ -37,7 +37,7 @@ _RECORD = ("key", "value", "partition", "offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What leads from where the tables of a follower stand to later places.
+    """A step of a follower's tables from one position to a later one.
 
     Attributes:
         logs: the later places.

@@ -29,7 +29,7 @@ Rows = dict[bytes, Record]
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """What is needed to compute the affected keys of a view anew.
+    """Rows that are needed to compute the affected keys of a view again.
 
     Attributes:
         affected: the rows, old and new, of the place that the key comes from: their keys are

@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What changed of a table between two frontiers.
+    """Changes of a table between two frontiers.
 
     Attributes:
         older: what the touched keys held; nothing of a new one.

@@ -45,7 +45,7 @@ KEY = "__key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """What some keys of a view hold at a frontier.
+    """Rows of some keys of a view at a frontier.
 
     Attributes:
         table: a row for each key: the view's columns, `GONE`, what each sink is sent of it.

@@ -45,7 +45,7 @@ DELTA = "delta"
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What serves of a view now.
+    """The generation of a view that serves now.
 
     Attributes:
         generation: its number.
@@ -104,7 +104,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a view goes on from.
+    """The generation that a view goes on from.
 
     Attributes:
         prior: the generation that serves, or why none can be built upon.

@@ -1,4 +1,4 @@
-"""What a run would do, before Spark starts: views analysed, the log cut and judged.
+"""Plans a run before Spark starts: analyses the views, cuts and judges the log.
 
 Words of a command line and specifications come in, plans go out. The runs, `views.explain` and the
 commands import it.

@@ -1,4 +1,4 @@
-"""What can be said of a view before Spark starts: its columns, its proof, and how a refresh goes.
+"""Analysis of a view before Spark starts: its columns, its proof, and how a refresh goes.
 
 The schemas of its tables are asked for; sqlglot and DuckDB, over empty tables, do the rest. So
 what the verifier would refuse after the rows were computed is refused before.
@@ -40,7 +40,7 @@ PYTHON = "a view in Python is not computed a second time: the tables that it rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What is known of a view before it is built.
+    """Facts about a view before it is built.
 
     Attributes:
         unprovable: why its rows cannot be computed a second time; None when they can.

@@ -1,4 +1,4 @@
-"""What the command line of one run of `rebuild-view` asks for."""
+"""Options of one run of `rebuild-view`, as values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def views_here(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked for; each field is an option, beside those of the project's settings."""
+    """Options of a run; each field is an option of the command line."""
 
     subjects: ClassVar[Mapping[str, str]] = {
         "source": "How rows are made and proved",

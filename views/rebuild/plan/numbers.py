@@ -1,4 +1,4 @@
-"""What sort of number an expression of Spark's is, and how many digits it has. Pure.
+"""Numeric types of Spark's expressions: sort, precision and scale. Pure.
 
 The rules for decimals are Spark's `DecimalPrecision` with `allowPrecisionLoss`: where a result
 needs more than 38 digits, those after the point are cut, down to six.

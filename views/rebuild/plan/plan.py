@@ -1,4 +1,4 @@
-"""What a rebuild would do, before it does anything."""
+"""Plan of a rebuild, made before it does anything."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPlan:
-    """What a rebuild of one view would do.
+    """Plan of the rebuild of one view.
 
     Attributes:
         spec: its declaration.

@@ -34,7 +34,7 @@ SIDE_BY_SIDE = "it reads the log of another capture"
 
 @dataclass(frozen=True, slots=True)
 class Plannable:
-    """What can be built at one frontier.
+    """Views that can be built at one frontier.
 
     Attributes:
         plan: of the views that can be built; None when none can.

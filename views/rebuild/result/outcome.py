@@ -1,4 +1,4 @@
-"""What became of a run: a result for each view, and the error that its exit code tells."""
+"""Outcome of a run: a result for each view, and the error of its exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a run.
+    """Outcome of a run.
 
     Attributes:
         results: one for each view, also for those that failed.

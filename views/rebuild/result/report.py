@@ -1,4 +1,4 @@
-"""What a run tells: one JSON object per view, a table for people."""
+"""Report of a run: one JSON object per view, a table for people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewResult:
-    """What became of one view in a run.
+    """Result of one view in a run.
 
     Attributes:
         view: its name.

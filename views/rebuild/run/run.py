@@ -1,4 +1,4 @@
-"""What the steps of one run share: settings, stages, the history, and what a failure means."""
+"""State that the steps of one run share: settings, stages, history, meaning of a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What serves of the views of a run, for who goes on from it."""
+"""The serving generations of a run's views, for steps that go on from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a declared log says of its keys, in DuckDB: a row where there is one, and where each stands.
+"""Keys of a declared log in DuckDB: the row of each, if there is one, and its position.
 
 Of each key that the log ever spoke of it is known in which partition it stands, which record is its
 row, and what position of the source it reached; one record gives one row at most. So what came

@@ -54,7 +54,7 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class KeyStatement:
-    """What a record says of a key: `value` where there is a row, the columns that it lacks."""
+    """Statement of a record about a key: `value` if there is a row, and columns that it lacks."""
 
     place: tuple[int, int]
     value: bytes | None

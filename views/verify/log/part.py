@@ -1,4 +1,4 @@
-"""What a task of a verification does: whole partitions of a topic -> a file of rows, and a receipt.
+"""A task of a verification: reads whole partitions of a topic, writes a file of rows and a receipt.
 
 It reads, folds and decodes by the same code as a verification in one process, with one thread and
 bounded memory; imported where the task runs. Each attempt writes a file of its own name, and only
@@ -50,7 +50,7 @@ _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 120_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartJob:
-    """What tasks have to know of a topic.
+    """Facts about a topic that tasks need.
 
     Attributes:
         run: of which verification.

@@ -33,7 +33,7 @@ _MOST_CONSTANTS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What is to be known of a view's columns when they are compared.
+    """Facts about a view's columns for their comparison.
 
     Attributes:
         floats: of each, how its floats are compared.

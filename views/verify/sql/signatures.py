@@ -1,4 +1,4 @@
-"""What of a query has to be the same in both engines: each operation with the types it is given.
+"""Signatures of a query: each operation with the types that it is given, compared in both engines.
 
 A signature is a line such as `equal(decimal, double)` or `cast(string) date`. A query is proved if
 every signature of it is among those of the expressions that tests compare (`COMPARED`).

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 class FaultError(Exception):
-    """What is wrong with one record; whoever knows its place makes an error or quarantines it."""
+    """A fault of one record; the caller that knows its place raises or quarantines it."""
 
 
 class Quarantine:

@@ -1,4 +1,4 @@
-"""What a record asks of a table: rows, envelopes of changes, Debezium's, flattened, tombstones.
+"""Operations on rows from records: plain, change envelopes, Debezium's, flat ones, tombstones.
 
 Numbers keep their digits: Python's floats never see them. PostgreSQL reads the values by the types
 of the columns. A value that Debezium's source did not send is left out of its row.
@@ -77,7 +77,7 @@ def _names(fields: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...]
 
 
 class Events:
-    """What the records of a connector ask for."""
+    """Turns the records of a connector into operations."""
 
     def __init__(self, settings: SinkSettings, reading: Reading = JSON) -> None:
         """Take what the connector does, and how its records are read."""
