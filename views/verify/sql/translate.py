@@ -334,7 +334,10 @@ def _check_names(sql: str, query: exp.Expr) -> None:
     for token, after in pairwise(tokens):
         is_call = token.token_type is TokenType.VAR and after.token_type is TokenType.L_PAREN
         if is_call and token.text.lower() not in names:
-            raise UnverifiableError(f"cannot verify this SQL: function {token.text} is not known")
+            other = _OTHER_NAMES.get(token.text.lower())
+            hint = "" if other is None else f": write {other}"
+            why = f"function {token.text} is not known{hint}"
+            raise UnverifiableError(f"cannot verify this SQL: {why}")
 
 
 def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
@@ -368,7 +371,7 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
         _check_place(node, types)
         match node:
             case exp.Anonymous() if node.name.lower() not in ANONYMOUS:
-                raise _refuse(node, f"function {node.name} is not known{_other_name(node)}")
+                raise _refuse(node, f"function {node.name} is not known")
             case exp.Func() if not isinstance(node, exp.Connector):
                 if isinstance(node, LISTS):
                     continue
@@ -413,12 +416,6 @@ def _check_place(node: exp.Expr, types: Types) -> None:
                 raise _refuse(node, _INTERVAL)
         case _:
             return
-
-
-def _other_name(node: exp.Anonymous) -> str:
-    """Return the name of a function that is known for another that is not, for messages."""
-    name = _OTHER_NAMES.get(node.name.lower())
-    return "" if name is None else f": write {name}({', '.join(map(shown, node.expressions))})"
 
 
 def _conditions(node: exp.Expr) -> list[exp.Expr]:

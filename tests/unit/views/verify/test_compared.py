@@ -47,14 +47,13 @@ def test_each_function_that_is_listed_is_compared(each):
     translate(f"SELECT {each.example} AS x FROM t", EXAMPLES)
 
 
+OF_OTHER_ARGUMENTS = {"or", "locate", "position", "to_timestamp", "trunc"}
 NAMED = [
     (name, re.sub(rf"\b{re.escape(first)}\(", f"{name}(", each.example))
     for each in ALL
     for first, *others in [each.names.split(", ")]
     for name in others
-    if name.isidentifier()
-    and name not in ("or", "locate", "position")
-    and f"{first}(" in each.example
+    if name.isidentifier() and name not in OF_OTHER_ARGUMENTS and f"{first}(" in each.example
 ]
 
 
