@@ -1,7 +1,8 @@
 """Lets in who may ask, no more often than is good, and hears paths with a slash at the end.
 
-Who may not ask, and whom no other site sent, is told first: what those send is counted apart, so
-that nobody without the token uses up what those with it may ask for.
+Who may not ask, and whom no other site sent, is told first: what those send is counted apart, and
+so is what is being answered of it, so that nobody without the token uses up what those with it may
+ask for.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ log = logging.getLogger("changelog.connect")
 PER_SECOND = 50.0
 BURST = 200.0
 AT_ONCE = 128
-"""Requests that are being answered."""
+"""Requests that are being answered, of those who may ask, and as many of all others."""
 BODY_S = 20.0
 """How long a request's body may take."""
 _SAFE = {"GET", "HEAD"}
@@ -39,10 +40,17 @@ def error_answer(code: int, message: str, headers: dict[str, str] | None = None)
 
 @dataclass(slots=True)
 class _Pace:
-    """How many requests may come: so many at once, and so many each second."""
+    """How many requests may come: so many at once, and so many each second.
+
+    Attributes:
+        left: requests that may come now.
+        counted: when that was so.
+        at_once: requests that are being answered.
+    """
 
     left: float = BURST
     counted: float = field(default_factory=time.monotonic)
+    at_once: int = 0
 
     def allows(self) -> bool:
         now = time.monotonic()
@@ -66,7 +74,6 @@ class Guard:
     def __init__(self, app: ASGIApp, admission: Admission, beside: Sequence[Addition]) -> None:
         self._app, self._admission, self._beside = app, admission, beside
         self._admitted, self._others = _Pace(), _Pace()
-        self._at_once = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -76,9 +83,10 @@ class Guard:
         own = next((each for each in self._beside if each.takes(scope["path"])), None)
         refusal = self._refusal(scope, own)
         is_admitted = refusal is None and (own is None or own.admits(scope))
-        if not (self._admitted if is_admitted else self._others).allows():
+        pace = self._admitted if is_admitted else self._others
+        if not pace.allows():
             refusal = error_answer(429, "too many requests", {"Retry-After": "1"})
-        elif self._at_once >= AT_ONCE:
+        elif pace.at_once >= AT_ONCE:
             refusal = error_answer(503, f"{AT_ONCE} requests are being answered")
         if refusal is not None:
             await refusal(scope, receive, send)
@@ -86,7 +94,7 @@ class Guard:
         path = scope["path"]
         if path.endswith("/") and path != "/":
             scope = {**scope, "path": path.rstrip("/")}
-        self._at_once += 1
+        pace.at_once += 1
         try:
             await (own.app if own else self._app)(scope, _in_time(receive), send)
         except ClientDisconnect:
@@ -94,7 +102,7 @@ class Guard:
         except Exception:
             log.exception("a request failed")
         finally:
-            self._at_once -= 1
+            pace.at_once -= 1
 
     def _refusal(self, scope: Scope, own: Addition | None) -> Response | None:
         """Return the refusal of a request, or None if it is answered or an addition decides."""

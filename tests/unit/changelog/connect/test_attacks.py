@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import httpx
 import pytest
@@ -47,10 +47,11 @@ class MemoryStore:
 
 
 @contextmanager
-def served(token=""):
+def served(token="", beside=()):
     app = make_app(
         Answers(MemoryStore(), worker="w", cluster_id="c"),  # type: ignore[arg-type]
         Admission(token.encode()),
+        beside,
     )
     listener = listening("127.0.0.1", 0)
     config = uvicorn.Config(app, log_config=None, http=Connection, ws="none", lifespan="off")
@@ -215,6 +216,43 @@ def test_who_has_no_token_uses_up_nothing_of_those_who_have():
         started = time.monotonic()
         codes = {owner.get(f"{url}/health", headers=own).status_code for _ in range(50)}
         assert codes == {200}, time.monotonic() - started
+
+
+class SignIn:
+    """A page that everybody may send a form to, and that nobody was let in by."""
+
+    def __init__(self):
+        self.waiting = 0
+
+    async def app(self, scope, receive, send):
+        self.waiting += 1
+        await receive()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    def takes(self, path):
+        return path.startswith("/page")
+
+    def admits(self, scope):
+        return False
+
+    def is_for_links(self, path, query):
+        return True
+
+    def end(self):
+        pass
+
+
+def test_forms_of_strangers_that_never_come_whole_keep_nobody_out():
+    page = SignIn()
+    half = b"POST /page/sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nt"
+    with served(TOKEN, [page]) as url, ExitStack() as opened:
+        for _ in range(guard.AT_ONCE + 20):
+            opened.enter_context(connected(url)).sendall(half)
+        wait_until(lambda: page.waiting == guard.AT_ONCE, 30, "as many are answered as may be")
+        own = {"Authorization": f"Bearer {TOKEN}"}
+        assert httpx.get(f"{url}/connectors", headers=own, timeout=10).status_code == 200
+        assert httpx.get(f"{url}/page/sign-in", timeout=10).status_code == 503
 
 
 def test_a_name_that_leads_here_uses_up_nothing():
