@@ -19,6 +19,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from changelog.contract.base.errors import ViewError
+from changelog.contract.log.order import PLACE_COLUMNS
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
 from changelog.runtime.closed_database import closed_database
@@ -28,6 +29,7 @@ from views.project.output import Output, outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, short_name
 from views.rebuild.plan.other_types import other_types
 from views.rebuild.plan.shape import shape_of
+from views.rebuild.plan.ties import open_order
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import Type, duckdb_type, logged_type, quoted
@@ -126,6 +128,9 @@ def analyse(
     if given is None:
         return Analysis(unprovable=unprovable, whole=whole, sends=sends, key=key)
     unprovable = _check_names(spec, key, given) or unprovable
+    if unprovable is None:
+        rows = {table: schema.key or PLACE_COLUMNS for table, schema in own.items()}
+        unprovable = open_order(query, spec.source.sql, columns, rows, key)
     return Analysis(
         unprovable=unprovable,
         whole=whole,

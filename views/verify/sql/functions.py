@@ -242,6 +242,13 @@ refused in any case.
 - `collect_list` and `collect_set` leave the order open. So nested documents are compared whatever
   the order of their lists, and the certificate names them; a list that is sorted (`sort_array`)
   is compared in its order.
+- What depends on the order of rows is proved where ORDER BY determines the row: `row_number()`,
+  `ntile`, `lag`, `lead`, frames by ROWS, LIMIT and OFFSET. It does where it has (with PARTITION BY)
+  the primary key of each table, or what determines them: a join by a primary key takes one row of
+  its table; after GROUP BY it is the groups, after `row_number() … = 1` the partition, after
+  DISTINCT or UNION all columns; the view's own key tells its rows apart, too. It need not where
+  rows that are equal by it are equal in all columns that are used. Otherwise the plan says which
+  columns to add; `rank()` and `dense_rank()`, sums and frames by RANGE do not ask for it.
 - Some values are known to differ between the engines, or to be an error in PostgreSQL where Spark
   gives a value: letters with several capital forms, dates and moments that are infinite in
   functions and in `+` and `-`, days that adding moves out of PostgreSQL's range, years without
