@@ -1,5 +1,7 @@
 """Tables that appear while capture runs are taken, with their rows; what is not is named."""
 
+import shlex
+
 import pytest
 from psycopg2.extensions import make_dsn
 
@@ -222,6 +224,16 @@ def test_of_new_tables_the_one_that_no_start_takes_is_excluded_and_no_other(capt
     goes_on_after_a_start(capture, "kept", "innocent")
     found = status(capture)
     assert "share" in found["aside"].get("a.b", "")
+    assert found["not_captured"]["a.b"] == f"it is excluded: {found['aside']['a.b']}"
+    (problem,) = found["problems"]
+    _, command, _ = problem.split("`")
+    code, _, said = capture.run_other(*shlex.split(command)[1:])
+    assert code == 0, said
+    capture.sql("INSERT INTO kept VALUES (10, 'goes on')")
+    assert equal(capture, "kept", "innocent")
+    capture.end()
+    capture.sql("DROP TABLE a.b")
+    assert status(capture)["aside"] == {}
 
 
 def goes_on_after_a_start(capture, *tables):
@@ -300,6 +312,8 @@ def test_what_a_running_capture_bears_does_not_stop_the_next_start(capture, chan
     said = change(capture)
     capture.sql("INSERT INTO kept VALUES (2, 'while it runs')")
     capture.settle()
+    if change is drop_key:  # told before a row shows it
+        assert f'"public.other" {said}: no frontier' in " ".join(status(capture)["problems"])
     goes_on_after_a_start(capture, "kept")
     assert said in " ".join(status(capture)["problems"])
 

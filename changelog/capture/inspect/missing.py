@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from changelog.capture.rows.rules import catalogue_of
+from changelog.capture.state.newcomers import NOT_THERE
 from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
@@ -16,32 +17,43 @@ NOT_YET = "no frontier speaks of it yet: a capture that runs takes it in a momen
 
 
 def matching(connection: Connection, capture: CaptureSettings) -> dict[TableName, str]:
-    """Return the tables that match the settings now, each with what stands against it."""
+    """Return the tables that match the settings now, each with the obstacle to capturing it.
+
+    A table that the settings name and that is not there is one of them.
+    """
     catalogue = catalogue_of(connection, capture)
     wanted = TableFilter(capture.tables, capture.exclude)
-    return {each.name: each.obstacle for each in catalogue.tables() if wanted.wants(each.name)}
+    there = {table.name: table.obstacle for table in catalogue.tables()}
+    matches = {table: obstacle for table, obstacle in there.items() if wanted.wants(table)}
+    return matches | {table: NOT_THERE for table in wanted.named if table not in there}
 
 
 def missing(
-    wanted: Mapping[TableName, str], frontier: Frontier | None, backfill: BackfillRecord | None
+    wanted: Mapping[TableName, str],
+    frontier: Frontier | None,
+    backfill: BackfillRecord | None,
+    excluded: Mapping[TableName, str],
 ) -> dict[TableName, str]:
     """Return the matching tables of which the last frontier does not speak, and why it does not.
 
     Args:
         wanted: of `matching`.
         frontier: the last one, or None.
-        backfill: how far copies of tables are, and which are excluded.
+        backfill: how far copies of tables are.
+        excluded: why tables are excluded.
     """
     spoken = set(frontier.tables.values()) if frontier is not None else set()
-    copies = {each.table: each for each in copies_of(backfill)}
+    copied = {copy.table for copy in copies_of(backfill)}
     found = {}
     for table, obstacle in sorted(wanted.items()):
         if table in spoken:
             continue
         if obstacle:
             found[table] = f"it {obstacle}"
-        elif table in copies:
-            found[table] = copies[table].fault or "it is being copied"
+        elif table in excluded:
+            found[table] = f"it is excluded: {excluded[table]}"
+        elif table in copied:
+            found[table] = "it is being copied"
         else:
             found[table] = NOT_YET
     return found

@@ -82,7 +82,8 @@ def ask_resnapshot(settings: Project, patterns: Sequence[str]) -> Asked:
             f'the log of slot "{settings.slot}" has no frontier yet',
             hint="its first snapshot is not whole: let `changelog capture` finish it",
         )
-    captured = {*record.frontier.tables.values(), *(each.table for each in copies_of(backfill))}
+    copies = (copy.table for copy in copies_of(backfill))
+    captured = {*record.frontier.tables.values(), *record.frontier.excluded, *copies}
     tables = _covered(patterns, captured)
     content = json.dumps({"slot": settings.slot, "tables": [list(name) for name in tables]})
     with closing(connect(settings.postgres)) as connection:

@@ -16,6 +16,7 @@ from rich.table import Table
 from changelog.capture.frontier.beginnings import removed, watched
 from changelog.capture.inspect.missing import matching, missing
 from changelog.capture.state.lag import LagClock, Reserve, WalMark, WalRate, reserves
+from changelog.capture.state.newcomers import TRIED
 from changelog.config import Project
 from changelog.contract.base.errors import (
     RefusedAccessError,
@@ -103,7 +104,7 @@ class CaptureStatus:
         if self.unanswered:
             return {}
         frontier = self.frontier.frontier if self.frontier is not None else None
-        found = missing(self.wanted, frontier, self.backfill)
+        found = missing(self.wanted, frontier, self.backfill, self._excluded)
         return {str(table): why for table, why in found.items()}
 
     @property
@@ -124,9 +125,35 @@ class CaptureStatus:
 
     @property
     def _excluded(self) -> dict[TableName, str]:
-        copies = {each.table: each.fault for each in copies_of(self.backfill)}
-        said = self.frontier.frontier.excluded if self.frontier is not None else {}
-        return {table: why for table, why in {**said, **copies}.items() if why}
+        faults = {copy.table: copy.fault for copy in copies_of(self.backfill)}
+        last = self.frontier.frontier.excluded if self.frontier is not None else {}
+        reasons = {table: why for table, why in {**last, **faults}.items() if why}
+        if SOURCE in self.unanswered:
+            return reasons
+        # One that was dropped or left out since is nobody's problem: the next frontier forgets it.
+        return {table: why for table, why in reasons.items() if table in self.wanted}
+
+    def _way_back(self, table: TableName, why: str) -> str:
+        """Say how an excluded table is captured again.
+
+        What a start has found before it made a topic is looked at again and again.
+        """
+        copies = {copy.table for copy in copies_of(self.backfill) if copy.fault and copy.topic_id}
+        if table not in copies and not why.startswith(TRIED):
+            return "capture takes it once that is mended"
+        command = f"`changelog resnapshot {pasted(quoted(*table))}`"
+        return f"once that is mended, and not before, {command} takes it back"
+
+    @property
+    def _failing(self) -> dict[TableName, str]:
+        """Return the tables of the last frontier with which capture cannot go on."""
+        if self.frontier is None:
+            return {}
+        return {
+            table: self.wanted[table]
+            for table in self.frontier.frontier.tables.values()
+            if self.wanted.get(table)
+        }
 
     @property
     def frontier_age_s(self) -> float | None:
@@ -189,12 +216,13 @@ class CaptureStatus:
         return (*self.unanswered.values(), *slot, *log)
 
     def _log_problems(self) -> Iterator[str]:
-        for table, why in sorted(self._excluded.items()):
+        for table, why in sorted(self._failing.items()):
             yield (
-                f"the table {table.said} is excluded: {why}; "
-                "once that is mended, and not before, `changelog resnapshot "
-                f"{pasted(quoted(*table))}` takes it back"
+                f"the table {table.said} {why}: no frontier speaks of it from its next change or "
+                "the next start of capture on, unless that is mended before"
             )
+        for table, why in sorted(self._excluded.items()):
+            yield f"the table {table.said} is excluded: {why}; {self._way_back(table, why)}"
         yield from self.removed
         if self.frontier is not None and self.frontier.frontier.paused is not None:
             yield (

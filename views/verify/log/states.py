@@ -285,12 +285,12 @@ class LogTables:
                 column.
 
         Raises:
-            LogError: the columns of the table are not known, since it has never had a row.
+            LogError: the columns of the table are not known, since its topic has no row.
             CorruptRecordError: a record does not decode.
         """
         if folded.decoder is None or folded.schema is None:
             raise LogError(
-                f'topic "{folded.topic}" has never had a row, so the columns of table '
+                f'topic "{folded.topic}" has no row, so the columns of table '
                 f'"{folded.table}" are not known',
                 hint="leave the table out until it has a row",
             )

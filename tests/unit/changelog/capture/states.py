@@ -43,7 +43,7 @@ def source(**changes):
     return replace(SOURCE, **changes)
 
 
-def frontier(*, age_s=1.0, lsn=4500):
+def frontier(*, age_s=1.0, lsn=4500, excluded=None):
     """A last frontier of that age."""
     made = Frontier(
         slot="changelog",
@@ -56,6 +56,7 @@ def frontier(*, age_s=1.0, lsn=4500):
         tables={"orders": ORDERS},
         topic_ids={"orders": "i"},
         ends={"orders": (10, 5)},
+        excluded=excluded or {},
     )
     return FrontierRecord(frontier=made, offset=0, appended_ms=NOW_MS - round(age_s * 1000))
 

@@ -55,18 +55,52 @@ def test_each_problem_is_named_and_is_the_only_one(changes, says):
     assert status(**changes).to_json()["ok"] is False
 
 
+def excluded(table, topic_id="t1"):
+    copy = TableBackfill(
+        table=table, reason="", is_excluded=True, fault="is broken", topic_id=topic_id
+    )
+    return BackfillRecord(slot="s", epoch=1, system_id="7", timeline=1, tables={"t": copy})
+
+
 @pytest.mark.parametrize(
     "table", [ORDERS, TableName("public", "it's a.b\""), TableName("a b", "*")], ids=str
 )
 def test_the_way_back_of_an_excluded_table_can_be_pasted(table):
-    copy = TableBackfill(table=table, reason="", is_excluded=True, fault="it is broken")
-    record = BackfillRecord(slot="s", epoch=1, system_id="7", timeline=1, tables={"t": copy})
-    (problem,) = status(backfill=record).problems
+    (problem,) = status(backfill=excluded(table), wanted={table: ""}).problems
     _, command, said = problem.split("`")
     *words, pattern = shlex.split(command)
     assert words == ["changelog", "resnapshot"]
     assert TablePattern.parse(pattern).name == table
     assert said == " takes it back"
+
+
+NEW = TableName("public", "new")
+
+
+def test_what_a_start_found_is_taken_as_soon_as_it_is_mended():
+    found = status(backfill=excluded(NEW, topic_id=""), wanted={ORDERS: "", NEW: ""})
+    said = 'the table "public.new" is excluded: is broken; capture takes it once that is mended'
+    assert found.problems == (said,)
+    assert found.missing == {"public.new": "it is excluded: is broken"}
+
+
+def test_an_excluded_table_that_was_dropped_since_is_no_problem():
+    found = status(backfill=excluded(NEW), wanted={ORDERS: ""})
+    assert (found.problems, found.excluded, found.missing) == ((), {}, {})
+
+
+def test_a_table_without_a_topic_of_its_own_is_excluded_and_not_about_to_be_taken():
+    why = "cannot be captured: a.b and a_b would share a topic"
+    found = status(frontier=frontier(excluded={NEW: why}), wanted={ORDERS: "", NEW: ""})
+    (problem,) = found.problems
+    assert problem.startswith(f'the table "public.new" is excluded: {why}')
+    assert problem.endswith("`changelog resnapshot public.new` takes it back")
+    assert found.missing == {"public.new": f"it is excluded: {why}"}
+
+
+def test_what_stands_against_a_captured_table_is_a_problem_before_its_next_row():
+    (problem,) = status(wanted={ORDERS: "has no primary key"}).problems
+    assert problem.startswith('the table "public.orders" has no primary key: no frontier')
 
 
 def test_a_log_that_does_not_answer_leaves_the_slot_known():
