@@ -134,7 +134,7 @@ class CaptureStatus:
         return {table: why for table, why in reasons.items() if table in self.wanted}
 
     def _way_back(self, table: TableName, why: str) -> str:
-        """Say how an excluded table is captured again.
+        """Return the way back of an excluded table into the captured ones.
 
         What a start has found before it made a topic is looked at again and again.
         """
