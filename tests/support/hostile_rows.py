@@ -99,7 +99,7 @@ def queries_of(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield queries of `k` and the lines' values as `x0`, `x1`, …, some lines at a time."""
     groups: dict[str, list[str]] = {}
     for line in lines:
-        if line.startswith("SELECT"):
+        if line.startswith(("SELECT", "WITH")):
             yield line, [line]
         else:
             groups.setdefault(line.partition(" ### ")[2], []).append(line)

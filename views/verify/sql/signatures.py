@@ -148,7 +148,7 @@ def _arguments(node: exp.Expr) -> list[exp.Expr]:
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, exp.Distinct):
                 found += each.expressions
-            elif isinstance(each, exp.Condition) and not isinstance(each, exp.Var):
+            elif isinstance(each, exp.Condition | exp.Filter) and not isinstance(each, exp.Var):
                 found.append(each)
     return found
 

@@ -240,7 +240,7 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
     }
     try:
         query = qualified(sql, tables, types)
-        _check_names(sql, query)
+        _check_names(sql)
         inferred = Types(query, types)
         selects = query.selects if isinstance(query, exp.Query) else []
         bare = frozenset(
@@ -323,13 +323,13 @@ def _refuse(node: exp.Expr, why: str) -> UnverifiableError:
     return UnverifiableError(f"cannot verify this SQL: {short}: {why}")
 
 
-def _check_names(sql: str, query: exp.Expr) -> None:
+def _check_names(sql: str) -> None:
     """Refuse functions that are not known by the name that the view has.
 
     To sqlglot several databases' functions are one, of which Spark may have none, or another.
     """
-    columns = (alias for alias in query.find_all(exp.TableAlias) if alias.args.get("columns"))
-    names = NAMES | {alias.name.lower() for alias in columns}
+    aliases = sqlglot.parse_one(sql, read=SparkSql).find_all(exp.TableAlias)
+    names = NAMES | {alias.name.lower() for alias in aliases if alias.args.get("columns")}
     tokens = sqlglot.tokenize(sql, read=SparkSql)
     for token, after in pairwise(tokens):
         is_call = token.token_type is TokenType.VAR and after.token_type is TokenType.L_PAREN
