@@ -55,7 +55,7 @@ def number_of(node: exp.Expr) -> Number | None:  # noqa: PLR0911 - one for each 
             return _first([*results, node.args.get("default")])
         case exp.If():
             return _first([node.args.get("true"), node.args.get("false")])
-        case exp.Coalesce():
+        case exp.Coalesce() | exp.Greatest() | exp.Least():
             return _first([node.this, *node.expressions])
         case exp.Sum():
             return _sum(number_of(node.this))
