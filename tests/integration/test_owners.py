@@ -137,6 +137,19 @@ def test_a_first_start_goes_on_without_what_it_may_not_publish(capture, role):
     wait_for(capture, "kept", "given_away", "theirs")
 
 
+def test_a_first_start_goes_on_without_what_it_may_not_alter_as_asked(capture, role):
+    capture.set(on_error="log", replica_identity="full", envelope="nested")
+    capture.sql(
+        "CREATE TABLE whole (id integer PRIMARY KEY, text text) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (10)",
+        f"ALTER TABLE whole OWNER TO {role}",
+        f"GRANT SELECT ON whole, part TO {role}",
+    )
+    code, _, said = capture.run("--until", "now", "--yes")
+    assert (code, spoken(capture)) == (0, {"kept", "given_away"}), said
+    assert 'only its owner may alter table "public.part"' in said
+
+
 def test_a_copy_of_a_table_that_may_not_be_read_any_more_sets_it_aside(capture, role):
     capture.set(on_error="log")
     capture.begin()

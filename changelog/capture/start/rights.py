@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from changelog.capture.rows.rules import groups_of
+from changelog.capture.start.replica_identity import to_alter
 from changelog.config import Project
 from changelog.contract.rows.relation import TableName
 from changelog.postgres.connection import Connection
@@ -17,7 +18,7 @@ from changelog.source.tables.publication import NOT_OURS, published_tables
 def rights_lacking(
     connection: Connection, settings: Project, tables: Sequence[Table]
 ) -> dict[TableName, str]:
-    """Return the tables that the role may not publish, or not read, each with the reason.
+    """Return the tables that the role may not publish, alter as asked, or read, with the reasons.
 
     Args:
         connection: to the source.
@@ -33,9 +34,18 @@ def rights_lacking(
         # One that sends nothing, or is not there, is no matter of single tables.
         why = f'is not sent by the publication "{capture.publication}"'
         lacking = dict.fromkeys(unsent if sent else (), why)
+    for table in tables if _unalterable(connection, tables) else ():
+        for partition in _unalterable(connection, [table])[:1]:
+            why = f"only its owner may alter table {partition.said}"
+            lacking.setdefault(table.name, f"cannot get REPLICA IDENTITY FULL: {why}")
     relations = [table.relation for table in tables]
     if not capture.skip_snapshot and unreadable(connection, relations):
         for table in tables:  # what is refused may be a partition
             for refusal in unreadable(connection, [table.relation])[:1]:
                 lacking.setdefault(table.name, f"cannot be read: {refusal.said}")
     return lacking
+
+
+def _unalterable(connection: Connection, tables: Sequence[Table]) -> list[TableName]:
+    """Return the tables and partitions of other roles that are to get REPLICA IDENTITY FULL."""
+    return not_owned(connection, [identity.table for identity in to_alter(connection, tables)])
