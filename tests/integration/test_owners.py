@@ -161,6 +161,9 @@ def test_a_copy_of_a_table_that_may_not_be_read_any_more_sets_it_aside(capture, 
     wait_until(aside, DEADLINE_S, "the table is set aside")
     capture.sql("INSERT INTO kept VALUES (2, 'goes on')")
     assert equal(capture, "kept")
+    capture.end()
+    code, _, said = capture.run("--check")
+    assert (code, '"public.given_away" would be excluded' in said) == (0, True), said
 
 
 ANEW = ("kept", "given_away")

@@ -43,7 +43,13 @@ from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.sink.topics import TopicPlan, changes
 from changelog.source.connect.connect import connect
-from changelog.source.connect.readiness import check_owned, check_readable, check_room, table_bytes
+from changelog.source.connect.readiness import (
+    check_owned,
+    check_readable,
+    check_room,
+    table_bytes,
+    unreadable,
+)
 from changelog.source.connect.standby import check_source
 from changelog.source.connect.system import SystemIdentity, identify
 from changelog.source.snapshot.sequences import read_sequences
@@ -383,6 +389,12 @@ class _Check:
 
     def _rights(self, source: _SourceFacts, copied: Iterable[Table]) -> None:
         relations = [table.relation for table in copied]
+        if self._capture.on_error == "log":
+            for relation in relations:
+                for refusal in unreadable(source.connection, [relation])[:1]:
+                    text = f'"{relation.name}" would be excluded: {refusal.said}'
+                    self._exclude("rights", relation.name, text)
+            return
         check_readable(source.connection, relations)
         if relations:
             self._findings.add("rights", Level.OK, "the role may read what is to be copied")
