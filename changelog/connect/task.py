@@ -97,14 +97,19 @@ def run_task(
     )
 
     awaited: set[str] = set()
+    reason = ""
+
+    def wait_for(said: str) -> None:
+        nonlocal reason
+        if said and said != reason:
+            log.warning("%s: waiting: %s", settings.name, said)
+        reason = said
+        waits(said)
 
     def began(missing: Sequence[str]) -> None:
         started()
         awaited.update(missing)
-        said = f"topics that are not there: {', '.join(missing)}" if missing else ""
-        if said:
-            log.warning("%s: waiting: %s", settings.name, said)
-        waits(said)
+        wait_for(f"topics that are not there: {', '.join(missing)}" if missing else "")
 
     with closing(schemas), closing(bad):
         while not stop.is_set():
@@ -123,8 +128,7 @@ def run_task(
                 log.info("%s", one_line(error))
                 stop.wait(_POLL_S)
             except UnavailableError as error:
-                log.warning("%s: waiting: %s", settings.name, one_line(error))
-                waits(one_line(error))
+                wait_for(one_line(error))
                 stop.wait(_AGAIN_S)
 
 

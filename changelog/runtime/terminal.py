@@ -24,8 +24,8 @@ class _Console(Console):
         self.quiet = True
 
 
-console = _Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
-"""For people; standard output is kept for results."""
+console = _Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WIDTH, emoji=False)
+"""For people; standard output is kept for results. A value such as `root:x:0` is shown as it is."""
 
 
 class ClosedError(Exception):

@@ -33,6 +33,7 @@ _TYPES: dict[type[exp.Expr], str] = {
     exp.Localtimestamp: _CLOCK,
     exp.CurrentUser: _PLACE,
     exp.SessionUser: _PLACE,
+    exp.QueryTransform: "runs a program",
 }
 _NAMES = {
     "now": _CLOCK,
@@ -102,6 +103,8 @@ def _sorted(query: exp.Expr | None) -> bool:
 def _called(node: exp.Expr) -> str:
     if isinstance(node, exp.Limit | exp.Offset | exp.TableSample):
         return type(node).__name__.upper()
+    if isinstance(node, exp.QueryTransform):
+        return "TRANSFORM … USING"
     if isinstance(node, exp.Anonymous):
         return f"{node.name.lower()}()"
     return f"{(node.sql_name() if isinstance(node, exp.Func) else node.key).lower()}()"

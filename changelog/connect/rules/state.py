@@ -148,7 +148,7 @@ def _connector(said: Any, name: str) -> Connector:  # noqa: ANN401 - any JSON
     is_text = all(isinstance(each, str) for each in (made, *config.values()))
     counts = [each for each in restarts.values() if isinstance(each, int)]
     is_whole = len(counts) == len(restarts) and state in {STARTED, PAUSED, STOPPED}
-    if not is_text or not is_whole or config.get("name") != name:
+    if not is_text or not is_whole or config.get("name") != name or not name or "/" in name:
         raise ValueError("no connector")
     numbers = {int(task): count for task, count in restarts.items()}
     connector = Connector(config=config, state=state, restarts=numbers, made=made)

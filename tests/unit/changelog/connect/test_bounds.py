@@ -47,6 +47,8 @@ FOREIGN = [
         b'{"config": {"name": "x", "tasks.max": "many"}, "state": "STARTED", "restarts": {}}',
     ),
     (b"connector/x", b"\xff"),
+    (b"connector/", b'{"config": {"name": ""}, "state": "STARTED", "restarts": {}}'),
+    (b"connector/a/b", b'{"config": {"name": "a/b"}, "state": "STARTED", "restarts": {}}'),
     (b"status/x/0", b"[]"),
     (b"status/x/0", b'{"state": 1, "worker": "w"}'),
     (b"status/x/0", b'{"state": "RUNNING", "worker": "w", "result": 5}'),

@@ -1,13 +1,16 @@
 """Which partitions a task reads, and from where, while topics come and go."""
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
+from changelog.connect import task
 from changelog.connect.rules.settings import parse_settings
 from changelog.connect.task import Share, _check_there, _partitions, _places
+from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.kafka.cluster import OffsetBounds
 
@@ -67,3 +70,30 @@ def test_one_that_was_waited_for_is_read_from_its_start(reset, known):
     broker: Any = Broker()
     found = _places(broker, target, settings, [("a", 0), ("late", 0)], {"late"})
     assert found == target.begun == {("a", 0): known, ("late", 0): 3}
+
+
+def test_a_reason_to_wait_is_told_once_while_it_is_the_same(monkeypatch, caplog):
+    reasons = ["no server"] * 3 + ["no leader", "no server"]
+    stop, waited = threading.Event(), []
+
+    def attempt(*_, **__):
+        if not reasons:
+            stop.set()
+            return
+        raise UnavailableLogError(reasons.pop(0))
+
+    monkeypatch.setattr(task, "_attempt", attempt)
+    monkeypatch.setattr(task, "_AGAIN_S", 0.0)
+    kafka, settings = KafkaConnection(brokers="127.0.0.1:1"), parse_settings(SINK)
+    task.run_task(
+        kafka,
+        settings,
+        Share(0, 1),
+        stop,
+        registry=None,
+        started=lambda: None,
+        waits=waited.append,
+    )
+    told = [each.message for each in caplog.records if "waiting" in each.message]
+    assert told == ["s: waiting: no server", "s: waiting: no leader", "s: waiting: no server"]
+    assert len(waited) == 5

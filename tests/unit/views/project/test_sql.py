@@ -183,6 +183,29 @@ def test_what_cannot_come_out_the_same_twice_is_refused(expression: str, words: 
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT TRANSFORM (id) USING 'cat /etc/passwd' AS (id, a) FROM t",
+        "SELECT u.id FROM (FROM t SELECT TRANSFORM (id) USING 'sh' AS (id INT)) AS u",
+    ],
+)
+def test_a_query_that_runs_a_program_is_refused(query: str) -> None:
+    assert "TRANSFORM … USING runs a program" in refused(f"{HEAD}{query}")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT MAP id USING 'cat' AS id FROM t",
+        "FROM t MAP id USING 'cat' AS id",
+        "FROM t REDUCE id USING 'cat' AS id",
+    ],
+)
+def test_no_other_form_of_a_program_parses(query: str) -> None:
+    refused(f"{HEAD}{query}")
+
+
+@pytest.mark.parametrize(
     "function",
     [
         "IDENTIFIER('text.`/etc/hostname`')",
