@@ -74,7 +74,8 @@ def test_one_that_was_waited_for_is_read_from_its_start(reset, known):
 
 def test_a_reason_to_wait_is_told_once_while_it_is_the_same(monkeypatch, caplog):
     reasons = ["no server"] * 3 + ["no leader", "no server"]
-    stop, waited = threading.Event(), []
+    stop = threading.Event()
+    waited: list[str] = []
 
     def attempt(*_, **__):
         if not reasons:
