@@ -8,11 +8,14 @@ written to each engine by the rules of that engine.
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokenizer_core import Token, TokenType
 
 _AT_MOST = 80
+_PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class SparkSql(Spark):
@@ -41,13 +44,25 @@ def _touch(sql: str, one: Token, two: Token) -> bool:
 
 
 def shown(node: exp.Expr) -> str:
-    """Return an expression as its author may have written it: without tables, quotes or alias."""
+    """Return an expression as its author may have written it.
+
+    The names that a reading gives to tables and columns are taken off: a table is shown by its
+    alias, a column without its table, a plain name without quotes.
+    """
     plain = node.unalias().copy()
-    for column in plain.find_all(exp.Column):
-        for part in ("table", "db"):
-            column.set(part, None)
-        column.this.set("quoted", False)
-    return " ".join(str(plain.sql(dialect="spark", comments=False)).split())
+    for part in list(plain.walk()):
+        match part:
+            case exp.Column():
+                part.set("table", None)
+                part.set("db", None)
+            case exp.Table() if part.alias:
+                part.set("this", exp.to_identifier(part.alias))
+                part.set("alias", None)
+            case exp.Identifier() if _PLAIN.fullmatch(part.name):
+                part.set("quoted", False)
+            case _:
+                pass
+    return " ".join(plain.sql("spark", comments=False, normalize_functions="lower").split())
 
 
 def briefly(node: exp.Expr) -> str:

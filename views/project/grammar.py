@@ -115,6 +115,11 @@ def _refused(node: exp.Expr) -> Refusal | None:  # noqa: C901, PLR0911, PLR0912 
             return f"Spark does not count {_text(node.this)}", "write count(*)"
         case exp.Greatest() | exp.Least() if not node.expressions:
             return f"{_text(node)} is of one value", f"write {_text(node.this)}"
+        case exp.Interval() if len(spans := _spans(node)) > 1:
+            return (
+                f"Spark has no interval of months and days in one: {_text(node)}",
+                "write " + " + ".join(f"interval '{span}'" for span in spans) + ", one after one",
+            )
         case exp.Window():
             return _window(node)
         case exp.WindowSpec():
@@ -123,6 +128,15 @@ def _refused(node: exp.Expr) -> Refusal | None:  # noqa: C901, PLR0911, PLR0912 
             return _bound(node)
         case _:
             return None
+
+
+def _spans(node: exp.Interval) -> list[str]:
+    """Return the parts of an interval of months, and of an interval of days, that a text has."""
+    text = node.this.name if isinstance(node.this, exp.Literal) else ""
+    parts = re.findall(r"[+-]?[\d.]+\s*[a-zA-Z]+", text)
+    months = [part for part in parts if re.search("year|mon|decade|centur|millen", part.lower())]
+    days = [part for part in parts if part not in months]
+    return [" ".join(some) for some in (months, days) if some]
 
 
 def _bound(node: exp.Binary) -> Refusal | None:

@@ -96,7 +96,7 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
                 f"{said(node)} is an exclusive or, where PostgreSQL's ^ is a power: write "
                 f"power({said(node.this)}, {said(node.expression)})"
             )
-        case exp.Bracket() if is_of(node.this, (DType.ARRAY,)):
+        case exp.Bracket() if not node.args.get("offset") and is_of(node.this, (DType.ARRAY,)):
             yield f"{said(node)} counts elements from 0, where PostgreSQL counts them from 1"
         case _ if isinstance(node, _COMPARISONS):
             yield from _of_reals(node)

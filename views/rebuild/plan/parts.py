@@ -7,6 +7,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from views.base.spark_sql import shown
+
 DType = exp.DataType.Type
 ZONED = (DType.TIMESTAMPTZ, DType.TIMESTAMPLTZ)
 WITHOUT_ZONE = (DType.TIMESTAMP, DType.TIMESTAMPNTZ, DType.DATE)
@@ -19,10 +21,6 @@ def is_of(node: exp.Expr | None, types: tuple[Any, ...]) -> bool:
 
 
 def said(node: exp.Expr) -> str:
-    """Return the expression as its author may have written it, without the names of tables."""
-    plain = node.copy()
-    for column in plain.find_all(exp.Column):
-        column.set("table", None)
-        column.this.set("quoted", False)
-    parts = _TEXTS.split(plain.sql(dialect="spark"))
+    """Return the expression for a sentence: in small letters, but for its texts."""
+    parts = _TEXTS.split(shown(node))
     return "".join(part if place % 2 else part.lower() for place, part in enumerate(parts))

@@ -7,7 +7,6 @@ written, what is wrong, and what to write instead.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 
 import sqlglot
@@ -47,18 +46,6 @@ _TOTAL = (
 )
 _BIGINT_DIGITS = 18
 """All whole numbers of so many digits are bigints."""
-
-
-def shown(node: exp.Expr) -> str:
-    """Return the text of an expression as somebody writes it: without tables and quotes."""
-    copy = node.copy()
-    for column in [copy, *copy.find_all(exp.Column)]:
-        if isinstance(column, exp.Column):
-            column.set("table", None)
-    for name in copy.find_all(exp.Identifier):
-        if re.fullmatch(r"[a-z_][a-z0-9_]*", name.name):
-            name.set("quoted", False)
-    return copy.sql("spark", normalize_functions="lower")
 
 
 def ended(  # noqa: PLR0911 - one for each function

@@ -34,7 +34,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
-from views.base.spark_sql import SparkSql
+from views.base.spark_sql import SparkSql, briefly, shown
 from views.verify.sql.bags import LISTS, Bag, Bags
 from views.verify.sql.constants import path_of, unchecked
 from views.verify.sql.ends import (
@@ -46,7 +46,6 @@ from views.verify.sql.ends import (
     ended,
     has_total,
     message,
-    shown,
     unless,
     with_total,
 )
@@ -318,9 +317,7 @@ def _sqlglot_type(kind: Type) -> str:
 
 
 def _refuse(node: exp.Expr, why: str) -> UnverifiableError:
-    text = shown(node)
-    short = text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - for people
-    return UnverifiableError(f"cannot verify this SQL: {short}: {why}")
+    return UnverifiableError(f"cannot verify this SQL: {briefly(node)}: {why}")
 
 
 def _check_names(sql: str) -> None:

@@ -304,7 +304,7 @@ def of_all(sql):
             '"kind" is text',
             "",
         ),
-        ("SELECT id FROM x WHERE length(t) = t", "LENGTH(t) is a number", ""),
+        ("SELECT id FROM x WHERE length(t) = t", "length(t) is a number", ""),
         ("SELECT id FROM x WHERE f = n", '"f" is boolean and "n" is integer', "cast one of them"),
         ("SELECT id FROM x WHERE dt = 20240101", '"dt" is date and 20240101 is a number', ""),
     ],
@@ -495,3 +495,10 @@ def test_a_constant_of_two_queries_is_a_text_and_no_uuid():
     of_texts = f"SELECT 1, '{UUID}' UNION SELECT 2, '{UUID}'"
     with pytest.raises(ViewError, match="a value of another type"):
         meant(f"SELECT id, u FROM x EXCEPT ({of_texts})")
+
+
+def test_a_refusal_names_tables_as_the_view_does():
+    for sql in (f"u = (SELECT '{UUID}' FROM y)", "nu IN (SELECT nu FROM y AS z)"):
+        with pytest.raises(ViewError) as raised:
+            meant(f"SELECT id FROM x WHERE {sql}")
+        assert "captured" not in str(raised.value)

@@ -34,6 +34,11 @@ REFUSED = [
     ("f = s LIKE 'x'", PARENTHESES, "f = (s LIKE 'x')"),
     ("a IS NULL = f", PARENTHESES, "(a IS NULL) = f"),
     ("a IS NOT NULL = f", PARENTHESES, "(a IS NOT NULL) = f"),
+    (
+        "ts + interval '1 month 2 days'",
+        "write interval '1 month' + interval '2 days', one after one",
+        "ts + interval '1 month' + interval '2 days'",
+    ),
     # Types of PostgreSQL.
     ("n::decimal", "write decimal(18, 2) with", "n::decimal(18, 2)"),
     ("cast(n AS numeric)", "write numeric(18, 2) with", "cast(n AS numeric(18, 2))"),

@@ -139,6 +139,7 @@ def test_another_value_than_postgresqls_is_said(expression: str, sentence: str) 
         "lag(n, 1, i) OVER (ORDER BY k)",
         "lag(r, 1, 0.5) OVER (ORDER BY k)",
         "d < 1e18",
+        "element_at(l, 1)",
         "sqrt(i)",
         "power(d, 0.5)",
         "collect_list(i) OVER ()",
