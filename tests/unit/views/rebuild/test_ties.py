@@ -141,8 +141,8 @@ def test_what_the_order_leaves_open_is_refused_with_what_to_add(sql: str, missin
         # Rows that are equal by the order are equal in all that is used.
         "SELECT name AS id FROM t ORDER BY name LIMIT 3",
         (
-            "SELECT g AS id, a FROM (SELECT g, a, row_number() OVER (PARTITION BY g ORDER BY a) AS n "
-            "FROM t) q WHERE n = 1"
+            "SELECT g AS id, a FROM (SELECT g, a, row_number() OVER (PARTITION BY g ORDER BY a) "
+            "AS n FROM t) q WHERE n = 1"
         ),
         # A join takes one row, or several.
         "SELECT t.id, u.a FROM t JOIN groups u ON u.g = t.g ORDER BY t.id LIMIT 3",
@@ -159,8 +159,8 @@ def test_what_the_order_leaves_open_is_refused_with_what_to_add(sql: str, missin
             "SELECT g AS id, row_number() OVER (ORDER BY n, g) AS x FROM q"
         ),
         (
-            "SELECT g AS id, a, name FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY id) "
-            "AS n FROM t) q WHERE n = 1 ORDER BY g LIMIT 3"
+            "SELECT g AS id, a, name FROM (SELECT *, row_number() OVER (PARTITION BY g "
+            "ORDER BY id) AS n FROM t) q WHERE n = 1 ORDER BY g LIMIT 3"
         ),
         "SELECT id, (SELECT u.a FROM t u WHERE u.g = t.g ORDER BY u.b, u.id LIMIT 1) AS x FROM t",
         "SELECT id, a FROM t QUALIFY row_number() OVER (PARTITION BY g ORDER BY id) = 1",
