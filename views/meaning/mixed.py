@@ -234,8 +234,12 @@ class _Categories:
             for text, kind, category in zip(quoted, kinds, categories, strict=True)
         ]
         what = "does not compare" if compared else "does not take to one type"
-        if categories[0] is not Category.TEXT:
-            hint = "cast one of them to the type of the other"
+        if Category.BOOLEAN in categories and Category.TEXT not in categories:
+            hint = "write IS TRUE or IS FALSE behind the boolean"
+        elif categories[0] is not Category.TEXT:
+            hint = "write a number of the date, such as year(x)"
+        elif kinds[1] is not None and kinds[1].kind in {Kind.FLOAT, Kind.DOUBLE}:
+            hint = f"write cast({texts[0]} AS double)"  # the text of a float is not proved
         elif isinstance(pair[1], exp.Literal):
             hint = f"write '{pair[1].name}'"
         else:

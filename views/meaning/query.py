@@ -22,6 +22,7 @@ from sqlglot.tokenizer_core import TokenType
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
 from views.base.spark_sql import SparkSql, briefly, shown
+from views.meaning.aliases import check_aliases
 from views.meaning.held import BRANCHES, Held, Holders, branches, is_open
 from views.meaning.mixed import check_mixed
 from views.meaning.rows import check_rows
@@ -61,6 +62,8 @@ _ORDERED_INSIDE = (exp.ArraySort, exp.ArrayMax, exp.ArrayMin, exp.Quantile, exp.
 _CUT_ALONE = {"varchar", "nvarchar"}
 _OF_LENGTH = {"char", "character", "nchar", "bpchar"} | _CUT_ALONE
 _SETS = ("rollup", "cube", "grouping_sets")
+_ELEMENT_OF = ("get", "element_at", "try_element_at")
+_IN_THE_TABLE = "it as a column of the table in PostgreSQL"
 _BLANKS = re.compile(r"[ ]+(?=['\"]$)")
 
 
@@ -98,6 +101,7 @@ def meant(
     held = Holders(query, flat)
     check_mixed(query, flat, held)
     check_rows(query)
+    check_aliases(query, flat)
     return _Reader(sql.text, query, held, key, keys).text() if special else sql.text
 
 
@@ -518,7 +522,10 @@ class _Reader:
         """Look at LIKE and its kind: of a char with its blanks, as in PostgreSQL."""
         held = self._held.of(node.this)
         for name, meaning in held.kinds:
-            if not meaning.functions or meaning.base == "bytea":
+            if meaning.base == "bytea":
+                advice = _IN_THE_TABLE
+                raise self._refusal(node, name, meaning, "its text is matched", advice=advice)
+            if not meaning.functions:
                 raise self._refusal(node, name, meaning, "its text is matched")
             if is_text(meaning) and not meaning.equal:
                 raise self._refusal(node, name, meaning, "its text is matched")
@@ -554,9 +561,10 @@ class _Reader:
         """Look at a value that is put together with another one."""
         for name, meaning in self._held.of(value).kinds:
             if is_joined(meaning):
+                is_written = meaning.base != "bytea" and not meaning.is_list
                 raise self._refusal(
                     node, name, meaning, "PostgreSQL puts the values together, and no texts",
-                    advice="cast({} AS string)",
+                    advice="cast({} AS string)" if is_written else _IN_THE_TABLE,
                 )  # fmt: skip
 
     def _as_text(self, node: exp.Expr, value: exp.Expr, *, refused: bool) -> None:
@@ -656,9 +664,13 @@ class _Reader:
         around = node.parent
         places = [node, *(around.selects if isinstance(around, exp.Select) else (around,))]
         columns = [c for place in places if place is not None for c in place.find_all(exp.Column)]
-        held = [(column, {kind for kind, _ in self._held.of(column).kinds}) for column in columns]
-        exact = [column.name for column, kinds in held if name in kinds or f"{name}[]" in kinds]
-        return str(next(iter(exact), name))
+        for column in columns:
+            kinds = {kind for kind, _ in self._held.of(column).kinds}
+            if name in kinds:
+                return str(column.name)
+            if f"{name}[]" in kinds:
+                return briefly(_element(column))
+        return name
 
     # The text without the blanks of a char
 
@@ -765,6 +777,13 @@ def _of_one_type(node: exp.Expr) -> list[exp.Expr]:
         case _:
             values = [*branches(node)]
     return [value for value in values if value is not None]
+
+
+def _element(column: exp.Column) -> exp.Expr:
+    """Return the element that is taken out of a list, or the list itself."""
+    around = column.parent
+    by_name = isinstance(around, exp.Anonymous) and around.name.lower() in _ELEMENT_OF
+    return around if around is not None and (by_name or isinstance(around, exp.Bracket)) else column
 
 
 def _stripped(text: str) -> str:

@@ -171,6 +171,13 @@ _ODD_CAPITALS = (
 """Letters whose capital form differs between the engines: a test looks at each there is."""
 _ODD_SMALL = r"[\x{130}\x{3a3}\x{1c89}\x{a7cb}-\x{a7dc}\x{10d50}-\x{10d65}\x{16ea0}-\x{16eb8}]"
 """The same of small forms; that of the Greek sigma depends on what follows."""
+_BITS = {"smallint": 16, "int": 32, "bigint": 64}
+_WRITTEN_FORMS = {
+    **dict.fromkeys(_BITS, "[+-]?[0-9]+"),
+    **dict.fromkeys(FLOATS, rf"{_NUMBER}|-?Infinity|NaN"),
+    "boolean": "(?i)true|false",
+}
+"""Constants in quotes beside values of these types."""
 _MOST_DIGITS = 38
 _EXACT_DIGITS = 15
 """Digits of a decimal that a double holds, so that one division makes the nearest double."""
@@ -325,16 +332,26 @@ def _check_names(sql: str) -> None:
 
     To sqlglot several databases' functions are one, of which Spark may have none, or another.
     """
-    aliases = sqlglot.parse_one(sql, read=SparkSql).find_all(exp.TableAlias)
-    names = NAMES | {alias.name.lower() for alias in aliases if alias.args.get("columns")}
     tokens = sqlglot.tokenize(sql, read=SparkSql)
-    for token, after in pairwise(tokens):
-        is_call = token.token_type is TokenType.VAR and after.token_type is TokenType.L_PAREN
-        if is_call and token.text.lower() not in names:
-            other = _OTHER_NAMES.get(token.text.lower())
+    unknown = [
+        token.text
+        for token, after in pairwise(tokens)
+        if token.token_type is TokenType.VAR and after.token_type is TokenType.L_PAREN
+        if token.text.lower() not in NAMES
+    ]
+    if not unknown:
+        return
+    parsed_again = sqlglot.parse_one(sql, read=SparkSql)
+    aliases = {
+        alias.name.lower()
+        for alias in parsed_again.find_all(exp.TableAlias)
+        if alias.args.get("columns")
+    }
+    for name in unknown:
+        if name.lower() not in aliases:  # else it is `AS name(column, …)`
+            other = _OTHER_NAMES.get(name.lower())
             hint = "" if other is None else f": write {other}"
-            why = f"function {token.text} is not known{hint}"
-            raise UnverifiableError(f"cannot verify this SQL: {why}")
+            raise UnverifiableError(f"cannot verify this SQL: function {name} is not known{hint}")
 
 
 def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
@@ -365,6 +382,7 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
                 if digits > _EXACT_DIGITS or not _is_short(text.name):
                     why = f"Spark compares it as a double: write {text.name} without quotes"
                     raise _refuse(node, why)
+        _check_written(node, types)
         _check_place(node, types)
         match node:
             case exp.Anonymous() if node.name.lower() not in ANONYMOUS:
@@ -413,6 +431,24 @@ def _check_place(node: exp.Expr, types: Types) -> None:
                 raise _refuse(node, _INTERVAL)
         case _:
             return
+
+
+def _check_written(node: exp.Expr, types: Types) -> None:
+    """Refuse a constant in quotes that is no value of the type beside it."""
+    if not isinstance(node, _OF_ONE_DECIMAL):
+        return
+    for text, kinds in _texts_beside(node, types.of, _WRITTEN_FORMS.keys()):
+        for kind in kinds:
+            if not _is_written(text.name, kind.name):
+                why = f"{text.name!r} is no {kind.name}, so PostgreSQL does not take it beside one"
+                raise _refuse(node, f"{why}: write one without quotes")
+
+
+def _is_written(text: str, name: str) -> bool:
+    """Tell whether a constant in quotes is one of a type, for PostgreSQL and both engines."""
+    if re.fullmatch(_WRITTEN_FORMS[name], text) is None:
+        return False
+    return name not in _BITS or -(1 << _BITS[name] - 1) <= int(text) < 1 << _BITS[name] - 1
 
 
 def _conditions(node: exp.Expr) -> list[exp.Expr]:

@@ -142,12 +142,12 @@ def test_what_means_the_same_stays_as_it_is_written(where):
         ("WHERE nus = nus", "nus"),
         ("WHERE ints < ints", "ints"),
         ("WHERE array_contains(nus, 1)", "nus"),
-        ("WHERE nus[0] = 1", "nus"),
+        ("WHERE nus[0] = 1", "nus[0]"),
         ("WHERE exists(nus, n -> n = 1)", "nus"),
         ("WHERE chars = array('a')", "chars"),
         ("WHERE struct(id, u) = struct(1, 'A')", "u"),
         ("WHERE array(c, d)[0] = 'a'", "c"),
-        ("WHERE chars[0] = 'a'", "chars"),
+        ("WHERE chars[0] = 'a'", "chars[0]"),
         ("WHERE nu IN (SELECT nu FROM y)", "nu"),
         ("WHERE nullif(nu, 1) IS NULL", "nu"),
         ("WHERE greatest(c, short) = 'a'", "c"),
@@ -161,7 +161,7 @@ def test_another_meaning_is_refused_with_the_column_and_the_way_out(where, colum
     if column is None:
         assert "10.0.0.1'" in meant(f"SELECT id FROM x {where}")
         return
-    with pytest.raises(ViewError, match=f'view "v": .*"{column}" is ') as refused:
+    with pytest.raises(ViewError, match=f'view "v": .*"{re.escape(column)}" is ') as refused:
         meant(f"SELECT id FROM x {where}")
     assert refused.value.hint.startswith("write ")
 
@@ -305,7 +305,7 @@ def of_all(sql):
             "",
         ),
         ("SELECT id FROM x WHERE length(t) = t", "length(t) is a number", ""),
-        ("SELECT id FROM x WHERE f = n", '"f" is boolean and "n" is integer', "cast one of them"),
+        ("SELECT id FROM x WHERE f = n", '"f" is boolean and "n" is integer', "IS TRUE"),
         ("SELECT id FROM x WHERE dt = 20240101", '"dt" is date and 20240101 is a number', ""),
     ],
 )

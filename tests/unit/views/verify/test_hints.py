@@ -55,6 +55,7 @@ REFUSED = [
         r"write bool_or\(f\)",
         "SELECT g AS k, bool_or(f) AS x0 FROM t GROUP BY g",
     ),
+    ("a = 'x'", "write one without quotes", "a = 5"),
     ("ceil(n, 1)", r"round\(\) has one", "round(n, 1)"),
     (
         "rank() OVER (ORDER BY floor(d))",
