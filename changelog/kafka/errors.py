@@ -205,6 +205,12 @@ def is_missing(error: BaseException | KafkaError | None) -> bool:
     return inner is not None and meaning(inner) is Meaning.MISSING
 
 
+def is_forbidden(error: BaseException | KafkaError | None) -> bool:
+    """Tell whether an error of confluent-kafka says that the user lacks a right."""
+    inner = cause_of(error)
+    return inner is not None and meaning(inner) is Meaning.FORBIDDEN
+
+
 def cause_of(error: BaseException | KafkaError | None) -> KafkaError | None:
     """Return the KafkaError inside an error, if there is one."""
     inner = error.args[0] if isinstance(error, KafkaException) and error.args else error

@@ -6,9 +6,10 @@ A rebuild refuses a topic with one, and a frontier or a lock that is none stops 
 from __future__ import annotations
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.errors import ConfigurationError, LogError
 from changelog.contract.log.topic import frontier_topic, locks_topic, own_topics
 from changelog.kafka.cluster import Cluster
+from changelog.kafka.errors import is_forbidden
 from changelog.sink.frontier import FrontierLog
 
 _HINT = "choose a topic of another name; `changelog topics --create TOPIC` makes one"
@@ -18,7 +19,7 @@ def check_unclaimed(kafka: KafkaConnection, topic: str) -> None:
     """Check that neither a capture nor a rebuild writes to a topic.
 
     A capture tells by its last frontier which topics are its own. Its frontiers are looked for
-    under each prefix that the topic's name can have.
+    under each prefix that the topic's name can have; where the user may not read them, nobody says.
 
     Raises:
         ConfigurationError: one does.
@@ -26,20 +27,24 @@ def check_unclaimed(kafka: KafkaConnection, topic: str) -> None:
         LogError: they refuse.
     """
     parts = topic.split(".")
-    prefixes = [".".join(parts[:count]) for count in range(len(parts))]
-    there = Cluster(kafka).topics(map(frontier_topic, prefixes))
-    for prefix in prefixes:
-        frontiers, name = frontier_topic(prefix), own_topics(prefix).get(topic)
-        always = {frontiers, locks_topic(prefix)}
-        if name is not None and (topic in always or frontiers in there):
-            raise ConfigurationError(
-                f'topic "{topic}" is where captures and rebuilds keep {name}', hint=_HINT
-            )
-        if frontiers in there:
-            _check_tables(kafka, frontiers, topic)
+    for prefix in (".".join(parts[:count]) for count in range(len(parts))):
+        try:
+            _check_prefix(kafka, prefix, topic)
+        except LogError as error:
+            if not is_forbidden(error.__cause__):
+                raise
 
 
-def _check_tables(kafka: KafkaConnection, frontiers: str, topic: str) -> None:
+def _check_prefix(kafka: KafkaConnection, prefix: str, topic: str) -> None:
+    frontiers, name = frontier_topic(prefix), own_topics(prefix).get(topic)
+    is_reserved = topic in {frontiers, locks_topic(prefix)}
+    is_there = is_reserved or frontiers in Cluster(kafka).topics([frontiers])
+    if name is not None and is_there:
+        raise ConfigurationError(
+            f'topic "{topic}" is where captures and rebuilds keep {name}', hint=_HINT
+        )
+    if not is_there:
+        return
     with FrontierLog(kafka, frontiers) as log:
         for slot in log.slots():
             record, backfill = log.last(slot), log.backfill(slot)
