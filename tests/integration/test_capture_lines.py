@@ -278,6 +278,16 @@ def test_changes_of_a_slot_that_others_made_are_printed_from_a_place_in_the_wal(
     assert given.query("SELECT pubname FROM pg_publication") == [("theirs",)]
 
 
+def test_a_publication_beside_a_slot_of_others_is_altered_by_hand(given):
+    """--create-publication would have no effect there, and so it is not what is told."""
+    given.sql("ALTER PUBLICATION theirs SET (publish_via_partition_root = false)")
+    for words in (["--create-publication"], ["--publication", "nobody_s"]):
+        code, _, said = given.run("--print", *GIVEN, *words)
+        assert code == 1
+        assert "alter it by hand, WITH (publish_via_partition_root = true)" in said
+        assert "--create-publication" not in said
+
+
 def test_a_file_goes_on_with_a_slot_that_others_made(given):
     into = ("--into", str(given.path), *GIVEN)
     given.sql("INSERT INTO notes VALUES (1001, 'first', 1)")

@@ -44,6 +44,10 @@ from changelog.source.tables.published import publication_version, sends_still
 log = logging.getLogger("changelog.capture")
 
 _COPY = "SELECT pg_copy_logical_replication_slot(%s, %s, false)"
+_BY_HAND = (
+    "make or alter it by hand, WITH (publish_via_partition_root = true): beside a slot that others "
+    "made, publications are left as they are"
+)
 OnRow = Callable[[Relation, tuple[bytes | None, ...]], None]
 
 
@@ -180,9 +184,12 @@ class LineSource:
         )
         capture = self.settings.capture
         # Old WAL is decoded by the publication of its time: a given slot's is left as it is.
-        ours = capture.create_publication and not uses_given_slot(capture)
-        make = make_publication if ours else use_publication
-        change = make(self.connection, self.publication, wanted)
+        if uses_given_slot(capture):
+            change = use_publication(self.connection, self.publication, wanted, hint=_BY_HAND)
+        elif capture.create_publication:
+            change = make_publication(self.connection, self.publication, wanted)
+        else:
+            change = use_publication(self.connection, self.publication, wanted)
         self._filters, self.has_made_publication = dict(change.filters), change.created
         self._version = publication_version(self.connection, self.publication)
 

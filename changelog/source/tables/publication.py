@@ -308,11 +308,16 @@ def _all_gone(tables: Iterable[TableName]) -> SourceError:
 
 
 def use_publication(
-    connection: Connection, name: str, wanted: WantedPublication
+    connection: Connection,
+    name: str,
+    wanted: WantedPublication,
+    *,
+    hint: str = "alter the publication, or let capture do it: --create-publication",
 ) -> PublicationChange:
     """Check that a publication that others made sends what is wanted; changes nothing.
 
-    It may send more tables: what comes of them is left out.
+    It may send more tables: what comes of them is left out. `hint` says what to do where it does
+    not send what is wanted.
 
     Raises:
         SourceError: it is missing or sends something else; names all that is wrong.
@@ -321,10 +326,7 @@ def use_publication(
     wanted = replace(wanted, operations=sendable(wanted.operations, connection.server_version))
     problems = use_problems(name, facts, wanted)
     if problems:
-        raise SourceError(
-            "; ".join(problems),
-            hint="alter the publication, or let capture do it: --create-publication",
-        )
+        raise SourceError("; ".join(problems), hint=hint)
     assert facts is not None  # noqa: S101 - a missing one is a problem
     filters = {table: text for table, text in facts.tables.items() if text}
     return PublicationChange(False, frozenset(), frozenset(), filters=filters)
