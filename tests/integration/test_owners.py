@@ -196,3 +196,21 @@ def test_all_tables_made_anew_exclude_no_new_ones(capture, running, way):
         assert "whose changes since then are lost: public.given_away, public.kept" in text
         assert "--on-incompatible resnapshot" in text
         assert "new_" not in text
+
+
+@pytest.mark.parametrize("how", ["WHERE (id > 5)", "(id)"], ids=["filter", "columns"])
+def test_a_filter_that_somebody_puts_into_the_publication_is_taken_off_and_its_table_copied(
+    capture, how
+):
+    capture.finish()
+    name = capture.query("SELECT pubname FROM pg_publication")[0][0]
+    capture.sql(
+        f"ALTER PUBLICATION {name} SET TABLE kept {how}, given_away",
+        "INSERT INTO kept VALUES (2, 'filtered')",
+        "INSERT INTO given_away VALUES (2, 'y')",
+    )
+    capture.finish()
+    assert not capture.differing("kept") and not capture.differing("given_away")
+    assert capture.query("SELECT count(*) FROM pg_publication_rel WHERE prqual IS NOT NULL") == [
+        (0,)
+    ]

@@ -81,6 +81,11 @@ _STORED = "publish_generated_columns = stored"
 _VIA_ROOT = ", publish_via_partition_root = true"
 _OWN = "drop it, or let capture use a publication of its own"
 
+_BACK = (
+    "alter it back with ALTER PUBLICATION (its slot cannot read one that is dropped and made again), "
+    "and have the tables copied: `changelog resnapshot`"
+)
+
 NOT_OURS = "belongs to another role: its owner alone may publish it"
 """Why a table cannot be taken into the publication, or be sent in another way than before."""
 
@@ -142,7 +147,7 @@ class PublicationChange:
         created: it was not there.
         added: tables that it did not have.
         removed: tables that it no longer has.
-        refiltered: tables that had another row filter.
+        refiltered: tables that had another row filter, or a list of columns.
         filters: the row filter of each table that has one, as the server writes it.
         vanished: wanted tables that are gone meanwhile, and so left out.
         generated: it did not send generated columns.
@@ -262,7 +267,7 @@ def _make(
     if facts is not None:
         problems = shape_problems(name, facts, wanted)
         if problems:
-            raise SourceError("; ".join(problems), hint=_OWN)
+            raise SourceError("; ".join(problems), hint=_OWN if wanted.before is None else _BACK)
         if _same(facts, wanted):
             return PublicationChange(False, frozenset(), frozenset())
     what = f'cannot make the publication "{name}"'
@@ -336,14 +341,16 @@ def shape_problems(name: str, facts: PublicationFacts, wanted: WantedPublication
     """Say what stands against altering an existing publication."""
     what = f'the publication "{name}"'
     ours = facts.operations in {wanted.operations, wanted.before or wanted.operations}
-    asked = wanted.filtered_before or any(wanted.tables.values())
+    # Of one that the log was made with, filters and lists are taken off, and the tables copied.
+    asked = wanted.before is not None or wanted.filtered_before or any(wanted.tables.values())
     filtered = any(facts.tables.values()) and not asked
+    narrowed = bool(facts.narrowed) and wanted.before is None
     problems = [
         (facts.all_tables, f"{what} is FOR ALL TABLES"),
         (not facts.via_root, f"{what} does not publish via the root of partitioned tables"),
         (not ours, _other_operations(what, facts, wanted)),
         (
-            bool(facts.narrowed) or facts.schemas or filtered,
+            narrowed or facts.schemas or filtered,
             f"{what} has row filters, column lists or whole schemas",
         ),
     ]
@@ -433,6 +440,7 @@ def _same(facts: PublicationFacts, wanted: WantedPublication) -> bool:
     return (
         facts.operations == wanted.operations
         and facts.generated is not False
+        and not facts.narrowed
         and set(facts.tables) == set(wanted.tables)
         and not any(facts.tables.values())
         and not any(wanted.tables.values())
@@ -440,18 +448,23 @@ def _same(facts: PublicationFacts, wanted: WantedPublication) -> bool:
 
 
 def _alike(before: PublicationFacts, after: PublicationFacts) -> bool:
-    old, new = ((each.operations, each.tables, each.generated) for each in (before, after))
+    old, new = (
+        (each.operations, each.tables, each.narrowed, each.generated) for each in (before, after)
+    )
     return old == new
 
 
 def _change(before: PublicationFacts | None, after: PublicationFacts) -> PublicationChange:
     old: Mapping[TableName, str] = before.tables if before else {}
     new = after.tables
+    widened = before.narrowed - after.narrowed if before else frozenset()
     return PublicationChange(
         created=before is None,
         added=frozenset(set(new) - set(old)),
         removed=frozenset(set(old) - set(new)),
-        refiltered=frozenset(each for each in set(new) & set(old) if new[each] != old[each]),
+        refiltered=frozenset(
+            each for each in set(new) & set(old) if new[each] != old[each] or each in widened
+        ),
         filters={table: text for table, text in new.items() if text},
         generated=before is not None and before.generated != after.generated,
     )
@@ -480,7 +493,7 @@ def _check_owned(connection: Connection, tables: Iterable[TableName]) -> None:
 def _refiltered(
     connection: Connection, name: str, facts: PublicationFacts, wanted: WantedPublication
 ) -> list[TableName]:
-    """Return the tables whose row filter has to change.
+    """Return the tables whose row filter has to change, or that have a list of columns.
 
     The server says how it writes a condition only once the publication has it. So it is put there
     and taken back, but for a table of another role, whose filter stays where it is the same text,
@@ -494,10 +507,11 @@ def _refiltered(
         for table in others - wanted.as_before
         if _bare(filtered[table]) != _bare(wanted.tables[table])
     }
-    _check_owned(connection, differing)
+    narrowed = facts.narrowed & wanted.tables.keys()
+    _check_owned(connection, differing | narrowed)
     own = filtered.keys() - others
     if not own:
-        return []
+        return sorted(narrowed)
     with connection.cursor() as cursor:
         cursor.execute("SAVEPOINT filters")
         for statement in _anew(name, own, wanted.tables):
@@ -505,7 +519,7 @@ def _refiltered(
         after = _read(connection, name)
         cursor.execute("ROLLBACK TO SAVEPOINT filters")
     new = after.tables if after is not None else {}
-    return sorted(table for table in own if new.get(table) != filtered[table])
+    return sorted({table for table in own if new.get(table) != filtered[table]} | narrowed)
 
 
 def _create(name: str, publication: WantedPublication, version: int) -> sql.Composed:
