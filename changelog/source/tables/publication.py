@@ -82,8 +82,8 @@ _VIA_ROOT = ", publish_via_partition_root = true"
 _OWN = "drop it, or let capture use a publication of its own"
 
 _BACK = (
-    "alter it back with ALTER PUBLICATION (its slot cannot read one that is dropped and made again), "
-    "and have the tables copied: `changelog resnapshot`"
+    "alter it back with ALTER PUBLICATION (its slot cannot read one that is made again), and have "
+    "the tables copied: `changelog resnapshot`"
 )
 
 NOT_OURS = "belongs to another role: its owner alone may publish it"
