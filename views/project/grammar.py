@@ -111,6 +111,10 @@ def _refused(node: exp.Expr) -> Refusal | None:  # noqa: C901, PLR0911, PLR0912 
             return f"text in double quotes is no name in Spark: {_text(node)}", f"write {names}"
         case exp.Literal() if not node.is_string:
             return _number(node.name)
+        case exp.Table() if (
+            node.name.upper() == "ONLY" and node.alias and not node.this.args.get("quoted")
+        ):
+            return "Spark has no FROM ONLY", f"write FROM {node.alias}: it has its own rows alone"
         case exp.Count() if isinstance(node.this, exp.Column) and node.this.is_star:
             return f"Spark does not count {_text(node.this)}", "write count(*)"
         case exp.Greatest() | exp.Least() if not node.expressions:
@@ -148,9 +152,23 @@ def _bound(node: exp.Binary) -> Refusal | None:
         if bits or joined or inverted:
             why = f"{_text(node)}: Spark and PostgreSQL do not compute its parts in one order"
             return why, _PARENTHESES
+        if isinstance(node, _COMPARING) and isinstance(side, exp.Any | exp.All):
+            return _quantified(node, side)
         if isinstance(node, _COMPARING) and isinstance(side, _COMPARED):
             return f"{_text(node)}: the result of a comparison is compared", _PARENTHESES
     return None
+
+
+def _quantified(node: exp.Binary, side: exp.Any | exp.All) -> Refusal:
+    word = "ANY" if isinstance(side, exp.Any) else "ALL"
+    listed = side.this.unnest()
+    hint = "compare it with the least or greatest value of a subquery: (SELECT max(x) FROM …)"
+    if isinstance(node, exp.EQ) and word == "ANY":
+        hint = f"write {_text(node.left)} IN (…)"
+    elif isinstance(node, exp.NEQ) and word == "ALL":
+        hint = f"write {_text(node.left)} NOT IN (…)"
+    of = "a subquery" if isinstance(listed, exp.Query) else "a list"
+    return f"Spark compares with no {word} of {of}: {_text(node)}", hint
 
 
 def _number(text: str) -> Refusal | None:

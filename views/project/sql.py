@@ -179,7 +179,7 @@ def _query(path: Path, text: str) -> exp.Query:
         near = str(first.get("highlight", "")).strip()
         raise ViewError(
             f"{place}: the SQL does not parse{f' at {near!r}' if near else ''}: "
-            + str(first.get("description", error)).splitlines()[0].rstrip(".").split(" but got ")[0]
+            + _described(str(first.get("description", error)))
         ) from error
     except TokenError as error:
         raise ViewError(
@@ -199,6 +199,13 @@ def _query(path: Path, text: str) -> exp.Query:
             hint="a view is one SELECT or WITH",
         )
     return query
+
+
+def _described(text: str) -> str:
+    """Return the sentence of the parser without the parts about itself."""
+    if text.startswith("Required keyword"):
+        return "an operator or a function lacks a part"
+    return text.splitlines()[0].rstrip(".").split(" but got ")[0]
 
 
 def _begins(line: str, word: str) -> bool:

@@ -37,6 +37,37 @@ from views.verify.values.types import Type, duckdb_type, logged_type, quoted
 _UNKNOWN = re.compile(r"Column '?\"?([^'\"]+)'?\"? could not be resolved|Unknown column: (\S+)")
 _ANY_NAME = {"postgres", "cache"}
 """Sinks that hold a column under the name that Spark makes up of its expression."""
+_OF_DUCKDB = (
+    (
+        re.compile(r'column "(.+)" must appear in the GROUP BY'),
+        (
+            'column "{0}" is neither under GROUP BY nor in an aggregate function: group by it, or '
+            "take one of its values, such as max({0})"
+        ),
+    ),
+    (
+        re.compile(r"WHERE clause cannot contain (aggregates|window functions)"),
+        (
+            "WHERE holds {0}, which are computed after it: put the query into a subquery, and the "
+            "condition round it"
+        ),
+    ),
+    (
+        re.compile(r"Subquery returns (\d+) columns"),
+        "a query in brackets gives {0} columns where one value is wanted",
+    ),
+    (
+        re.compile(r"Set operations can only apply"),
+        "the queries of UNION, INTERSECT or EXCEPT have different numbers of columns",
+    ),
+    (
+        re.compile(r"argument types '-\((?:VARCHAR|BOOLEAN|BLOB).*INTEGER"),
+        (
+            "a frame by RANGE counts from a number or a date, and its ORDER BY has another type: "
+            "write ROWS"
+        ),
+    ),
+)
 PYTHON = "a view in Python is not computed a second time: the tables that it reads are verified"
 
 
@@ -207,9 +238,17 @@ class Engine:
         try:
             found = self._database.execute(f"DESCRIBE {translation.sql}").fetchall()
         except duckdb.Error as error:
-            first = str(error).partition("\n")[0]
-            raise UnverifiableError(f"cannot verify this SQL: DuckDB: {first}") from error
+            why = _in_words(str(error).partition("\n")[0])
+            raise UnverifiableError(f"cannot verify this SQL: {why}") from error
         return [str(row[1]) for row in found]
+
+
+def _in_words(text: str) -> str:
+    """Return an error of DuckDB's parser or binder in the words of who wrote the view."""
+    for form, words in _OF_DUCKDB:
+        if (match := form.search(text)) is not None:
+            return words.format(*match.groups())
+    return f"DuckDB: {text}"
 
 
 def _check_columns(spec: ViewSpec, said: str, columns: Mapping[TableName, Sequence[str]]) -> None:
@@ -225,6 +264,12 @@ def _check_columns(spec: ViewSpec, said: str, columns: Mapping[TableName, Sequen
         raise ViewError(
             f'view "{spec.name}" reads a column "{name}", which is in {tables}',
             hint="write the table, or its alias, before the column",
+        )
+    places = spec.source.references if isinstance(spec.source, SqlSource) else ()
+    if not qualifier and having and len(places) > 1:
+        raise ViewError(
+            f'view "{spec.name}" reads a column "{name}", which several of its tables have',
+            hint="write the table's alias before the column",
         )
     if name.lower() in {each.lower() for each in known} | _given(spec.sql or ""):
         return

@@ -100,6 +100,14 @@ REFUSED = [
     ("a ISNULL", "write IS NULL", "a IS NULL"),
     ("a NOTNULL", "write IS NOT NULL", "a IS NOT NULL"),
     ("0x1F", "write 31", "31"),
+    ("SELECT k, a AS x0 FROM t WHERE a = ANY (SELECT a FROM t)", "write a IN (…)",
+     "SELECT k, a AS x0 FROM t WHERE a IN (SELECT a FROM t)"),
+    ("a = ANY (array(1, 2))", "write a IN (…)", "a IN (1, 2)"),
+    ("SELECT k, a AS x0 FROM t WHERE a <> ALL (SELECT k FROM t)", "write a NOT IN (…)",
+     "SELECT k, a AS x0 FROM t WHERE a NOT IN (SELECT k FROM t)"),
+    ("SELECT k, a AS x0 FROM t WHERE a > ALL (SELECT k FROM t)", "(SELECT max(x) FROM …)",
+     "SELECT k, a AS x0 FROM t WHERE a > (SELECT max(k) FROM t)"),
+    ("SELECT k, a AS x0 FROM ONLY t", "write FROM t", "SELECT k, a AS x0 FROM t"),
     # Windows.
     ("row_number() OVER ()", "write OVER (ORDER BY …)", "row_number() OVER (ORDER BY k)"),
     ("lag(a) OVER (PARTITION BY g)", "write OVER", "lag(a) OVER (PARTITION BY g ORDER BY k)"),
@@ -160,6 +168,12 @@ def test_what_it_reads_stays(line):
     planned(line)
 
 
+@pytest.mark.parametrize("line", ["length()", "nullif(a)", "|/ d"])
+def test_what_lacks_a_part_is_said_without_the_parsers_own_words(line):
+    with pytest.raises(ViewError, match="an operator or a function lacks a part"):
+        planned(line)
+
+
 def test_each_hint_is_tried():
     hints = []
     for line, _, _ in REFUSED:
@@ -167,7 +181,7 @@ def test_each_hint_is_tried():
             planned(line)
         hints.append(raised.value.hint)
     said = "\n".join(hints)
-    words = ("write ", "leave out", "put ", "compute ", "take ", "number the")
+    words = ("write ", "leave out", "put ", "compute ", "compare ", "take ", "number the")
     texts = {
         node.value
         for module in (grammar, typenames)

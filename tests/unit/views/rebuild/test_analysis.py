@@ -63,6 +63,14 @@ def test_how_a_refresh_goes_is_told(sql: str, sinks: str, why: str) -> None:
         ("SELECT id, sort_array(collect_list(name))[0] AS l FROM things GROUP BY id", None),
         ("SELECT id, collect_list(struct(name, amount)) AS l FROM things GROUP BY id", None),
         ("SELECT id FROM things WHERE date '2020-01-01' = 3", "no test has compared"),
+        ("SELECT id, sum(amount) AS s FROM things", "neither under GROUP BY nor in"),
+        ("SELECT id FROM things WHERE sum(amount) > 1", "WHERE holds aggregates"),
+        ("SELECT id, (SELECT id, name FROM things) AS x FROM things", "gives 2 columns where one"),
+        ("SELECT id, name FROM things UNION SELECT id FROM things", "different numbers of columns"),
+        (
+            "SELECT id, sum(amount) OVER (ORDER BY name RANGE 1 PRECEDING) AS s FROM things",
+            "RANGE counts from a number or a date",
+        ),
     ],
 )
 def test_what_cannot_be_proved_says_why(sql: str, why: str | None) -> None:
@@ -74,6 +82,8 @@ def test_a_column_that_is_nowhere_is_refused_with_what_is_near() -> None:
     with pytest.raises(ViewError, match='reads a column "amonut", which none') as raised:
         look("SELECT id, amonut FROM things")
     assert "did you mean amount?" in raised.value.hint
+    with pytest.raises(ViewError, match='"id", which several of its tables have'):
+        look("SELECT id FROM things a JOIN things b ON a.id = b.id")
     with pytest.raises(ViewError, match="thing_idd"):
         look("SELECT t.id FROM things t JOIN shop.parts p ON p.thing_idd = t.id")
 
