@@ -387,6 +387,11 @@ def _plan(
                 continue
             _show_plan(found, found.plan, settings, steps, as_json=as_json, is_long=is_long)
         failed += _not_exact(found.specs, found.plan)
+    _end_with(failed, as_json=as_json)
+
+
+def _end_with(failed: Sequence[ViewResult], *, as_json: bool) -> None:
+    """Tell what failed, and end with the code of that."""
     if as_json:
         for result in failed:
             print_json(result.to_json())
@@ -447,13 +452,12 @@ def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bo
 
 
 def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
-    specs = _catalog(project).load_all(names)
+    specs, unusable = _declared(_catalog(project), names, each=True)
     serving = _serving(project)
     looked = _looked_at(project, specs)
     if not as_json:
         _show(catalog_table(specs, serving, looked))
-        return
-    for spec in specs:
+    for spec in specs if as_json else ():
         print_json(
             {
                 "view": spec.name,
@@ -467,6 +471,7 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
                 **(looked[spec.name].to_json() if spec.name in looked else {}),
             }
         )
+    _end_with(unusable, as_json=as_json)
 
 
 def _catalog(project: Path) -> Catalog:

@@ -12,7 +12,7 @@ from rich.console import Console
 from changelog.config import BROKERS, REGISTRY, Project, load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import bar_console, print_json, tell
+from changelog.runtime.edge import bar_console, print_json, say_error, tell
 from changelog.runtime.examples import with_examples
 from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
@@ -66,19 +66,41 @@ def check_cases(
     if init:
         _init(_without_cases(catalog, views), project, given, as_json=as_json)
         return
-    files = case_files(catalog, views)
+    files, unusable = usable_case_files(catalog, views)
+    for error in unusable.values() if views or not files else ():
+        raise error
     results = _run(files, settings, prove=not spark_only, as_json=as_json)
     from views.cases.report import summary
 
     if as_json:
-        print_json({"passed": all(r.passed for r in results), "cases": _plain(results)})
+        passed = not unusable and all(result.passed for result in results)
+        print_json({"passed": passed, "cases": _plain(results)})
     tell(summary(results))
+    for error in unusable.values():
+        say_error(error)
+    for error in unusable.values():
+        raise typer.Exit(error.exit_code)
     if not all(result.passed for result in results):
         raise typer.Exit(1)
 
 
 def case_files(catalog: Catalog, views: list[str] | None) -> list[tuple[ViewSpec, CaseFile]]:
     """Return the cases of views; of all that have some when none is named.
+
+    Raises:
+        ConfigurationError: no view has cases, or the cases of one cannot be used.
+        ViewError: a view cannot be used.
+    """
+    files, unusable = usable_case_files(catalog, views)
+    for error in unusable.values():
+        raise error
+    return files
+
+
+def usable_case_files(
+    catalog: Catalog, views: list[str] | None
+) -> tuple[list[tuple[ViewSpec, CaseFile]], dict[str, ChangelogError]]:
+    """Return the cases that can be run, and tell by name why those of other views cannot.
 
     Raises:
         ConfigurationError: no view has cases.
@@ -93,7 +115,15 @@ def case_files(catalog: Catalog, views: list[str] | None) -> list[tuple[ViewSpec
                 f"no view in {catalog.root} has cases",
                 hint=f"`changelog test --init VIEW` writes a first views/VIEW{SUFFIX}",
             )
-    return [(spec, read_cases(spec)) for spec in catalog.load_all(views)]
+    files: list[tuple[ViewSpec, CaseFile]] = []
+    unusable: dict[str, ChangelogError] = {}
+    for view in views:
+        try:
+            spec = catalog.load(view)
+            files.append((spec, read_cases(spec)))
+        except ChangelogError as error:
+            unusable[view] = error
+    return files, unusable
 
 
 def _without_cases(catalog: Catalog, views: list[str] | None) -> list[ViewSpec]:

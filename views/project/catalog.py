@@ -77,6 +77,8 @@ class Catalog:
             elif not path.resolve().is_relative_to(root.resolve()):
                 said = f"{path} leads out of the project"
                 broken[name] = ViewError(said, hint="put the file itself here")
+            elif not path.is_file():  # a pipe would be waited for
+                broken[name] = ViewError(f"{path.name} is no file")
             paths.setdefault(name, path)
         return cls(root, paths, parameters or {}, broken, misnamed)
 

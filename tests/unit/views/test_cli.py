@@ -84,6 +84,17 @@ def test_views_are_listed_without_any_server(run) -> None:
     assert "orders_per_customer" in run("--list")[2]
 
 
+def test_a_file_that_cannot_be_used_leaves_the_others_on_the_list(run, tmp_path) -> None:
+    (tmp_path / "p" / "views" / "broken.sql").write_text("SELECT 1", "utf-8")
+    code, out, err = run("--list", "--json")
+    listed, broken = [json.loads(line) for line in out.splitlines()]
+    assert (code, listed["view"]) == (2, "orders_per_customer")
+    assert "does not say what its key is" in broken["error"]
+    assert 'error: view "broken": broken.sql does not say' in err
+    code, _, err = run("--list")
+    assert "orders_per_customer" in err.partition("error: ")[0]
+
+
 def test_an_error_is_one_line_and_one_object_per_view(run) -> None:
     code, out, err = run("orders_per_customer", "--json")
     assert code == 2

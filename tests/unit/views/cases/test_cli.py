@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, ViewError
+from views.cases import cli
 from views.cases.cli import check_cases
 from views.scaffold.write import write_project
 
@@ -57,3 +58,21 @@ def test_what_cannot_be_run_is_an_error_of_usage(run: Run) -> None:
         assert isinstance(error, ConfigurationError | ViewError)
         assert error.exit_code == 2
         assert "changelog test --init" in str(error)
+
+
+def test_cases_that_cannot_be_read_leave_those_of_others_to_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("views/broken.cases.toml").write_text("x", "utf-8")
+    ran: list[str] = []
+
+    def run_them(files: list, *_: object, **__: object) -> list:
+        ran.extend(spec.name for spec, _ in files)
+        return []
+
+    monkeypatch.setattr(cli, "_run", run_them)
+    result = run("--json")
+    assert (result.exit_code, ran) == (2, ["orders_per_customer"])
+    assert '"passed": false' in result.stdout
+    assert "no view 'broken'" in result.stderr
+    assert "no view 'broken'" in str(refused(run("orders_per_customer", "broken")))

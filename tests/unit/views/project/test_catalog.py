@@ -1,5 +1,6 @@
 """The catalogue of a project and its Python views."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +100,17 @@ def test_a_file_that_cannot_be_a_view_keeps_back_no_other(
     for name in ("good.sql", "Bad-Name.sql", "twice.sql", "reads.sql"):
         write(project, name, SQL)
     write(project, "twice.py", PYTHON)
+    os.mkfifo(project / "views" / "pipe.sql")
     write(project, "reads.sql", "-- key: id\nSELECT id FROM twice")
     catalog = Catalog.of(project)
     assert catalog.load("good").name == "good"
     specs, unusable = catalog.load_each()
     assert [spec.name for spec in specs] == ["good"]
-    assert sorted(unusable) == ["Bad-Name.sql", "gone", "reads", "twice"]
+    assert sorted(unusable) == ["Bad-Name.sql", "gone", "pipe", "reads", "twice"]
     assert "cannot be the name of a view" in str(unusable["Bad-Name.sql"])
     assert "declare the same view" in str(unusable["reads"])
-    assert catalog.names == ["Bad-Name.sql", "gone", "good", "reads", "twice"]
-    for name in ("gone.sql", "twice.py", "twice.sql", "reads.sql"):
+    assert catalog.names == ["Bad-Name.sql", "gone", "good", "pipe", "reads", "twice"]
+    for name in ("gone.sql", "pipe.sql", "twice.py", "twice.sql", "reads.sql"):
         (project / "views" / name).unlink()
     assert [spec.name for spec in Catalog.of(project).load_all()] == ["good"]
     assert "Bad-Name.sql is left out: 'Bad-Name' cannot be the name of a view" in caplog.text
