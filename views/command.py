@@ -391,7 +391,7 @@ def _plan(
 
 
 def _end_with(failed: Sequence[ViewResult], *, as_json: bool) -> None:
-    """Tell what failed, and end with the code of that."""
+    """Report the failed views, and end with their exit code."""
     if as_json:
         for result in failed:
             print_json(result.to_json())

@@ -100,7 +100,7 @@ def case_files(catalog: Catalog, views: list[str] | None) -> list[tuple[ViewSpec
 def usable_case_files(
     catalog: Catalog, views: list[str] | None
 ) -> tuple[list[tuple[ViewSpec, CaseFile]], dict[str, ChangelogError]]:
-    """Return the cases that can be run, and tell by name why those of other views cannot.
+    """Return the cases that can be run, and by view the error of cases that cannot.
 
     Raises:
         ConfigurationError: no view has cases.
