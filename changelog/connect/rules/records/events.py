@@ -116,12 +116,15 @@ class Events:
         if not self._has_key and op == "u":
             raise BadRecordError(f"an update {_NEEDS}")
         row = self._row(key, after, is_update=op == "u")
-        if self._keys and op == "u" and isinstance(before, dict):
-            old = {name: before[name] for name in self._keys if before.get(name) is not None}
-            if len(old) == len(self._keys) and any(old[name] != row.row[name] for name in old):
+        if op == "u" and isinstance(before, dict):
+            names = self._keys or tuple(self._key_of_record(key))
+            old = {name: before[name] for name in names if before.get(name) is not None}
+            # A record's own key may be the old one or the new one: after has the new one.
+            new = {name: after.get(name, row.row[name]) for name in names}
+            if len(old) == len(names) and old != new:
                 if self._settings.mode is Mode.UPDATE:
                     raise BadRecordError("an update of the key needs writeMode upsert")
-                return [Move(old, row.row)]
+                return [Move(old, {**row.row, **new})]
         return [row]
 
     def _deleted(self, key: Callable[[], dict[str, Any]]) -> list[Operation]:

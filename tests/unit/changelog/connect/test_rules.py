@@ -332,6 +332,21 @@ def test_appending_with_a_key_changes_and_deletes_by_it():
         asked(b'{"id": 1}')
 
 
+@pytest.mark.parametrize("keys", [{}, {"pk.fields": "id", "pk.mode": "record_key"}])
+@pytest.mark.parametrize("of_record", [b'{"id": 1}', b'{"id": 9}'])
+def test_a_key_that_moves_is_told_by_before_and_after_whatever_the_record_s_key(keys, of_record):
+    events = Events(parse_settings({**ADB, **keys}))
+    moved = b'{"before": {"id": 1}, "after": {"id": 9, "a": 3}, "op": "u"}'
+    (move,) = events.operations(of_record, moved)
+    assert isinstance(move, Move)
+    assert json_of(move.key) == b'{"id":1}'
+    assert json_of(move.row) == b'{"id":9,"a":3}'
+    same = b'{"before": {"id": 1}, "after": {"id": 1, "a": 3}, "op": "u"}'
+    assert events.operations(b'{"id": 1}', same) == [Upsert({"id": 1, "a": 3})]
+    untold = b'{"before": null, "after": {"id": 1, "a": 3}, "op": "u"}'
+    assert events.operations(b'{"id": 1}', untold) == [Upsert({"id": 1, "a": 3})]
+
+
 def test_digits_of_numbers_are_kept():
     raw = b'{"a":12345678901234567890.10,"b":123456789012345678901234,"c":1E+2,"d":[1.50,-0.0]}'
     assert json_of(parse_json(raw, "value")) == raw
