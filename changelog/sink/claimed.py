@@ -5,8 +5,12 @@ A rebuild refuses a topic with one, and a frontier or a lock that is none stops 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogError
+from changelog.contract.log.kept import check_not_kept
 from changelog.contract.log.topic import frontier_topic, locks_topic, own_topics
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import is_forbidden
@@ -16,7 +20,7 @@ _HINT = "choose a topic of another name; `changelog topics --create TOPIC` makes
 
 
 def check_unclaimed(kafka: KafkaConnection, topic: str) -> None:
-    """Check that neither a capture nor a rebuild writes to a topic.
+    """Check that neither a capture nor a rebuild, a worker or the brokers write to a topic.
 
     A capture tells by its last frontier which topics are its own. Its frontiers are looked for
     under each prefix that the topic's name can have; where the user may not read them, nobody says.
@@ -26,13 +30,21 @@ def check_unclaimed(kafka: KafkaConnection, topic: str) -> None:
         UnavailableLogError: no broker answers.
         LogError: they refuse.
     """
+    with _passing_over_what_is_forbidden():
+        check_not_kept([topic], Cluster(kafka).topics)
     parts = topic.split(".")
     for prefix in (".".join(parts[:count]) for count in range(len(parts))):
-        try:
+        with _passing_over_what_is_forbidden():
             _check_prefix(kafka, prefix, topic)
-        except LogError as error:
-            if not is_forbidden(error.__cause__):
-                raise
+
+
+@contextmanager
+def _passing_over_what_is_forbidden() -> Iterator[None]:
+    try:
+        yield
+    except LogError as error:
+        if not is_forbidden(error.__cause__):
+            raise
 
 
 def _check_prefix(kafka: KafkaConnection, prefix: str, topic: str) -> None:

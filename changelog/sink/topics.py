@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
+from changelog.contract.log.kept import check_not_kept, twin_of
 from changelog.contract.log.topic import LARGEST, TopicSettings
 from changelog.kafka.cluster import Cluster, TopicDescription, until_led
 
@@ -93,12 +94,15 @@ def plan_topics(
         known: Kafka's ids of topics that a log goes on with, though they differ.
 
     Raises:
+        ConfigurationError: one is kept by brokers or workers for themselves.
         TopicSettingsError: other topics differ; names each with its settings.
         LogError: the brokers refuse.
         UnavailableLogError: the brokers do not answer.
     """
     cluster = Cluster(kafka)
     there = cluster.describe(wanted)
+    # Where both topics of a pair are wanted, they are of tables with such names.
+    check_not_kept([name for name in there if twin_of(name) not in wanted], cluster.topics)
     unlike = replace(settings, compacted=False)
 
     def must(name: str) -> TopicSettings:

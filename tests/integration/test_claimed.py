@@ -8,6 +8,7 @@ import pytest
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.topic import TopicSettings
 from changelog.sink.claimed import check_unclaimed
+from changelog.sink.topics import plan_topics
 from tests.integration.test_incompatible import Capture
 from tests.support.topics import ensure_topics
 
@@ -64,3 +65,23 @@ def test_a_topic_is_claimed_once_its_first_snapshot_has_begun(capture, kafka):
         check_unclaimed(kafka, pears)
     with pytest.raises(ConfigurationError, match="keep the messages"):
         check_unclaimed(kafka, f"{capture.prefix}._messages")
+
+
+@pytest.mark.parametrize("way", [write, publish])
+def test_what_brokers_and_workers_keep_is_written_by_nobody_else(capture, kafka, way):
+    kept = f"{capture.prefix}-state"
+    settings = TopicSettings(compacted=False)
+    ensure_topics(kafka, {kept: 1, f"{capture.prefix}-tasks": 1}, replication=-1, settings=settings)
+    for topic, says in ((kept, "where workers"), ("__consumer_offsets", "the brokers' own")):
+        code, said = way(capture, topic)
+        assert (code, says in said) == (2, True), said
+
+
+def test_a_table_with_the_name_of_such_a_topic_is_not_captured_into_it(capture, kafka):
+    kept = f"{capture.prefix}-state"
+    settings = TopicSettings()
+    ensure_topics(kafka, {kept: 1, f"{capture.prefix}-tasks": 1}, replication=-1, settings=settings)
+    with pytest.raises(ConfigurationError, match="where workers"):
+        plan_topics(kafka, {kept: 1}, replication=-1, settings=settings, fix=True)
+    pair = {kept: 1, f"{capture.prefix}-tasks": 1}
+    assert not plan_topics(kafka, pair, replication=-1, settings=settings).missing

@@ -6,30 +6,17 @@ from collections.abc import Collection, Mapping
 
 from changelog.connect.rules.settings import SinkSettings
 from changelog.contract.base.errors import ConfigurationError
-
-_STATE, _TASKS = "-state", "-tasks"
+from changelog.contract.log.kept import STATE, TASKS, refused_topic, twin_of
 
 
 def state_topic(group: str) -> str:
     """Return the topic of what all workers know."""
-    return f"{group}{_STATE}"
+    return f"{group}{STATE}"
 
 
 def tasks_topic(group: str) -> str:
     """Return the topic that is empty, whose partitions are shares of the tasks."""
-    return f"{group}{_TASKS}"
-
-
-def twin_of(topic: str) -> str:
-    """Return the topic that is there beside a topic of a group; empty for none.
-
-    >>> twin_of("changelog-connect-state"), twin_of("orders")
-    ('changelog-connect-tasks', '')
-    """
-    for suffix, other in ((_STATE, _TASKS), (_TASKS, _STATE)):
-        if topic.endswith(suffix):
-            return topic.removesuffix(suffix) + other
-    return ""
+    return f"{group}{TASKS}"
 
 
 def check_topics(settings: SinkSettings, group: str) -> None:
@@ -44,13 +31,6 @@ def check_topics(settings: SinkSettings, group: str) -> None:
             raise refused_topic(topic)
         if topic.startswith("__"):
             raise ConfigurationError(f'topic "{topic}" is the brokers\' own')
-
-
-def refused_topic(topic: str) -> ConfigurationError:
-    """Return the error about a topic of a group of workers, which holds passwords."""
-    return ConfigurationError(
-        f'topic "{topic}" is where workers of `changelog serve` keep what they know'
-    )
 
 
 def check_dead_letters(topic: str, there: Collection[str], settings: Mapping[str, str]) -> None:
