@@ -161,6 +161,10 @@ class Backfill:
         self._context = context
         self._keep_alive = keep_alive
         self._watch = watch
+        for task in tasks:
+            if task.since is not None and not watch.knows(task.topic):
+                # Of an earlier version, which did not write down how the table was then.
+                task.restart()
         self._stopping = dict(stopping or {})
         self._is_first = not start_state.has_frontier
         self._lsn = Lsn(0)
@@ -799,6 +803,7 @@ class Backfill:
             task.ends = ends[task.topic]
 
     def _write_progress(self) -> None:
+        self._watch.keep()
         self._environment.frontiers.write_backfill(self._record())
         self._context.failpoint(Failpoint.PROGRESS_WRITTEN)
 

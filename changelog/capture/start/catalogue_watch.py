@@ -30,7 +30,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.contract.log.standing import Sighting, Standing, Standings
+from changelog.contract.log.standing import PublicationVersion, Sighting, Standing, Standings
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.source.tables.catalogue import check_capturable
 from changelog.source.tables.standing import look_at
@@ -78,6 +78,7 @@ class CatalogueWatch:
         }
         self._published = found.publication
         self._is_written = True
+        self._has_begun = False
         self._truncated: dict[str, set[int]] = {}
         self._patient_until = 0.0
 
@@ -87,6 +88,21 @@ class CatalogueWatch:
         found = look_at(self._environment.connection, [relation]).get(relation.oid)
         if found is not None:
             self._know(self._environment.topics[table], found)
+            self._has_begun = True
+
+    def knows(self, topic: str) -> bool:
+        """Tell whether a table's state is known from an earlier look."""
+        return topic in self._known
+
+    def keep(self) -> None:
+        """Write down the tables as they were when their copies began.
+
+        Before the progress of the copies is: an attempt that goes on with one has to see what was
+        changed in silence since it began, and finds only the present state by itself.
+        """
+        if self._has_begun:
+            self._write(self._published or self._environment.publication)
+            self._has_begun = False
 
     def forget(self, table: TableName) -> None:
         """Forget a table that is gone: what gets its name is another one."""
@@ -129,10 +145,14 @@ class CatalogueWatch:
                 is_due &= self._judge(topic, reached, absent, failed)
         is_old = not self._is_written or environment.publication != self._published
         if is_old and (is_due or is_sighted):
-            found = Standings(self._epoch, self._known, self._waiting, environment.publication)
-            environment.frontiers.write_standings(environment.settings.slot, found)
-            self._is_written, self._published = True, found.publication
+            self._write(environment.publication)
         return is_due
+
+    def _write(self, publication: PublicationVersion | None) -> None:
+        environment = self._environment
+        standings = Standings(self._epoch, self._known, self._waiting, publication)
+        environment.frontiers.write_standings(environment.settings.slot, standings)
+        self._is_written, self._published = True, publication
 
     @property
     def _waiting(self) -> dict[str, list[Sighting]]:
