@@ -272,7 +272,7 @@ class CaptureSettings(Section):
         ),
     ] = ""
     snapshot_workers: Annotated[
-        int, Field(ge=1), Setting("Processes that copy the snapshot.", "--snapshot-workers")
+        int, Field(ge=1, le=64), Setting("Processes that copy the snapshot.", "--snapshot-workers")
     ] = 2
     publication: Annotated[
         str,

@@ -44,6 +44,7 @@ TABLES: dict[str, Any] = {
     "capture.groups": {"large": ["public.orders"]},
     "sources": {"crm": {"dsn": "other"}},
 }
+NUMBERS = {"capture.snapshot_workers": 64}
 TEXTS = {"capture.start_lsn": "0/16B3748", "capture.source": "crm"}
 
 
@@ -70,7 +71,7 @@ def other(each: Declared) -> Any:
         return not each.default
     if each.shape is str:
         return TEXTS.get(each.name, "other")
-    return each.shape((each.default or 0) + 1000)
+    return NUMBERS.get(each.name, each.shape((each.default or 0) + 1000))
 
 
 def as_text(value: Any) -> str:

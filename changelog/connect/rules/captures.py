@@ -88,6 +88,7 @@ def capture_given(config: Mapping[str, Any]) -> Given:
     if given.errors:
         return given
     _check_source(given)
+    given.check_registry()
     for name, own in _LISTS.items():
         if given.text(name) and given.text(own):
             given.fail(name, f"{name} and {own} are the same: give one")

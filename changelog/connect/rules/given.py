@@ -12,6 +12,7 @@ from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 
 _MOST_NAME = 200
+_REGISTRY = re.compile(r"https?://[!-~]+", re.ASCII)
 _LOOKED_UP = re.compile(r"\$\{[\w.-]+:[^}]*\}")
 
 
@@ -82,6 +83,12 @@ class Given:
         name = self.values.get("name", "")
         if len(name) > _MOST_NAME or not name.isprintable() or "/" in name or name != name.strip():
             self.fail("name", "name has printable characters without a slash, 200 at most")
+
+    def check_registry(self) -> None:
+        """Take down a registry's address that is none of HTTP."""
+        url = self.text("schema.registry.url")
+        if url and not _REGISTRY.fullmatch(url):
+            self.fail("schema.registry.url", "schema.registry.url begins with http:// or https://")
 
     def fail(self, name: str, reason: str) -> None:
         """Take down what is wrong with a key."""

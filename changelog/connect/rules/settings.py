@@ -18,7 +18,6 @@ from changelog.contract.base.errors import ConfigurationError
 TYPE = re.compile(r"[A-Za-z][\w ]*(?:\(\d+(?:,\s*\d+)?\))?[\w ]*(?:\[\])?")
 _TOPIC = re.compile(r"[\w.-]{1,249}", re.ASCII)
 _URL = re.compile(r"(?:jdbc:)?(?P<url>postgres(?:ql)?://.+)", re.ASCII)
-_REGISTRY = re.compile(r"https?://[!-~]+", re.ASCII)
 _GROUP, _PREFIX = "consumer.override.group.id", "connect-"
 _DEAD_REPLICAS = "errors.deadletterqueue.topic.replication.factor"
 _CONVERTER_KEYS = ("key.converter", "value.converter")
@@ -271,9 +270,7 @@ def _check_names(given: Given) -> None:
             address_of(given.text("connection.url").removeprefix("jdbc:"), "connection.url")
         except ConfigurationError as error:
             given.fail("connection.url", str(error))
-    registry = given.text("schema.registry.url")
-    if registry and not _REGISTRY.fullmatch(registry):
-        given.fail("schema.registry.url", "schema.registry.url begins with http:// or https://")
+    given.check_registry()
     for each in _CONVERTER_KEYS:
         said = given.text(each)
         if said and said.rpartition(".")[2] not in CONVERTERS:

@@ -196,3 +196,15 @@ def test_one_password_may_change_while_another_is_kept():
     kept = {**SINK, "connection.password": SECRET, "basic.auth.user.info": SECRET}
     given = {**kept, "connection.password": "new", "basic.auth.user.info": "********"}
     assert unmasked(given, kept)["basic.auth.user.info"] == SECRET
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("capture.snapshot_workers", "2147483647"),
+        ("schema.registry.url", "file:///etc/passwd"),
+        ("schema.registry.url", "http://a\nb"),
+    ],
+)
+def test_a_capture_is_bounded_and_its_registry_is_one_of_http(key, value):
+    assert key in problems({**CAPTURE, key: value})
