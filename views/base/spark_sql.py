@@ -9,6 +9,7 @@ written to each engine by the rules of that engine.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -41,6 +42,16 @@ class SparkSql(Spark):
 def _touch(sql: str, one: Token, two: Token) -> bool:
     both_texts = one.token_type == two.token_type == TokenType.STRING
     return both_texts and one.end + 1 == two.start and sql[one.end] == sql[two.start]
+
+
+def leaves(query: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the queries of which UNION, INTERSECT and EXCEPT make one; itself where it is one."""
+    query = query.unnest()
+    if isinstance(query, exp.SetOperation):
+        yield from leaves(query.left)
+        yield from leaves(query.right)
+    else:
+        yield query
 
 
 def shown(node: exp.Expr) -> str:

@@ -46,7 +46,8 @@ _HANDED_ON = (
     *(exp.ArraySize, exp.JSONFormat, exp.Column, exp.Table, exp.TableAlias, exp.Exists, exp.Limit),
     *(exp.ArrayConcat, exp.ArraySlice, exp.Flatten, exp.Values, exp.Order, exp.Window),
     *(exp.Ordered, exp.Distinct, exp.Group, exp.Case, exp.If, exp.Coalesce, exp.Hint, exp.Qualify),
-    *(exp.Transform, exp.DPipe, exp.Nvl2, exp.Tuple, exp.ArrayToString),
+    *(exp.Transform, exp.DPipe, exp.Nvl2, exp.Tuple, exp.ArrayToString, exp.GroupingSets),
+    *(exp.Rollup, exp.Cube),
 )
 _BY_NAME = {
     *("struct", "named_struct", "array", "map", "element_at", "get", "try_element_at", "isnull"),
@@ -286,7 +287,7 @@ class _Reader:
             case exp.Is() if isinstance(node.expression, exp.Null):
                 self._null(node)
             case exp.Cast():
-                self._as_text(node, node.this, refused=False)
+                self._cast(node)
             case exp.DPipe():
                 for part in (node.this, node.expression):
                     self._joined(node, part)
@@ -304,6 +305,15 @@ class _Reader:
             case _:
                 for part in node.iter_expressions():
                     self._as_text(node, part, refused=True)
+
+    def _cast(self, node: exp.Cast) -> None:
+        for name, meaning in self._held.of(node.this).kinds:
+            if meaning.base == "inet" and not meaning.is_list and _is_text_type(node.to):
+                raise self._refusal(
+                    node, name, meaning, "its cast writes the netmask of a single host, too",
+                    advice="concat({}), which is '10.0.0.1' in both",
+                )  # fmt: skip
+        self._as_text(node, node.this, refused=False)
 
     def _null(self, node: exp.Is) -> None:
         """Refuse IS NULL of a composite value, which PostgreSQL asks of each of its fields."""
@@ -762,6 +772,10 @@ class _Reader:
                     f"{item.sql(dialect='spark')}: it has no name of its own",
                     hint="give it one: … AS name",
                 )
+
+
+def _is_text_type(kind: exp.DataType) -> bool:
+    return bool(kind.is_type(*exp.DataType.TEXT_TYPES))
 
 
 def _of_one_type(node: exp.Expr) -> list[exp.Expr]:

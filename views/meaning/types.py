@@ -87,6 +87,7 @@ _MOST_DIGITS = 38
 _SIZE = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _ADVICE = {
     "numeric": _NUMERIC,
+    "inet": "concat({}), which compares its text",
     "money": "a numeric(19,2) column in the table",
     "citext": "lower(cast({} AS string))",
     "interval": "a column in the table that holds it as a number of seconds",

@@ -34,7 +34,15 @@ from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState,
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row
 from views.verify.served.served import read_served, take_sent
 from views.verify.sql.bags import Bag
-from views.verify.sql.evaluate import Evaluated, Keys, computing, evaluate, locating, ordered
+from views.verify.sql.evaluate import (
+    Evaluated,
+    Keys,
+    computed_float,
+    computing,
+    evaluate,
+    locating,
+    ordered,
+)
 from views.verify.sql.translate import INFINITE, UnverifiableError, columns_read
 from views.verify.values.types import Type, logged_type, parse_type, quoted
 
@@ -332,10 +340,7 @@ class _Verification:
         """
         for name, kind in self._columns:
             if name in self._request.key and floats[name] is Equality.NEAR and kind.holds_float:
-                raise UnverifiableError(
-                    f'cannot verify this view: "{name}" of its key is a float that it computes, '
-                    "whose last digits may differ: CAST it to a decimal"
-                )
+                raise UnverifiableError(computed_float(name))
 
     def _notes(self, evaluated: Evaluated) -> list[str]:
         floats = evaluated.floats

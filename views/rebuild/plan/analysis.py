@@ -30,6 +30,7 @@ from views.project.spec import SqlSource, ViewSpec, short_name
 from views.rebuild.plan.other_types import other_types
 from views.rebuild.plan.shape import shape_of
 from views.rebuild.plan.ties import open_order
+from views.verify.sql.evaluate import computed_float
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import Type, duckdb_type, logged_type, quoted
@@ -152,7 +153,9 @@ def analyse(
     }
     unprovable, described = None, list[str]()
     try:
-        described = engine.types_of(translate(spec.source.sql, types), types)
+        translation = translate(spec.source.sql, types)
+        described = engine.types_of(translation, types)
+        unprovable = _float_key(key, translation, described)
     except UnverifiableError as error:
         _check_columns(spec, str(error), columns)
         unprovable = str(error.args[0])
@@ -177,6 +180,18 @@ def analyse(
             },
         ),
     )
+
+
+def _float_key(
+    key: Sequence[str], translation: Translation, described: Sequence[str]
+) -> str | None:
+    """Return the reason why rows cannot be found by a key of computed floats, if it has any."""
+    kinds = dict(zip(map(str.lower, translation.names), described, strict=False))
+    bare = {name.lower() for name in translation.bare}
+    for name in map(str.lower, key):
+        if name not in bare and kinds.get(name) in {"FLOAT", "DOUBLE"}:
+            return computed_float(name)
+    return None
 
 
 def _check_names(spec: ViewSpec, key: Sequence[str], given: Sequence[Output]) -> str | None:

@@ -13,9 +13,11 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import traverse_scope
 
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType, Kind
+from views.meaning.types import base_of
 from views.rebuild.plan.nulls import Nulls
 from views.rebuild.plan.numbers import Number, Sort, number_of
 from views.rebuild.plan.other_values import other_values
@@ -63,7 +65,29 @@ def other_types(
         for table, names in (filled or {}).items()
     }
     values = other_values(query, sql, Nulls(query, sql, never))
-    return tuple(dict.fromkeys((*_sentences(query), *values)))
+    spans = {
+        (reading_name(table), folded(name))
+        for table, columns in tables.items()
+        for name, kind in columns.items()
+        if base_of(kind.name) == "interval"
+    }
+    return tuple(dict.fromkeys((*_sentences(query), *_intervals(query, spans), *values)))
+
+
+def _intervals(query: exp.Expr, spans: Collection[tuple[str, str]]) -> Iterator[str]:
+    """Yield a sentence for each text of an interval, which IntervalStyle decides in PostgreSQL."""
+    for scope in traverse_scope(query) if spans else ():
+        for column in scope.columns:
+            source, around = scope.sources.get(column.table), column.parent
+            is_text = isinstance(around, exp.Concat | exp.ConcatWs | exp.DPipe) or (
+                isinstance(around, exp.Cast) and around.to.is_type(*exp.DataType.TEXT_TYPES)
+            )
+            is_span = isinstance(source, exp.Table) and (source.name, column.name) in spans
+            if is_text and is_span and around is not None:
+                yield (
+                    f"{said(column)} in {said(around)} is ISO 8601 text such as P1DT2H, "
+                    "PostgreSQL's under IntervalStyle iso_8601"
+                )
 
 
 def _sentences(query: exp.Expr) -> Iterator[str]:

@@ -25,6 +25,7 @@ from sqlglot import exp
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
 from changelog.contract.rows.types import Kind
+from views.base.spark_sql import leaves
 from views.project.output import Output
 
 _MOMENTS = {Kind.DATE: "date", Kind.TIMESTAMP: "moment", Kind.TIMESTAMPTZ: "moment"}
@@ -54,17 +55,18 @@ def shape_of(
     """
     kinds = _Kinds(query, schemas)
     types: Sequence[str] = described if len(described) == len(columns) else [""] * len(columns)
+    is_one = len(list(leaves(query))) == 1
     return StructType(
         [
-            StructField(each.name or each.text, _type(each, kind, kinds))
+            StructField(each.name or each.text, _type(each, kind, kinds, is_one=is_one))
             for each, kind in zip(columns, types, strict=True)
         ]
     )
 
 
-def _type(column: Output, described: str, kinds: _Kinds) -> DataType:
+def _type(column: Output, described: str, kinds: _Kinds, *, is_one: bool) -> DataType:
     if column.value is not None:
-        if isinstance(column.value, exp.Null):
+        if isinstance(column.value, exp.Null) and is_one:
             return NullType()
         if kinds.of(column.value) == "interval":
             return DayTimeIntervalType()

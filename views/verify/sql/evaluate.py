@@ -31,6 +31,14 @@ _CONSTANTS = {*INTEGERS, "string", "date", "boolean"}
 _MOST_CONSTANTS = 20_000
 
 
+def computed_float(name: str) -> str:
+    """Return the refusal of a view whose key has a float that it computes."""
+    return (
+        f'cannot verify this view: "{name}" of its key is a float that it computes, whose last '
+        "digits may differ: CAST it to a decimal"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluated:
     """Facts about a view's columns for their comparison.

@@ -317,7 +317,10 @@ says so of each that it finds in a view (letters, bits, and what hangs on a valu
 | `upper('ß')` | `SS` | `ß` |
 | `upper(s)`, `lower(s)`, ILIKE of a text under collation C | every letter | those of ASCII alone |
 | `split('', ',')` | one empty text | no element, by `string_to_array` |
-| `m = 'x'` of an enum without that label | false | an error |
+| `m = 'x'`, `coalesce(m, 'x')` of an enum without that label | false; the text | an error |
+| `sm + sm`, `r * r` beyond a smallint, a real | an int; Infinity | an error |
+| `cast(iv AS string)` of an interval | `P1DT2H` | by IntervalStyle: `1 day 02:00:00` |
+| `get_json_object(j, '$[0]')` of JSON that is no list | null | of a text in jsonb: itself |
 | `d * 1e308`, beyond a double's range | Infinity | an error |
 | `year(dt)` of 44 BC | -43: there is a year 0 | -44 |
 | `cast(dt AS string)` of 44 BC, of the year 12024 | `-0043-03-15`, `+12024-01-01` \

@@ -34,7 +34,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
-from views.base.spark_sql import SparkSql, briefly, shown
+from views.base.spark_sql import SparkSql, briefly, leaves, shown
 from views.verify.sql.bags import LISTS, Bag, Bags
 from views.verify.sql.constants import path_of, unchecked
 from views.verify.sql.ends import (
@@ -249,10 +249,11 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
         _check_names(sql)
         inferred = Types(query, types)
         selects = query.selects if isinstance(query, exp.Query) else []
+        rows = zip(
+            *(leaf.selects for leaf in leaves(query) if isinstance(leaf, exp.Query)), strict=False
+        )
         bare = frozenset(
-            item.alias_or_name
-            for item in selects
-            if isinstance(query, exp.Select) and inferred.is_bare(item)
+            items[0].alias_or_name for items in rows if all(map(inferred.is_bare, items))
         )
         groups = query.find(exp.Group, exp.Distinct, exp.SetOperation) is not None
         by_row = isinstance(query, exp.Select) and query.find(*_SEVERAL_ROWS) is None
@@ -266,6 +267,11 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
         raise UnverifiableError(f"cannot verify this SQL: sqlglot: {first}") from error
     names = tuple(item.alias_or_name for item in selects)
     return Translation(text, names, bare, groups, by_row, bags)
+
+
+def _queries(query: exp.Expr) -> Iterator[exp.Query]:
+    """Yield the queries that UNION, INTERSECT and EXCEPT put together; itself where it is one."""
+    return (leaf for leaf in leaves(query) if isinstance(leaf, exp.Query))
 
 
 def columns_read(
@@ -662,6 +668,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
         case exp.TimeToStr() if "%Y" in node.args["format"].name:
             wrong = f"year({node.this.sql('duckdb')}) NOT BETWEEN 1000 AND 9999"
             return unless(wrong, node, "is of a year without four digits")
+        case exp.CountIf() if not isinstance(node.this, exp.Distinct):  # null of no rows in DuckDB
+            return as_duckdb(f"count(CASE WHEN {node.this.sql('duckdb')} THEN 1 END)")
         case exp.Avg():
             return _average(node, kind, kinds)
         case exp.Div():

@@ -418,6 +418,9 @@ def test_a_composite_value_of_nulls_is_null_to_postgresql_alone(value):
         ("rtrim(array(c)[0] || '|')", "rtrim(rtrim(array(c)[0]) || '|')"),
         ("named_struct('f', c).f || '|'", "rtrim(named_struct('f', c).f) || '|'"),
         ("length(chars[0])", "length(rtrim(chars[0]))"),
+        ("cast(ip AS string)", "concat(ip)"),
+        ("ip || ''", "concat(ip) || ''"),
+        ("ip < '::1'", "concat(ip) < '::1'"),
     ],
 )
 def test_what_the_languages_read_as_two_things_is_refused_with_what_is_one(value, instead):
@@ -502,3 +505,9 @@ def test_a_refusal_names_tables_as_the_view_does():
         with pytest.raises(ViewError) as raised:
             meant(f"SELECT id FROM x WHERE {sql}")
         assert "captured" not in str(raised.value)
+
+
+@pytest.mark.parametrize("sets", ["GROUPING SETS ((c), ())", "ROLLUP (c)", "CUBE (c, t)"])
+def test_sets_of_groups_have_a_char_as_groups_have_it(sets):
+    sql = f"SELECT count(*) AS id, c FROM x GROUP BY {sets}"
+    assert meant(sql) == sql

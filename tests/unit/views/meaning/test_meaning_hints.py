@@ -71,7 +71,7 @@ def look(sql: str) -> str | None:
         ("j = '1'", "cast(j AS string)", "cast(j AS string) = '1'"),
         ("j = '1'", "get_json_object(j, '$.…')", "get_json_object(j, '$.a') = '1'"),
         ("j || 'a'", "cast(j AS string)", "cast(j AS string) || 'a'"),
-        ("ip < ip", "cast(ip AS string)", "cast(ip AS string) < cast(ip AS string)"),
+        ("ip < ip", "concat(ip)", "concat(ip) < concat(ip)"),
         ("mood < mood", "cast(mood AS string)", "cast(mood AS string) < cast(mood AS string)"),
         ("german < t", "cast(german AS string)", "cast(german AS string) < t"),
         ("t = d", "write cast(t AS double)", "cast(t AS double) = d"),

