@@ -107,6 +107,9 @@ class SlotGroup(NamedTuple):
     tables: tuple[str, ...]
 
 
+_MOST_GROUPS = 64
+
+
 class CaptureSettings(Section):
     """Settings of capture."""
 
@@ -214,7 +217,7 @@ class CaptureSettings(Section):
         ),
     ] = Envelope.ROW
     partitions: Annotated[
-        int, Field(ge=1), Setting("Partitions of a new topic.", "--partitions")
+        int, Field(ge=1, le=10_000), Setting("Partitions of a new topic.", "--partitions")
     ] = 2
     replication_factor: Annotated[
         int,
@@ -453,6 +456,11 @@ class CaptureSettings(Section):
     @field_validator("groups")
     @classmethod
     def _named_as_slots(cls, given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        if len(given) > _MOST_GROUPS:
+            raise ConfigurationError(
+                f"capture.groups has {len(given)} groups",
+                hint=f"{_MOST_GROUPS} at most: each has a slot and a connection of its own",
+            )
         for name, patterns in given.items():
             if SLOT_NAME.fullmatch(name) is None:
                 raise ConfigurationError(

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 _AT_MOST = 80
@@ -37,6 +38,13 @@ class SparkSql(Spark):
                 else:
                     tokens.append(token)
             return tokens
+
+    class Parser(SparkParser):
+        """Passes over hints: they change no row, and the names in them are no tables."""
+
+        def _parse_hint(self) -> exp.Hint | None:
+            super()._parse_hint()
+            return None
 
 
 def _touch(sql: str, one: Token, two: Token) -> bool:

@@ -1,5 +1,7 @@
 """What somebody with the token may not make a worker do."""
 
+import json
+
 import psycopg2
 import pytest
 
@@ -202,6 +204,8 @@ def test_one_password_may_change_while_another_is_kept():
     ("key", "value"),
     [
         ("capture.snapshot_workers", "2147483647"),
+        ("capture.partitions", "2147483647"),
+        ("capture.groups", json.dumps({f"g{n}": [f"public.t{n}"] for n in range(65)})),
         ("schema.registry.url", "file:///etc/passwd"),
         ("schema.registry.url", "http://a\nb"),
     ],

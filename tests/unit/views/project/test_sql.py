@@ -7,7 +7,7 @@ import pytest
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from views.project.spec import SqlSource, ViewSpec
-from views.project.sql import parse_sql_view, rewritten
+from views.project.sql import parse_sql_view, rewritten, sql_source
 
 HEAD = "-- key: id\n"
 
@@ -245,3 +245,10 @@ def test_rows_taken_without_an_order_are_refused() -> None:
 )
 def test_what_is_determined_is_allowed(query: str) -> None:
     assert parse(HEAD + query).tables == (TableName("public", "t"),)
+
+
+def test_a_hint_names_no_table() -> None:
+    text = "SELECT /*+ BROADCAST(o) */ o.id FROM orders AS o"
+    found = sql_source(Path("v.sql"), text)
+    assert [each.table.table for each in found.references] == ["orders"]
+    assert found.text == text
