@@ -187,6 +187,16 @@ class _Findings:
         if partition not in by_partition or headers.position > by_partition[partition]:
             by_partition[partition] = headers.position
 
+    def _is_copied_anew(self, record: Message) -> bool:
+        """Tell whether the copy of a table is still to begin, behind all that its topic has.
+
+        An attempt that ends before it has written down that the copy began has sent changes that
+        the next one sends again, from an earlier place. All of it is dead with the copy.
+        """
+        is_spoken_of = self._frontier is not None and record.topic() in self._frontier.tables
+        copied = self._copied(record)
+        return not is_spoken_of and (copied is None or copied.since is None)
+
     def _why_foreign(self, record: Message, headers: RecordHeaders) -> str:
         place = (
             f'topic "{record.topic()}", partition {record.partition()}, offset {record.offset()}'
@@ -197,7 +207,7 @@ class _Findings:
             return ""
         if self._is_before_the_frontier(record, headers.position):
             return f"{place}: its position {headers.position} is older than the last frontier"
-        if self._is_out_of_order(record, headers):
+        if self._is_out_of_order(record, headers) and not self._is_copied_anew(record):
             return f"{place}: its position {headers.position} is older than one before it"
         return ""
 

@@ -603,6 +603,22 @@ class TestResume:
         assert found.positions == {topic: {0: Position(1, Lsn(7), 0)}}
         assert (found.foreign, found.last_epoch) == ({topic: 1}, 1)
 
+    def test_what_is_sent_again_before_a_copy_has_begun_is_no_strangers(
+        self, kafka, frontiers, make_topic, producer
+    ):
+        topic = make_topic(partitions=1)
+        frontiers.ends([topic])
+        for lsn in (6, 9, 7):
+            put(producer, topic, b"k", lsn)
+        producer.flush(FIXED)
+        cut = Frontier(slot="s", epoch=1, lsn=Lsn(5), ts_us=0)
+        assert last_positions(kafka, frontiers, cut, [topic]).foreign == {}
+        ids = {topic: frontiers.topic_id(topic)}
+        spoken = replace(
+            cut, ends={topic: (0,)}, topic_ids=ids, tables={topic: TableName("public", "t")}
+        )
+        assert last_positions(kafka, frontiers, spoken, [topic]).foreign == {topic: 1}
+
 
 class TestDeadKeys:
     def test_they_are_the_rows_that_only_an_older_snapshot_has(self, kafka, make_topic, producer):
