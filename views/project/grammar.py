@@ -298,7 +298,7 @@ def _of_tokens(text: str) -> Iterator[tuple[int, Refusal]]:
                 depth -= 1
             case TokenType.ALIAS if casts and casts[-1] == depth:
                 refusal = refused_type(tokens[place + 1 :])
-            case TokenType.DCOLON:
+            case TokenType.DCOLON if text[token.start : token.end + 1] == "::":  # none is in 1.0D
                 refusal = refused_type(tokens[place + 1 :])
             case _ if after is not None:
                 refusal = _of_two(text, tokens[max(place - 2, 0) : place], token, after)

@@ -138,6 +138,7 @@ REFUSED = [
 """What is refused, what its hint says to write, and that."""
 TAKEN = [
     *("a | 3 | 1", "a & 3 + 1", "~a & 1", "s || a || s", "a + 1 || s", "NOT a = g", "f AND a < 5"),
+    *("1.0D / a", "5L", "1.5BD", "2F"),
     *("a = k IS TRUE", "(a < 5) IS NULL", "cast(a AS long)", "a::decimal(10)", "cast(a AS real)"),
     *("cast(s AS timestamp without time zone)", "sum(a) OVER (ORDER BY k ROWS 1 PRECEDING)"),
     "row_number() OVER (ORDER BY k ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)",
