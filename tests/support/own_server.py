@@ -4,6 +4,7 @@ import pytest
 
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
+from tests.support.services import POSTGRES_SETTINGS
 
 
 def server_of(versions):
@@ -13,7 +14,7 @@ def server_of(versions):
     def server(request, tmp_path_factory):
         directory = tmp_path_factory.mktemp(f"pg{request.param}")
         with PostgresServer(
-            directory, pick(), version=request.param, settings={"fsync": "off"}, password="pw"
+            directory, pick(), version=request.param, settings=POSTGRES_SETTINGS, password="pw"
         ) as made:
             yield made
 
