@@ -200,7 +200,9 @@ class Environment:
         for table, why in self.refused.items():
             with suppress(ConfigurationError):  # it would share the topic of a captured one
                 topic = topic_names({*self.topics, table}, self.settings.topic_prefix)[table]
-                found[topic] = TableBackfill(table=table, reason=why, is_excluded=True, fault=why)
+                found[topic] = TableBackfill(
+                    table=table, reason=f"it {why}", is_excluded=True, fault=why
+                )
         return found
 
     def scope_of(self, table: TableName) -> Scope:
