@@ -65,6 +65,12 @@ _OF_LENGTH = {"char", "character", "nchar", "bpchar"} | _CUT_ALONE
 _SETS = ("rollup", "cube", "grouping_sets")
 _ELEMENT_OF = ("get", "element_at", "try_element_at")
 _IN_THE_TABLE = "it as a column of the table in PostgreSQL"
+_CAST_OTHERWISE = {
+    **dict.fromkeys(("bit", "bit varying"), "a column in the table that has it as an integer"),
+    "money": "a numeric(19,2) column in the table",
+    '"char"': "cast({} AS string), for its letter",
+}
+"""Types whose casts to numbers PostgreSQL has, and not by their text; and what to write."""
 _BLANKS = re.compile(r"[ ]+(?=['\"]$)")
 
 
@@ -308,6 +314,10 @@ class _Reader:
 
     def _cast(self, node: exp.Cast) -> None:
         for name, meaning in self._held.of(node.this).kinds:
+            if meaning.base in _CAST_OTHERWISE and not _is_text_type(node.to):
+                why = "its cast is of the value, not of its text"
+                advice = _CAST_OTHERWISE[meaning.base]
+                raise self._refusal(node, name, meaning, why, advice=advice)
             if meaning.base == "inet" and not meaning.is_list and _is_text_type(node.to):
                 raise self._refusal(
                     node, name, meaning, "its cast writes the netmask of a single host, too",

@@ -75,6 +75,11 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
             )
         case exp.Sign() if _is_float(node.this):
             yield f"{said(node)} is NaN of NaN, where PostgreSQL's is 0"
+        case exp.Round() | exp.Floor() | exp.Ceil() if is_of(node.this, (DType.BIGINT,)):
+            yield (
+                f"{said(node)} is exact, where PostgreSQL's of an integer is a double, of "
+                f"{_DOUBLES_DIGITS} digits"
+            )
         case exp.Round() if _is_float(node.this) and node.args.get("decimals") is None:
             yield (
                 f"{said(node)} rounds halves away from 0, where PostgreSQL rounds those of floats "

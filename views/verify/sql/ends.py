@@ -74,6 +74,8 @@ def ended(  # noqa: PLR0911 - one for each function
 
 
 def _whole(node: exp.Ceil | exp.Floor, inner: Type | None) -> exp.Expr:
+    if inner is not None and inner.name in INTEGERS:  # DuckDB's is a double
+        return as_duckdb(f"CAST({node.this.sql('duckdb')} AS BIGINT)")
     whole = as_duckdb(f"CAST({node.sql('duckdb')} AS BIGINT)")
     if _fits_bigint(inner):
         return whole

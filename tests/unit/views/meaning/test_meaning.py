@@ -511,3 +511,14 @@ def test_a_refusal_names_tables_as_the_view_does():
 def test_sets_of_groups_have_a_char_as_groups_have_it(sets):
     sql = f"SELECT count(*) AS id, c FROM x GROUP BY {sets}"
     assert meant(sql) == sql
+
+
+@pytest.mark.parametrize("name", ["bit(3)", "bit varying(8)", "money", '"char"'])
+def test_casts_that_are_not_of_the_text_are_refused(name):
+    base = {"bit(3)": "bit", "bit varying(8)": "varbit", "money": "money"}.get(name, "char")
+    columns = {TableName("public", "x"): {"id": COLUMNS["id"], "b": column_type(base, name)}}
+    text = "-- key: id\nSELECT id, cast(b AS int) AS n FROM x"
+    with pytest.raises(ViewError, match="its cast is of the value"):
+        as_meant(parse_sql_view("v", PATH, text), columns, {})
+    shown = text.replace("AS int", "AS string")
+    as_meant(parse_sql_view("v", PATH, shown), columns, dict.fromkeys(columns, ("id",)))
