@@ -62,6 +62,18 @@ def leaves(query: exp.Expr) -> Iterator[exp.Expr]:
         yield query
 
 
+def conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
+    """Yield the parts of a condition that all have to hold; none where there is no condition."""
+    if condition is None:
+        return
+    inner = condition.unnest()
+    if isinstance(inner, exp.And):
+        yield from conjuncts(inner.left)
+        yield from conjuncts(inner.right)
+    else:
+        yield inner
+
+
 def shown(node: exp.Expr) -> str:
     """Return an expression as its author may have written it.
 

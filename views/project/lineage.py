@@ -27,7 +27,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from changelog.contract.rows.relation import TableName
-from views.base.spark_sql import SparkSql
+from views.base.spark_sql import SparkSql, conjuncts
 from views.project.query import quoted
 from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
@@ -245,7 +245,7 @@ class _Tracer:
         if narrows and where is not None:
             conditions.append(where.this)
         for condition in conditions:
-            for each in _conjuncts(condition):
+            for each in conjuncts(condition):
                 if isinstance(each, exp.EQ) and (found := self._edge(each.this, each.expression)):
                     yield found
         for place, join in zip(self._places[1:], self._joins, strict=True):
@@ -326,16 +326,6 @@ class _Tracer:
         if not set(primary) <= set(held):
             return None
         return {column: held[column] for column in primary}
-
-
-def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Return the parts of a condition that all have to hold."""
-    inner = condition.unnest()
-    if isinstance(inner, exp.And):
-        yield from _conjuncts(inner.this)
-        yield from _conjuncts(inner.expression)
-    else:
-        yield inner
 
 
 _ENDS = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from changelog.contract.base.errors import ConfigurationError
 
 STATE, TASKS = "-state", "-tasks"
-"""What the two topics of a group of workers end with."""
+"""Suffixes of the two topics that a group of workers keeps."""
 
 _OF_BROKERS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 

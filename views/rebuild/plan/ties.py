@@ -16,6 +16,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from changelog.contract.rows.relation import TableName
+from views.base.spark_sql import conjuncts
 from views.rebuild.plan.parts import said
 from views.verify.values.names import folded, parsed, reading_name, schema_of
 
@@ -26,7 +27,7 @@ _BY_PLACE = (
     *(exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
     *(exp.First, exp.Last, exp.AnyValue),
 )
-"""What depends on the order of rows that are equal by it; rank() and the like do not."""
+"""Functions whose value depends on the order of tied rows; that of rank() does not."""
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
@@ -215,7 +216,7 @@ class _Rows:
     def _conditions(self, query: exp.Select) -> None:
         """Read which columns are equal, or constant, in each row."""
         where = query.args.get("where")
-        for part in _conjuncts(None if where is None else where.this):
+        for part in conjuncts(None if where is None else where.this):
             self._condition(part)
         for join in query.args.get("joins") or ():
             name, on = join.alias_or_name, join.args.get("on")
@@ -227,7 +228,7 @@ class _Rows:
     def _join(self, name: str, on: exp.Expr, *, is_inner: bool) -> None:
         """Read which columns of a joined source are equal to others, and what they hang on."""
         own = set[str]()
-        for part in _conjuncts(on):
+        for part in conjuncts(on):
             if not isinstance(part, exp.EQ):
                 continue
             sides = (part.left, part.right)
@@ -335,14 +336,3 @@ def _is_by_place(window: exp.Window, named: exp.Expr) -> bool:
         return False
     ends = [frame.args.get(end) for end in ("start", "end")]
     return isinstance(of, exp.AggFunc) and ends != ["UNBOUNDED", "UNBOUNDED"]
-
-
-def _conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
-    if condition is None:
-        return
-    part = condition.unnest()
-    if isinstance(part, exp.And):
-        yield from _conjuncts(part.left)
-        yield from _conjuncts(part.right)
-    else:
-        yield part

@@ -1,4 +1,4 @@
-"""What a refused comparison says to write is taken by the plan."""
+"""The plan accepts the text that the hint of a refused comparison asks for."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def planned(expression: str) -> str | None:
 
 
 def look(sql: str) -> str | None:
-    """Return why a view is not provable, or None."""
+    """Return the reason why a view cannot be proved, or None."""
     text = f"-- key: id\n-- sinks: postgres\n{sql}\n"
     spec = as_meant(parse_sql_view("v", Path("v.sql"), text), {X: COLUMNS}, {X: ("id",)})
     return analyse(spec, {X: SCHEMA}).unprovable

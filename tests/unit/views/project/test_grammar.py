@@ -1,4 +1,4 @@
-"""What Spark does not read, or binds otherwise, is said before it starts, with what to write."""
+"""Texts that Spark does not parse, or parses otherwise, are refused with a hint that works."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ REFUSED = [
     ("sum(a) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE CURRENT ROW)",
      "leave out EXCLUDE", "sum(a) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)"),
 ]  # fmt: skip
-"""What is refused, what its hint says to write, and that."""
+"""Refused texts, a part of each hint, and the texts that it asks for."""
 TAKEN = [
     *("a | 3 | 1", "a & 3 + 1", "~a & 1", "s || a || s", "a + 1 || s", "NOT a = g", "f AND a < 5"),
     *("1.0D / a", "5L", "1.5BD", "2F"),
