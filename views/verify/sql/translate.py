@@ -269,11 +269,6 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
     return Translation(text, names, bare, groups, by_row, bags)
 
 
-def _queries(query: exp.Expr) -> Iterator[exp.Query]:
-    """Yield the queries that UNION, INTERSECT and EXCEPT put together; itself where it is one."""
-    return (leaf for leaf in leaves(query) if isinstance(leaf, exp.Query))
-
-
 def columns_read(
     sql: str, tables: Mapping[TableName, Mapping[str, Type]]
 ) -> dict[TableName, frozenset[str]]:
