@@ -7,7 +7,6 @@ import sys
 from datetime import datetime, timedelta
 from importlib import import_module
 from importlib.metadata import entry_points, version
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -234,8 +233,6 @@ def test_a_result_that_the_disk_does_not_take_is_an_error_of_one_line(monkeypatc
             print_json({"rows": 1})
 
 
-def test_a_value_that_a_console_would_draw_as_a_picture_is_told_as_it_is(monkeypatch):
-    told = StringIO()
-    monkeypatch.setattr(console, "file", told)
+def test_a_value_that_a_console_would_draw_as_a_picture_is_told_as_it_is(capsys):
     tell("error: a row with the key root:x:0, :smile:")
-    assert told.getvalue() == "error: a row with the key root:x:0, :smile:\n"
+    assert capsys.readouterr().err == "error: a row with the key root:x:0, :smile:\n"
