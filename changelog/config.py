@@ -373,7 +373,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path.parent} is not a folder", hint="`changelog init DIR` makes a project"
         )
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
         return tomllib.loads(text, parse_float=WrittenFloat)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
@@ -447,7 +447,7 @@ def _reader(root: Path) -> Callable[[re.Match[str]], str]:
             path = root / name
             if not path.is_file():
                 raise ConfigurationError(f"{FILE_NAME} names the file {path}, which is missing")
-            return path.read_text(encoding="utf-8").partition("\n")[0].strip()
+            return path.read_text(encoding="utf-8-sig").partition("\n")[0].strip()
         if name not in os.environ:
             raise ConfigurationError(
                 f"{FILE_NAME} names the environment variable {name}, which is not set",

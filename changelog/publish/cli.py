@@ -172,7 +172,7 @@ def _query(text: str) -> str:
         return text
     path = Path(text[1:])
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read the query in {path}: {error}") from None
 

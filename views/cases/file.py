@@ -68,7 +68,7 @@ def read_cases(spec: ViewSpec) -> CaseFile:
     """
     path = path_of(spec)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ViewError(
             f"{path.name} cannot be read: {error}",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _HEADERS = ("key", "sinks", "description")
 _HEADER = re.compile(r"--\s*([A-Za-z_]+)\s*:\s*(.*?)\s*")
+_POSTGRES = (
+    "it is PostgreSQL's SQL, and views are in Spark's: docs/sql.md lists what both have; compute "
+    "the rest at the source, as a generated column"
+)
 _PLACE = re.compile(r"(\d+):(\d+)")
 _TABLE_FUNCTIONS = frozenset(
     {"range", "stack", "json_tuple", "variant_explode", "variant_explode_outer"}
@@ -142,6 +146,14 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")] if text else []
 
 
+def _is_postgres(text: str) -> bool:
+    """Tell whether what Spark's SQL does not have is a query of PostgreSQL's."""
+    try:
+        return bool(sqlglot.parse(text, dialect="postgres"))
+    except SqlglotError:
+        return False
+
+
 def _header(path: Path, text: str) -> dict[str, str]:
     """Read the comment lines at the top; other comments are the author's own."""
     found: dict[str, str] = {}
@@ -179,7 +191,8 @@ def _query(path: Path, text: str) -> exp.Query:
         near = str(first.get("highlight", "")).strip()
         raise ViewError(
             f"{place}: the SQL does not parse{f' at {near!r}' if near else ''}: "
-            + _described(str(first.get("description", error)))
+            + _described(str(first.get("description", error))),
+            hint=_POSTGRES if _is_postgres(text) else "",
         ) from error
     except TokenError as error:
         raise ViewError(

@@ -75,6 +75,12 @@ def test_the_command_line_overrides_the_file(project):
     assert loaded.kafka.brokers == "127.0.0.1:1"
 
 
+def test_the_mark_that_some_editors_put_first_is_no_part_of_the_file(project):
+    file = project / "changelog.toml"
+    file.write_text(file.read_text("utf-8"), encoding="utf-8-sig")
+    assert load_project(project).kafka.brokers == "127.0.0.1:1"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -7,7 +7,7 @@ import pytest
 
 from changelog.contract.base.errors import ConfigurationError, ViewError
 from changelog.contract.rows.relation import TableName
-from views.cases.file import CaseFile, parse_cases, path_of
+from views.cases.file import CaseFile, parse_cases, path_of, read_cases
 from views.cases.skeleton import skeleton, write_skeleton
 from views.project.spec import ViewSpec
 from views.project.sql import parse_sql_view
@@ -39,6 +39,12 @@ def test_some_rows_or_an_error_may_be_expected() -> None:
     assert not some.whole
     assert fails.rows is None
     assert fails.error == "overflow"
+
+
+def test_the_mark_that_some_editors_put_first_is_no_part_of_a_file(tmp_path: Path) -> None:
+    text = HEAD + CASE + "rows = []\n"
+    path_of(spec(tmp_path)).write_text(text, encoding="utf-8-sig")
+    assert read_cases(spec(tmp_path)).cases == parse(text).cases
 
 
 @pytest.mark.parametrize(

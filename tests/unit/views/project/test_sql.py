@@ -145,6 +145,17 @@ def test_what_is_not_one_query_is_refused_with_its_place(text: str, words: str) 
     assert words in refused(HEAD + text)
 
 
+@pytest.mark.parametrize(
+    ("condition", "is_postgres"), [("a ~ 'x'", True), ("a && b", True), ("a a a", False)]
+)
+def test_a_query_of_postgresql_that_spark_cannot_read_is_called_one(
+    condition: str, is_postgres: bool
+) -> None:
+    with pytest.raises(ViewError, match="does not parse") as refusal:
+        parse(f"{HEAD}SELECT id FROM t WHERE {condition}")
+    assert ("it is PostgreSQL's SQL" in refusal.value.hint) == is_postgres
+
+
 def test_reading_a_file_by_its_path_is_a_table_that_nobody_captures() -> None:
     assert parse(HEAD + "SELECT id FROM parquet.`/etc/x`").tables == (
         TableName("parquet", "/etc/x"),
