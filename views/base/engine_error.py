@@ -316,7 +316,7 @@ def _may_end(node: exp.Expr, failure: _Found) -> bool:
         case "DATETIME_FIELD_OUT_OF_BOUNDS":
             return isinstance(node, exp.Anonymous) and node.name.lower() == "make_date"
         case "ARITHMETIC_OVERFLOW":
-            return isinstance(node, exp.Neg | exp.Abs) or (
+            return isinstance(node, exp.Neg | exp.Abs | exp.Sum) or (
                 isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval)
             )
         case _:
