@@ -27,7 +27,14 @@ from views.meaning.held import BRANCHES, Held, Holders, branches, is_open
 from views.meaning.mixed import check_mixed
 from views.meaning.rows import check_rows
 from views.meaning.spelled import check_spelled
-from views.meaning.types import Meaning, is_joined, is_text, meaning_of, written
+from views.meaning.types import (
+    Meaning,
+    constant_advice,
+    is_joined,
+    is_text,
+    meaning_of,
+    written,
+)
 from views.project.spec import SqlSource
 
 Edit = tuple[int, int, str]
@@ -429,10 +436,10 @@ class _Reader:
             return
         if isinstance(value, exp.Literal) and value.is_string:
             form = written(meaning, value.name)
-            if form is None:
-                why = f"it is not known how {value.sql('spark')} is written as one"
-                raise self._refusal(node, name, meaning, why)
             place = self._place(value)
+            if form is None or (form != value.name and place is None):
+                why = f"it is not known how {value.sql('spark')} is written as one"
+                raise self._refusal(node, name, meaning, why, advice=constant_advice(meaning))
             if form != value.name and place is not None:
                 self._edits.add((*place, f"'{form}'"))
             return

@@ -18,6 +18,8 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import partial
 from ipaddress import ip_interface, ip_network
 
 from changelog.contract.rows.types import ColumnType, Kind
@@ -215,8 +217,18 @@ def written(meaning: Meaning, text: str) -> str | None:
         return text if re.fullmatch(form, text) else None
     try:
         return form(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
+
+
+def constant_advice(meaning: Meaning) -> str:
+    """Return what to write for a constant of which it is not known how it is carried.
+
+    Not the value's text: beside a constant of another form that compares otherwise.
+    """
+    if (example := _EXAMPLES.get(meaning.base)) is not None:
+        return f"the constant as {example}"
+    return "" if meaning.advice != _TEXT_ADVICE else "it as a column of the table in PostgreSQL"
 
 
 def _inet(text: str) -> str:
@@ -227,17 +239,90 @@ def _inet(text: str) -> str:
     return str(found.ip) if full else str(found)
 
 
+_TIME = re.compile(r"(\d\d?):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?([+-]\d\d(?::\d\d)?)?")
+_LAST_HOUR, _SIXTY = 24, 60
+_WIDEST_ZONE = 15
+_RANGE = re.compile(r"([\[(])([\d-]*),([\d-]*)([\])])")
+
+
+def _time(text: str, *, zoned: bool = False) -> str:
+    parts = _TIME.fullmatch(text)
+    if parts is None or zoned is not bool(parts[5]):
+        raise ValueError(text)
+    hour, minute, second = (int(part or 0) for part in parts.group(1, 2, 3))
+    behind = (parts[4] or "").rstrip("0")
+    last = hour == _LAST_HOUR and (minute or second or behind)
+    if hour > _LAST_HOUR or minute >= _SIXTY or second >= _SIXTY or last:
+        raise ValueError(text)
+    zone = (parts[5] or "").removesuffix(":00")
+    if zone and (int(zone[1:3]) > _WIDEST_ZONE or int(zone[4:] or 0) >= _SIXTY):
+        raise ValueError(text)
+    zone = "+00" if zone == "-00" else zone
+    return f"{hour:02}:{minute:02}:{second:02}{behind and '.' + behind}{zone}"
+
+
+def _range(text: str, step: Callable[[str, int], int | date]) -> str:
+    """Return a range of whole steps with its first value inside and its last one outside."""
+    if text == "empty":
+        return text
+    parts = _RANGE.fullmatch(text)
+    if parts is None:
+        raise ValueError(text)
+    lower = step(parts[2], int(parts[1] == "(")) if parts[2] else None
+    upper = step(parts[3], int(parts[4] == "]")) if parts[3] else None
+    if lower is not None and upper is not None and not lower < upper:  # type: ignore[operator]
+        raise ValueError(text)  # it has no value, or is none
+    start = "(" if lower is None else f"[{lower}"
+    return f"{start},{'' if upper is None else upper})"
+
+
+def _later_day(text: str, days: int) -> date:
+    return date.fromisoformat(text) + timedelta(days)
+
+
+def _next_number(text: str, count: int, bits: int) -> int:
+    number = int(text) + count
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise ValueError(text)
+    return number
+
+
+def _lsn(text: str) -> str:
+    if re.fullmatch(r"[0-9a-fA-F]{1,8}/[0-9a-fA-F]{1,8}", text) is None:
+        raise ValueError(text)
+    return "/".join(f"{int(part, 16):X}" for part in text.split("/"))
+
+
 _FORMS: dict[str, str | Callable[[str], str]] = {
     "uuid": lambda text: str(uuid.UUID(text)),
     "inet": _inet,
     "cidr": lambda text: str(ip_network(text)),
-    "time without time zone": r"\d\d:\d\d:\d\d(\.\d{0,5}[1-9])?",
-    "time with time zone": r"\d\d:\d\d:\d\d(\.\d{0,5}[1-9])?[+-]\d\d(:\d\d){0,2}",
+    "time without time zone": _time,
+    "time with time zone": partial(_time, zoned=True),
     "bit": "[01]*",
     "bit varying": "[01]*",
     "macaddr": "([0-9a-f]{2}:){5}[0-9a-f]{2}",
     "macaddr8": "([0-9a-f]{2}:){7}[0-9a-f]{2}",
-    "pg_lsn": "(0|[1-9A-F][0-9A-F]*)/(0|[1-9A-F][0-9A-F]*)",
+    "pg_lsn": _lsn,
+    "int4range": partial(_range, step=partial(_next_number, bits=32)),
+    "int8range": partial(_range, step=partial(_next_number, bits=64)),
+    "daterange": partial(_range, step=_later_day),
     **dict.fromkeys(("xid", "xid8", "cid"), r"0|[1-9]\d*"),
     '"char"': "[!-~]?",
 }
+_EXAMPLES = {
+    "uuid": "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'",
+    "inet": "'10.0.0.1'",
+    "cidr": "'10.0.0.0/8'",
+    "time without time zone": "'12:00:00'",
+    "time with time zone": "'12:00:00+00'",
+    **dict.fromkeys(("bit", "bit varying"), "'0101'"),
+    "macaddr": "'08:00:2b:01:02:03'",
+    "macaddr8": "'08:00:2b:01:02:03:04:05'",
+    "pg_lsn": "'16/B374D848'",
+    **dict.fromkeys(("xid", "xid8", "cid"), "'42'"),
+    '"char"': "'a'",
+    **dict.fromkeys(("int4range", "int8range"), "'[1,5)'"),
+    "daterange": "'[2024-01-01,2024-02-01)'",
+}
+"""How PostgreSQL writes a value of each type whose constants are known here."""

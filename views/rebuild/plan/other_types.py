@@ -22,6 +22,7 @@ from views.rebuild.plan.nulls import Nulls
 from views.rebuild.plan.numbers import Number, Sort, number_of
 from views.rebuild.plan.other_values import other_values
 from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, is_of, said
+from views.rebuild.plan.texts import compared_texts
 from views.verify.values.names import folded, parsed, reading_name, schema_of
 
 _TYPES = {
@@ -65,13 +66,14 @@ def other_types(
         for table, names in (filled or {}).items()
     }
     values = other_values(query, sql, Nulls(query, sql, never))
-    spans = {
-        (reading_name(table), folded(name))
+    captured = {
+        (reading_name(table), folded(name)): kind
         for table, columns in tables.items()
         for name, kind in columns.items()
-        if base_of(kind.name) == "interval"
     }
-    return tuple(dict.fromkeys((*_sentences(query), *_intervals(query, spans), *values)))
+    spans = [place for place, kind in captured.items() if base_of(kind.name) == "interval"]
+    texts = compared_texts(query, captured)
+    return tuple(dict.fromkeys((*_sentences(query), *_intervals(query, spans), *values, *texts)))
 
 
 def _intervals(query: exp.Expr, spans: Collection[tuple[str, str]]) -> Iterator[str]:

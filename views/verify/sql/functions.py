@@ -269,7 +269,9 @@ refused in any case.
   another collation is not sorted, nor compared by `<`, and one under a collation that is not
   deterministic not compared at all. A text is compared with no number, date or boolean, nor made
   one column with it, as PostgreSQL has it; a constant in quotes takes the type of what stands
-  beside it. `cast(x AS string)` is a text from there on. Capture records
+  beside it, and its form: `t > '12:00'` of a time is `t > '12:00:00'`, and what is not known to be
+  a value of that type is refused. `cast(x AS string)` is a text from there on, and compared as one:
+  the plan says so where its value would compare otherwise. Capture records
   sorts of types and collations with the schemas since this version: where an older one has written
   them, enums and other types of users are refused until capture was started anew, and texts count
   as sorted by code points. A function in Python is given frames and compares by itself.

@@ -97,3 +97,10 @@ def make_java(home, said):
 def _environment(monkeypatch):
     for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
+
+
+def test_errors_that_come_back_as_an_exception_alone_are_silent():
+    text = module._log_settings().read_text()
+    # It throws what it says, too.
+    assert '"org.apache.spark.mapred.SparkHadoopMapRedUtil" level="OFF"' in text
+    assert '<Root level="ERROR">' in text

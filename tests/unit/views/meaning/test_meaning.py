@@ -43,6 +43,10 @@ COLUMNS = {
     "uuids": array_type(column_type("uuid", "uuid"), "uuid[]"),
     "ints": array_type(column_type("int4", "integer"), "integer[]"),
     "r": column_type("int4range", "int4range", form=TypType.RANGE),
+    "tt": column_type("timetz", "time with time zone"),
+    "lsn": column_type("pg_lsn", "pg_lsn"),
+    "dr": column_type("daterange", "daterange", form=TypType.RANGE),
+    "tr": column_type("tsrange", "tsrange", form=TypType.RANGE),
     "nr": column_type("numrange", "numrange", form=TypType.RANGE),
     "q": column_type("tsquery", "tsquery"),
 }
@@ -127,7 +131,7 @@ def test_what_means_the_same_stays_as_it_is_written(where):
         ("WHERE nu + 1 > 2", "nu"),
         ("WHERE j = '{}'", "j"),
         ("WHERE mood < 'sad'", "mood"),
-        ("WHERE ti > '9:00'", "ti"),
+        ("WHERE ti > '9 am'", "ti"),
         ("WHERE ip < '10.0.0.1'", "ip"),
         ("WHERE ip = '10.0.0.1/32'", None),
         ("WHERE u = t", "u"),
@@ -492,6 +496,51 @@ def test_a_constant_beside_a_type_is_written_as_its_values_are(sql):
     assert sql.replace(UUID, UUID.lower()) in meant(sql)
     with pytest.raises(ViewError, match="not known how"):
         meant(sql.replace(UUID, "no uuid"))
+
+
+@pytest.mark.parametrize(
+    ("column", "constant", "carried"),
+    [
+        ("ti", "12:00", "12:00:00"),
+        ("ti", "9:30:05.120", "09:30:05.12"),
+        ("ti", "24:00", "24:00:00"),
+        ("tt", "12:00+02:00", "12:00:00+02"),
+        ("tt", "12:00:00-00", "12:00:00+00"),
+        ("tt", "1:00+05:30", "01:00:00+05:30"),
+        ("r", "[1,5]", "[1,6)"),
+        ("r", "(0,)", "[1,)"),
+        ("r", "[,]", "(,)"),
+        ("r", "empty", "empty"),
+        ("dr", "(2024-02-28,2024-02-29]", "[2024-02-29,2024-03-01)"),
+        ("lsn", "0016/b374d848", "16/B374D848"),
+    ],
+)
+def test_a_constant_of_another_form_is_written_as_the_values_are(column, constant, carried):
+    sql = "SELECT id, {} = '{}' AS v FROM x"
+    assert meant(sql.format(column, constant)) == sql.format(column, carried)
+
+
+@pytest.mark.parametrize(
+    ("column", "constant", "advice"),
+    [
+        *(("ti", text, "the constant as '12:00:00'") for text in
+          ("noon", "24:00:01", "12:60", "12:00+00", "12:00:00.1234567")),
+        *(("tt", text, "the constant as '12:00:00+00'") for text in
+          ("12:00", "12:00:00+16", "12:00 UTC")),
+        *(("r", text, "the constant as '[1,5)'") for text in
+          ("[5,1]", "(1,2)", "[a,b]", "[1,2147483647]", "1")),
+        *(("dr", text, "the constant as '[2024-01-01,2024-02-01)'") for text in
+          ("[2024-01-01,infinity]", "[9999-12-01,9999-12-31]")),
+        ("lsn", "g/0", "the constant as '16/B374D848'"),
+        ("u", "no uuid", "the constant as 'a0eebc99"),
+        ("tr", "[2024-01-01,2024-02-01)", "it as a column of the table"),
+    ],
+)  # fmt: skip
+def test_beside_a_constant_of_no_known_form_its_text_is_not_proposed(column, constant, advice):
+    with pytest.raises(ViewError, match="not known how") as refused:
+        meant(f"SELECT id, {column} = '{constant}' AS v FROM x")
+    assert advice in refused.value.hint
+    assert "string" not in refused.value.hint
 
 
 def test_a_constant_of_two_queries_is_a_text_and_no_uuid():

@@ -23,6 +23,10 @@ COLUMNS = {
         ("w", "numeric", "numeric(30,10)"),
         ("i", "int4", "integer"),
         ("iv", "interval", "interval"),
+        ("ti", "time", "time without time zone"),
+        ("ir", "int4range", "int4range"),
+        ("u", "uuid", "uuid"),
+        ("j", "jsonb", "jsonb"),
     )
 } | {"l": ColumnType("integer[]", Kind.ARRAY, element=column_type("int4", "integer"))}
 
@@ -183,3 +187,33 @@ def test_each_line_that_postgresql_answers_otherwise_is_said() -> None:
     lines = expressions("otherwise")
     unsaid = {line for line in lines if not other_types(query_of(line), {TABLE: columns})}
     assert unsaid == LETTERS_AND_BITS
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("cast(ti AS string) > '12:00'", "time without time zone"),
+        ("(cast(ti AS string)) IN ('12:00:00', '1:00')", "time without time zone"),
+        ("cast(ir AS string) = '[1,5]'", "int4range"),
+        ("cast(ir AS string) < cast(ir AS string)", "int4range"),
+        ("max(cast(ir AS string)) OVER ()", "int4range"),
+        ("cast(u AS string) = 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "uuid"),
+        ("cast(j AS string) = '{}'", "jsonb"),
+    ],
+)
+def test_a_comparison_of_texts_is_said_to_be_one(expression: str, kind: str) -> None:
+    (sentence,) = said(f"SELECT k, {expression} AS x FROM t")
+    assert sentence.endswith(f"compares texts by their code points, and not values of type {kind}")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "cast(ti AS string) > '12:00:00'",
+        "cast(ir AS string) = '[1,6)'",
+        "cast(u AS string) IN ('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11')",
+        "cast(ti AS string)",
+    ],
+)
+def test_of_one_with_the_answer_of_the_values_nothing_is_said(expression: str) -> None:
+    assert said(f"SELECT k, {expression} AS x FROM t") == ()
