@@ -222,7 +222,7 @@ def written(meaning: Meaning, text: str) -> str | None:
 
 
 def constant_advice(meaning: Meaning) -> str:
-    """Return what to write for a constant of which it is not known how it is carried.
+    """Return the advice for a constant whose carried form is not known.
 
     Not the value's text: beside a constant of another form that compares otherwise.
     """
