@@ -9,7 +9,7 @@ other the sentence is Spark's, without what is about Spark alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlglot
@@ -150,6 +150,8 @@ _ASIDE = re.compile(
 )
 _NO_MEMORY = re.compile(r"OutOfMemoryError|OutOfMemoryException|Java heap space|GC overhead")
 _LONGEST = 400
+_WIDEST, _MOST = 80, 3
+"""Letters of an expression in a message, and expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +177,13 @@ class _Found:
     fragment: str = ""
 
 
-def engine_error(error: BaseException, sql: str | None) -> EngineError:
+def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] = ()) -> EngineError:
     """Return an error of Spark in words.
 
     Args:
         error: what was thrown.
         sql: the view's query, which tells the column; None of a view in Python.
+        moments: its expressions that compute with dates and moments, as far as they are known.
     """
     chain = list(_chain(error))
     if any(_NO_MEMORY.search(str(each)) for each in chain):
@@ -196,6 +199,7 @@ def engine_error(error: BaseException, sql: str | None) -> EngineError:
     where = _where(found.fragment, sql) or _candidates(found, sql)
     if found.text in _OVERFLOWS and words is None:
         text = f"a date, timestamp or interval is infinite or out of range ({found.text})"
+        where = _any_of(moments, sql)
         hint = _INFINITE
     elif found.condition == "ARITHMETIC_OVERFLOW" and not where:  # of dates there is no place
         hint = f"{hint}; where it is a date or timestamp, it may be infinite: {_INFINITE}"
@@ -278,8 +282,20 @@ def _where(fragment: str, sql: str | None) -> str:
     if not fragment:
         return ""
     name = None if sql is None else _column_of(fragment, sql)
-    short = fragment if len(fragment) <= 80 else f"{fragment[:77]}…"  # noqa: PLR2004 - for people
+    short = _short(fragment)
     return f"{short}: " if name is None else f'column "{name}" ({short}): '
+
+
+def _any_of(places: Sequence[str], sql: str | None) -> str:
+    """Return the expressions of which one has failed: a single one with its column."""
+    if len(places) == 1:
+        return _where(places[0], sql)
+    more = "" if len(places) <= _MOST else f" or {len(places) - _MOST} more"
+    return f"{' or '.join(map(_short, places[:_MOST]))}{more}: " if places else ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 
 def _candidates(failure: _Found, sql: str | None) -> str:
@@ -291,13 +307,20 @@ def _candidates(failure: _Found, sql: str | None) -> str:
     if not isinstance(query, exp.Query):
         return ""
     named: dict[str, str] = {}
+    inside: set[int] = set()
     for item in [*query.find_all(exp.Alias), *query.selects]:
         for node in item.walk():
             if item.alias_or_name and _may_end(node, failure):
                 named.setdefault(item.alias_or_name, _text(node))
+                inside.add(id(node))
+    loose = [
+        _text(node) for node in query.walk() if id(node) not in inside and _may_end(node, failure)
+    ]
+    if loose:
+        return _any_of([*named.values(), *loose], None)
     if len(named) == 1:
         ((name, text),) = named.items()
-        return f'column "{name}" ({text}): '
+        return f'column "{name}" ({_short(text)}): '
     return f"column {' or '.join(map(_quoted, named))}: " if named else ""
 
 
@@ -311,6 +334,8 @@ def _may_end(node: exp.Expr, failure: _Found) -> bool:
         case "CAST_OVERFLOW" if isinstance(node, exp.Cast):
             target = _bare(failure.parameters.get("targetType", ""))
             return node.to.sql("spark").replace(" ", "").lower() == target.replace(" ", "").lower()
+        case "SCALAR_SUBQUERY_TOO_MANY_ROWS":
+            return _is_open_value(node)
         case "INVALID_FORMAT":
             return isinstance(node, exp.Like | exp.ILike)
         case "DATETIME_FIELD_OUT_OF_BOUNDS":
@@ -321,6 +346,19 @@ def _may_end(node: exp.Expr, failure: _Found) -> bool:
             )
         case _:
             return False
+
+
+def _is_open_value(node: exp.Expr) -> bool:
+    """Tell whether a query stands for one value, and may give several rows."""
+    if not isinstance(node, exp.Subquery) or node.alias or node.arg_key == "query":
+        return False
+    if isinstance(node.parent, exp.From | exp.Join | exp.SetOperation | exp.Subquery | exp.Lateral):
+        return False
+    inner = node.unnest()
+    if not isinstance(inner, exp.Select) or inner.args.get("group"):
+        return True
+    sums = [total for item in inner.selects for total in item.find_all(exp.AggFunc)]
+    return not any(total.find_ancestor(exp.Window, exp.Select) is inner for total in sums)
 
 
 def _column_of(fragment: str, sql: str) -> str | None:

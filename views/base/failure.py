@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -30,13 +30,16 @@ class RebuildError(ChangelogError):
     """A rebuild failed; what was published before still serves."""
 
 
-def explained(error: Exception, doing: str, sql: str | None = None) -> ChangelogError:
+def explained(
+    error: Exception, doing: str, sql: str | None = None, moments: Sequence[str] = ()
+) -> ChangelogError:
     """Return the error to raise in place of a library's, which stays as its cause.
 
     Args:
         error: what was thrown.
         doing: what was being done, such as `rebuild of view "a"`.
         sql: the query of the view that it was done for, where there is one.
+        moments: its expressions that compute with dates and moments.
     """
     if (known := translate(error)) is not None:
         return known
@@ -48,7 +51,7 @@ def explained(error: Exception, doing: str, sql: str | None = None) -> Changelog
             "run it again; the unfinished generation is removed",
         )
     if isinstance(error, PySparkException | Py4JError):
-        said = engine_error(error, sql)
+        said = engine_error(error, sql, moments)
         return RebuildError(f"{doing}: {said.text}", hint=said.hint or "--debug says more")
     return RebuildError(f"{doing}: {type(error).__name__}: {_line(text)}", hint="--debug says more")
 

@@ -173,7 +173,7 @@ class Rebuild:
     def _run_planned(
         self, plan: Plan, specs: Sequence[ViewSpec]
     ) -> tuple[list[ViewBuild], list[ViewResult], States | None]:
-        self._run.stands = plan.stands
+        self._run.stands, self._run.schemas = plan.stands, plan.schemas
         if plan.logs:
             log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
         with self._run.stages.stage("session", "Spark session"):

@@ -10,32 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.annotate_types import annotate_types
-from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from changelog.contract.rows.relation import TableName
-from changelog.contract.rows.types import ColumnType, Kind
+from changelog.contract.rows.types import ColumnType
 from views.meaning.types import base_of
 from views.rebuild.plan.nulls import Nulls
 from views.rebuild.plan.numbers import Number, Sort, number_of
 from views.rebuild.plan.other_values import other_values
-from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, is_of, said
+from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, annotated, is_of, said
 from views.rebuild.plan.texts import compared_texts
-from views.verify.values.names import folded, parsed, reading_name, schema_of
-
-_TYPES = {
-    Kind.BOOLEAN: "boolean",
-    Kind.INT: "int",
-    Kind.LONG: "bigint",
-    Kind.FLOAT: "float",
-    Kind.DOUBLE: "double",
-    Kind.DATE: "date",
-    Kind.TIMESTAMP: "timestamp_ntz",
-    Kind.TIMESTAMPTZ: "timestamp",
-    Kind.BYTES: "binary",
-}
+from views.verify.values.names import folded, reading_name
 
 
 def other_types(
@@ -50,16 +35,8 @@ def other_types(
         tables: names and types of the columns of the captured tables.
         filled: which of them hold no null.
     """
-    schema = schema_of(
-        {
-            reading_name(table): {folded(name): _name_of(kind) for name, kind in columns.items()}
-            for table, columns in tables.items()
-        }
-    )
-    try:
-        query = qualify(parsed(sql, tables), schema=schema, dialect="spark")
-        query = annotate_types(query, schema=schema, dialect="spark")
-    except (SqlglotError, RecursionError):
+    query = annotated(sql, tables)
+    if query is None:
         return ()  # said elsewhere: the query cannot be proved, or does not parse
     never = {
         reading_name(table): {folded(name) for name in names}
@@ -121,14 +98,6 @@ def _is_shown(node: exp.Cast) -> bool:
     while isinstance(around, exp.Paren | exp.Alias | exp.Coalesce | exp.Case | exp.If):
         around = around.parent
     return isinstance(around, exp.Select)
-
-
-def _name_of(kind: ColumnType) -> str:
-    if kind.kind is Kind.ARRAY and kind.element is not None:
-        return f"array<{_name_of(kind.element)}>"
-    if kind.kind is Kind.DECIMAL:
-        return f"decimal({kind.precision}, {kind.scale})"
-    return _TYPES.get(kind.kind, "string")
 
 
 def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[str]:

@@ -3,16 +3,63 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
 
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.types import ColumnType, Kind
 from views.base.spark_sql import shown
+from views.verify.values.names import folded, parsed, reading_name, schema_of
 
 DType = exp.DataType.Type
 ZONED = (DType.TIMESTAMPTZ, DType.TIMESTAMPLTZ)
 WITHOUT_ZONE = (DType.TIMESTAMP, DType.TIMESTAMPNTZ, DType.DATE)
 _TEXTS = re.compile(r"('(?:[^']|'')*')")
+
+_TYPES = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INT: "int",
+    Kind.LONG: "bigint",
+    Kind.FLOAT: "float",
+    Kind.DOUBLE: "double",
+    Kind.DATE: "date",
+    Kind.TIMESTAMP: "timestamp_ntz",
+    Kind.TIMESTAMPTZ: "timestamp",
+    Kind.BYTES: "binary",
+}
+
+
+def annotated(sql: str, tables: Mapping[TableName, Mapping[str, ColumnType]]) -> exp.Expr | None:
+    """Return a query with qualified columns and inferred types, or None if it is not understood.
+
+    Args:
+        sql: the query.
+        tables: names and types of the columns of the captured tables.
+    """
+    schema = schema_of(
+        {
+            reading_name(table): {folded(name): _name_of(kind) for name, kind in columns.items()}
+            for table, columns in tables.items()
+        }
+    )
+    try:
+        query = qualify(parsed(sql, tables), schema=schema, dialect="spark")
+        return annotate_types(query, schema=schema, dialect="spark")
+    except (SqlglotError, RecursionError):
+        return None
+
+
+def _name_of(kind: ColumnType) -> str:
+    if kind.kind is Kind.ARRAY and kind.element is not None:
+        return f"array<{_name_of(kind.element)}>"
+    if kind.kind is Kind.DECIMAL:
+        return f"decimal({kind.precision}, {kind.scale})"
+    return _TYPES.get(kind.kind, "string")
 
 
 def is_of(node: exp.Expr | None, types: tuple[Any, ...]) -> bool:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from changelog.contract.rows.relation import TableName
+from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
 from views.base.config import RebuildSettings
 from views.base.failure import RebuildError, explained, is_of_the_run, of_view
@@ -21,6 +22,7 @@ from views.generations.served import MakeServed
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.plan.moments import computed_moments
 from views.rebuild.plan.plan import Plan, choices_told, shown, warnings_of
 from views.rebuild.result.report import ViewResult
 from views.rebuild.takeover import Base
@@ -44,6 +46,7 @@ class Run:
             where new ones are made and published.
         stands: tables whose states nothing goes on from: a generation that is made of one cannot be
             brought to where a follower is.
+        schemas: of the tables that the views read; none before they are planned.
         quarantined: records of each table that could not be read.
         history: of all generations.
         id: of the run, in the history.
@@ -59,6 +62,7 @@ class Run:
     place: Place
     bases: Mapping[str, Base] | None
     stands: Collection[TableName] = ()
+    schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
     quarantined: Mapping[TableName, int] = field(default_factory=dict)
     history: History = field(init=False)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -106,7 +110,8 @@ class Run:
         try:
             yield
         except Exception as error:
-            reason = explained(error, f'view "{build.spec.name}"', build.spec.sql)
+            moments = self._moments(build.spec)
+            reason = explained(error, f'view "{build.spec.name}"', build.spec.sql, moments)
             if self.stop() or is_of_the_run(reason):
                 raise
             build.error = of_view(reason, build.spec.name)
@@ -116,6 +121,16 @@ class Run:
                 raise build.error from error
             log.debug("a view failed", exc_info=error)
             log.warning("%s; the other views go on", build.error.args[0])
+
+    def _moments(self, spec: ViewSpec) -> tuple[str, ...]:
+        """Return the places of a view that compute with dates and moments, for an error."""
+        if spec.sql is None:
+            return ()
+        known = {
+            table: self.schemas[table].viewed for table in spec.tables if table in self.schemas
+        }
+        columns = {t: {c.column: c.type for c in schema.columns} for t, schema in known.items()}
+        return computed_moments(spec.sql, columns)
 
     def record(
         self,

@@ -108,6 +108,60 @@ def test_infinite_dates_are_told_with_the_setting(text: str) -> None:
     assert "[rebuild.values]" in said.hint
 
 
+@pytest.mark.parametrize(
+    ("places", "where"),
+    [
+        (["coalesce(part, 0)"], 'column "share" (coalesce(part, 0)): a date'),
+        (["d = ts"], "d = ts: a date"),
+        (["d = ts", "year(d)"], "d = ts or year(d): a date"),
+        (list("abcde"), "a or b or c or 2 more: a date"),
+        (["x" * 200, "y"], f"{'x' * 79}… or y: a date"),
+    ],
+)
+def test_of_an_infinite_date_the_places_are_told(places: list[str], where: str) -> None:
+    error = RuntimeError(f"{JAVA}Caused by: java.lang.ArithmeticException: long overflow")
+    assert engine_error(error, SQL, places).text.startswith(where)
+
+
+@pytest.mark.parametrize(
+    ("query", "where"),
+    [
+        (
+            "SELECT id, (SELECT y FROM r WHERE r.k = l.k) AS y FROM l",
+            'column "y" (select y from r where r.k = l.k): ',
+        ),
+        (
+            "SELECT id FROM l WHERE x > (SELECT y FROM r) AND k IN (SELECT k FROM r)",
+            "select y from r: ",
+        ),
+        (
+            "SELECT id FROM l WHERE x > (SELECT y FROM r) AND k < (SELECT max(k) FROM r)",
+            "select y from r: ",
+        ),
+        (
+            "SELECT id FROM l WHERE EXISTS (SELECT 1 FROM r) AND (SELECT y FROM r) > 1",
+            "select y from r: ",
+        ),
+        (
+            "SELECT (SELECT max(y) FROM r GROUP BY k) AS m FROM l WHERE id > (SELECT y FROM r)",
+            "select max(y) from r group by k or select y from r: ",
+        ),
+        (
+            "SELECT id FROM (SELECT id FROM l) q WHERE id > (SELECT sum(y) OVER () FROM r)",
+            "select sum(y) over () from r: ",
+        ),
+    ],
+)
+def test_a_query_in_brackets_with_several_rows_is_told(query: str, where: str) -> None:
+    text = engine_error(spark("SCALAR_SUBQUERY_TOO_MANY_ROWS"), query).text
+    assert text.startswith(f"{where}a query in brackets gives several rows")
+
+
+def test_an_expression_of_a_condition_is_told_without_a_column() -> None:
+    found = engine_error(spark("ARITHMETIC_OVERFLOW"), "SELECT id FROM t WHERE abs(a) > 1")
+    assert found.text.startswith("abs(a): a number is out of the range")
+
+
 def test_an_overflow_without_a_place_may_be_of_a_date() -> None:
     assert "may be infinite" in engine_error(spark("ARITHMETIC_OVERFLOW"), SQL).hint
     placed = engine_error(spark("ARITHMETIC_OVERFLOW", fragment="a / b"), SQL)

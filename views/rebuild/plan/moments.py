@@ -1,0 +1,82 @@
+"""Places of a query that compute with dates and moments, where an infinite one ends a build. Pure.
+
+Spark has no infinite date: it counts days and microseconds, and fails where one becomes the other,
+without a word of the place. A comparison of two values of one type computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sqlglot import exp
+
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.types import ColumnType
+from views.meaning.held import branches
+from views.rebuild.plan.parts import ZONED, DType, annotated, is_of, said
+
+_MOMENTS = (DType.DATE, DType.TIMESTAMP, DType.TIMESTAMPNTZ, *ZONED)
+_HANDED_ON = (
+    *(exp.AggFunc, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue, exp.Array),
+    *(exp.Struct, exp.Count, exp.Concat, exp.Connector),
+)
+
+
+def computed_moments(
+    sql: str, tables: Mapping[TableName, Mapping[str, ColumnType]]
+) -> tuple[str, ...]:
+    """Return the expressions that compute with dates and moments, as a message shows them.
+
+    Args:
+        sql: the query.
+        tables: names and types of the columns of the captured tables.
+    """
+    query = annotated(sql, tables)
+    return () if query is None else tuple(dict.fromkeys(_computed(query)))
+
+
+def _computed(query: exp.Expr) -> Iterator[str]:
+    for node in query.walk():
+        if isinstance(node, exp.SetOperation):
+            for one, other in zip(node.left.selects, node.right.selects, strict=False):
+                if _are_mixed([one, other]):
+                    yield f"{said(one)} {node.key} {said(other)}"
+        elif _computes(node):
+            yield said(node)
+
+
+def _computes(node: exp.Expr) -> bool:  # noqa: PLR0911 - one for each form
+    """Tell whether an expression makes another value of a date or moment."""
+    parts = list(node.iter_expressions())
+    match node:
+        case exp.Window():
+            return _is_by_range(node)
+        case exp.Cast():
+            return _are_mixed([node, node.this])
+        case exp.Predicate() | exp.Nullif():
+            return _are_mixed(parts)
+        case exp.TsOrDsToDate() if is_of(node.this, (DType.DATE,)):
+            return False  # what it is put into says it
+        case exp.If() if isinstance(node.parent, exp.Case):
+            return False
+        case _ if branches(node):
+            return _are_mixed(branches(node))
+        case exp.Add() | exp.Sub() | exp.Func() if not isinstance(node, _HANDED_ON):
+            return any(is_of(part, _MOMENTS) for part in parts)
+        case _:
+            return False
+
+
+def _are_mixed(values: list[exp.Expr]) -> bool:
+    """Tell whether a date among some values is taken for a moment, or a moment for a date."""
+    kinds = {is_of(value, (DType.DATE,)) for value in values if is_of(value, _MOMENTS)}
+    return len(kinds) > 1
+
+
+def _is_by_range(node: exp.Window) -> bool:
+    """Tell whether a frame counts from a date or moment, by which it adds and subtracts."""
+    frame, order = node.args.get("spec"), node.args.get("order")
+    if frame is None or order is None or frame.text("kind").upper() != "RANGE":
+        return False
+    counts = any(isinstance(frame.args.get(end), exp.Expression) for end in ("start", "end"))
+    return counts and any(is_of(part.this, _MOMENTS) for part in order.expressions)
