@@ -126,10 +126,11 @@ class Run:
         """Return the places of a view that compute with dates and moments, for an error."""
         if spec.sql is None:
             return ()
-        known = {
-            table: self.schemas[table].viewed for table in spec.tables if table in self.schemas
+        columns = {
+            table: {column.column: column.type for column in schema.viewed.columns}
+            for table, schema in self.schemas.items()
+            if table in spec.tables
         }
-        columns = {t: {c.column: c.type for c in schema.columns} for t, schema in known.items()}
         return computed_moments(spec.sql, columns)
 
     def record(
