@@ -11,9 +11,11 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     ByteType,
+    CalendarIntervalType,
     CharType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -26,6 +28,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
     VarcharType,
+    YearMonthIntervalType,
 )
 
 from changelog.contract.base.errors import SinkError
@@ -105,6 +108,13 @@ def _check_type(name: str, kind: DataType) -> None:
             _check_type(f"{name}{{}}", kind.valueType)
         case _ if isinstance(kind, SCALARS):
             pass
+        case DayTimeIntervalType() | YearMonthIntervalType() | CalendarIntervalType():
+            raise SinkError(
+                f'column "{name}" is an interval ({kind.simpleString()}), which no sink holds '
+                "exactly",
+                hint="write datediff(x, y) for the days between two dates; cast another one to a "
+                "string, which --verify none alone publishes",
+            )
         case _:
             raise SinkError(
                 f'column "{name}" is of type {kind.simpleString()}, which no sink holds exactly',

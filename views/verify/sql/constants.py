@@ -6,13 +6,17 @@ import re
 
 from sqlglot import exp
 
+from views.base.spark_sql import shown
+
 _TIME_MARK = re.compile(r"%-?[YymdHIMSjbBaAp]")
 _DATE_MARKS = re.compile(r"(%-?[Ymd]|strict|[^%\w])*")
 _PLAIN_PATH = re.compile(r"\$(?:\.[A-Za-z_]\w*|\[\d+\])+")
 _NO_PATTERN = re.compile(r"[\w ,;:/=@#%&~'\"<>!_-]+")
 
 
-def unchecked(node: exp.Func) -> str | None:  # noqa: PLR0911 - one for each function
+def unchecked(  # noqa: C901, PLR0911, PLR0912 - one for each function
+    node: exp.Func,
+) -> str | None:
     """Return the reason why a function is not known to be the same for these arguments, or None."""
     match node:
         case exp.Ceil() | exp.Floor() if node.args.get("decimals") is not None:
@@ -29,6 +33,9 @@ def unchecked(node: exp.Func) -> str | None:  # noqa: PLR0911 - one for each fun
             return "only a constant text, and no start, means the same"
         case exp.RegexpSplit() if node.args.get("limit") or not _is_plain(node.expression):
             return "only a constant text without signs of patterns is checked"
+        case exp.DateDiff() if node.args.get("unit") is not None:
+            sides = ", ".join(shown(side.this) for side in (node.this, node.expression))
+            return f"with a unit it is not checked: write datediff({sides}), which counts days"
         case exp.SHA2() if node.text("length") != "256":
             return "only 256 bits are checked"
         case exp.JSONExtract() | exp.JSONExtractScalar() if not _PLAIN_PATH.fullmatch(

@@ -127,6 +127,14 @@ _MINUS_ONE = exp.Neg(this=exp.Literal.number(1))
 _WRITTEN = "written"
 """Under which a window keeps what the view has, while its parts are corrected."""
 
+_OF_TEXTS = frozenset(
+    {
+        *("Contains", "EndsWith", "ILike", "Left", "Length", "Levenshtein", "Like", "Lower", "Pad"),
+        *("RegexpSplit", "Repeat", "Replace", "Right", "StartsWith", "StrPosition", "Substring"),
+        *("Translate", "Trim", "Upper"),
+    }
+)
+"""Operations on texts, of which PostgreSQL has none on a number or a date."""
 _SEVERAL_ROWS = (
     *(exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Join, exp.Lateral, exp.Subquery),
     *(exp.With, exp.UDTF, exp.Explode, exp.SetOperation, exp.Order, exp.Limit, exp.Offset),
@@ -360,7 +368,18 @@ def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
     _check_meaning(query, types, bags)
     for node, signature in signatures(query, types):
         if not is_compared(signature):
-            raise _refuse(node, f"no test has compared {signature}")
+            raise _refuse(node, f"no test has compared {signature}{_instead(node, signature)}")
+
+
+def _instead(node: exp.Expr, signature: str) -> str:
+    """Return the part of a refusal that tells another form of an operation, if one is compared."""
+    if signature == "Sub(date, date)":
+        return f": write datediff({shown(node.this)}, {shown(node.args['expression'])})"
+    name, _, others = signature.partition("(")
+    kind = re.match("integer|decimal|boolean|date", others)
+    if name in _OF_TEXTS and kind and is_compared(f"{name}(string{others[kind.end() :]}"):
+        return f": write cast({shown(node.this)} AS string)"
+    return ""
 
 
 def _check_meaning(  # noqa: C901, PLR0912 - one for each form
@@ -412,7 +431,10 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
                 listed = ", ".join(map(shown, node.expressions))
                 raise _refuse(node, f"write GROUP BY {word} ({listed})")
             case exp.Mul() | exp.Add() | exp.Sub() if _is_unknown_decimal(node, types):
-                raise _refuse(node, "the decimal's precision is not known")
+                wider = max(node.left, node.right, key=lambda side: _digits(types.of(side)))
+                why = "the result has more digits than a decimal, or its precision is not known"
+                cast = f"cast({shown(wider)} AS decimal(16, 4))"
+                raise _refuse(node, f"{why}: write a side with fewer digits, such as {cast}")
 
 
 def _check_place(node: exp.Expr, types: Types) -> None:
@@ -491,7 +513,15 @@ def _check_columns(node: exp.SetOperation, types: Types) -> None:
         kinds = [types.of(one), types.of(two)]
         names = {None if kind is None else kind.name for kind in kinds} - {"void"}
         if "float" in names and names != {"float"}:
-            raise _refuse(node, f"cast column {one.alias_or_name} to double on both sides")
+            column = one.alias_or_name
+            why = f"cast column {column} to double on both sides"
+            raise _refuse(node, f"{why}, or to a decimal if {column} is of the view's key")
+
+
+def _digits(kind: Type | None) -> int:
+    """Return the number of digits of a number, for a comparison of two."""
+    decimal = None if kind is None else as_decimal(kind)
+    return 0 if decimal is None else decimal.precision
 
 
 def _is_unknown_decimal(node: exp.Binary, types: Types) -> bool:
