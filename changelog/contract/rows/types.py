@@ -28,7 +28,7 @@
 | int2vector, oidvector, aclitem, refcursor | string | |
 | types of well-known extensions | string | `EXTENSION_TYPES`: hstore, citext, geometry, vector, … |
 | a domain | as its base type | also in a key, nested, as an array's element |
-| arrays of all these | array of nullable elements, with escape | other dimensions, bounds: escape |
+| arrays of these | nullable elements (numeric: text), escape | other dimensions, bounds: escape |
 | anything else | string | PostgreSQL's text; capture says so once |
 
 *Escape*: a type with a few values outside its Avro type is a union with one more branch, a

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from changelog.contract.rows.relation import TableName
-from changelog.contract.rows.types import ColumnType
+from changelog.contract.rows.types import ColumnType, Kind, column_type
 from views.meaning.types import base_of
 from views.rebuild.plan.nulls import Nulls
 from views.rebuild.plan.numbers import Number, Sort, number_of
@@ -49,8 +49,51 @@ def other_types(
         for name, kind in columns.items()
     }
     spans = [place for place, kind in captured.items() if base_of(kind.name) == "interval"]
-    texts = compared_texts(query, captured)
-    return tuple(dict.fromkeys((*_sentences(query), *_intervals(query, spans), *values, *texts)))
+    more = (*_intervals(query, spans), *values, *compared_texts(query, captured))
+    return tuple(dict.fromkeys((*_sentences(query), *_lists(query, captured), *more)))
+
+
+def _lists(query: exp.Expr, captured: Mapping[tuple[str, str], ColumnType]) -> Iterator[str]:
+    """Yield a sentence for each list of numerics of a view, whose elements are texts on the log."""
+    for scope in (leaf for whole in traverse_scope(query)[-1:] for leaf in _leaves(whole)):
+        for item in scope.expression.selects if isinstance(scope.expression, exp.Select) else ():
+            kind = _captured(item.unalias(), scope, captured)
+            if kind is None or kind.kind is not Kind.ARRAY:
+                continue
+            one = column_type("numeric", kind.name.removesuffix("[]"))
+            if one.kind is Kind.DECIMAL:
+                yield (
+                    f"{said(item)} is a list of texts, where PostgreSQL's is one of numerics: "
+                    f"write cast({said(item)}[0] as decimal({one.precision}, {one.scale})) for "
+                    "an element"
+                )
+
+
+def _leaves(scope: Scope) -> Iterator[Scope]:
+    """Yield the scopes of the queries that give rows: several of a UNION."""
+    if not scope.set_operation_scopes:
+        yield scope
+    for part in scope.set_operation_scopes:
+        yield from _leaves(part)
+
+
+def _captured(
+    value: exp.Expr, scope: Scope, captured: Mapping[tuple[str, str], ColumnType]
+) -> ColumnType | None:
+    """Return the type of a captured column, also through inner queries; None for other values."""
+    if not isinstance(value, exp.Column):
+        return None
+    source = scope.sources.get(value.table)
+    if isinstance(source, exp.Table):
+        return captured.get((source.name, value.name))
+    inner = next(_leaves(source)) if isinstance(source, Scope) else None
+    if inner is None or not isinstance(inner.expression, exp.Select):
+        return None
+    names = inner.expression.named_selects
+    if value.name not in names:
+        return None
+    item = inner.expression.selects[names.index(value.name)]
+    return _captured(item.unalias(), inner, captured)
 
 
 def _intervals(query: exp.Expr, spans: Collection[tuple[str, str]]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changelog.contract.rows.relation import TableName
-from changelog.contract.rows.types import ColumnType, Kind, column_type
+from changelog.contract.rows.types import array_type, column_type
 from tests.support.hostile_rows import column_types, expressions, query_of
 from views.rebuild.plan.other_types import other_types
 
@@ -28,7 +28,10 @@ COLUMNS = {
         ("u", "uuid", "uuid"),
         ("j", "jsonb", "jsonb"),
     )
-} | {"l": ColumnType("integer[]", Kind.ARRAY, element=column_type("int4", "integer"))}
+} | {
+    "l": array_type(column_type("int4", "integer"), "integer[]"),
+    "ln": array_type(column_type("numeric", "numeric(8,2)"), "numeric(8,2)[]"),
+}
 
 
 def said(query: str) -> tuple[str, ...]:
@@ -54,6 +57,7 @@ def said(query: str) -> tuple[str, ...]:
         ("array_agg(i) OVER ()", "is without the nulls"),
         ("i = 1e2", "write 100"),
         ("i = 1e40", "write cast(1e40 as double)"),
+        ("ln", "is a list of texts, where PostgreSQL's is one of numerics: write cast(ln[0] as"),
         ("w * w", "is rounded to 6 digits after the point"),
     ],
 )
@@ -213,7 +217,29 @@ def test_a_comparison_of_texts_is_said_to_be_one(expression: str, kind: str) -> 
         "cast(ir AS string) = '[1,6)'",
         "cast(u AS string) IN ('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11')",
         "cast(ti AS string)",
+        "size(ln)",
+        "l",
     ],
 )
 def test_of_one_with_the_answer_of_the_values_nothing_is_said(expression: str) -> None:
     assert said(f"SELECT k, {expression} AS x FROM t") == ()
+
+
+LIST = "ln is a list of texts, where PostgreSQL's is one of numerics: write cast(ln[0] as decimal("
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("SELECT * FROM t", 1),
+        ("SELECT k, ln FROM t UNION ALL SELECT k, ln FROM t", 1),
+        ("SELECT k, ln FROM (SELECT k, ln FROM t UNION ALL SELECT k, ln FROM t) q", 1),
+        ("SELECT k, ln FROM (SELECT k, l AS ln FROM t) q", 0),
+        ("SELECT k, n FROM (SELECT k, size(ln) AS n FROM t) q", 0),
+        ("VALUES (1)", 0),
+    ],
+)
+def test_a_list_of_numerics_is_said_where_the_view_has_it(query: str, count: int) -> None:
+    sentences = said(query)
+    assert len(sentences) == count
+    assert all(sentence.startswith(LIST) for sentence in sentences)
