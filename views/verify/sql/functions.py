@@ -125,7 +125,9 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
             "extract(year FROM ts)",
             "year, quarter, month, week, day, dow, doy, hour, minute, second",
         ),
-        Provable("datediff, date_diff", ("DateDiff",), "datediff(dt, date '2020-01-01')"),
+        Provable(
+            "datediff, date_diff", ("DateDiff",), "datediff(dt, date '2020-01-01')", "no unit"
+        ),
         Provable("date_add, date_sub", ("TsOrDsAdd",), "date_add(dt, 1)"),
         Provable("last_day", ("LastDay",), "last_day(dt)"),
         Provable("date_trunc, trunc", ("DateTrunc", "TimestampTrunc"), "date_trunc('month', ts)"),
