@@ -28,8 +28,10 @@ from views.meaning.mixed import check_mixed
 from views.meaning.rows import check_rows
 from views.meaning.spelled import check_spelled
 from views.meaning.types import (
+    IN_THE_TABLE,
     Meaning,
     constant_advice,
+    is_advised_as_text,
     is_joined,
     is_text,
     meaning_of,
@@ -71,7 +73,6 @@ _CUT_ALONE = {"varchar", "nvarchar"}
 _OF_LENGTH = {"char", "character", "nchar", "bpchar"} | _CUT_ALONE
 _SETS = ("rollup", "cube", "grouping_sets")
 _ELEMENT_OF = ("get", "element_at", "try_element_at")
-_IN_THE_TABLE = "it as a column of the table in PostgreSQL"
 _CAST_OTHERWISE = {
     **dict.fromkeys(("bit", "bit varying"), "a column in the table that has it as an integer"),
     "money": "a numeric(19,2) column in the table",
@@ -445,7 +446,9 @@ class _Reader:
             return
         if meaning.base == "bytea" and isinstance(value, exp.HexString):
             return
-        raise self._refusal(node, name, meaning, "it is compared with a value of another type")
+        advice = "" if value.find(exp.Column) else constant_advice(meaning)
+        why = "it is compared with a value of another type"
+        raise self._refusal(node, name, meaning, why, advice=advice)
 
     def _unified(self, node: exp.Expr) -> None:
         """Take a char for a text where it stands beside texts, of which the result is one."""
@@ -550,7 +553,7 @@ class _Reader:
         held = self._held.of(node.this)
         for name, meaning in held.kinds:
             if meaning.base == "bytea":
-                advice = _IN_THE_TABLE
+                advice = IN_THE_TABLE
                 raise self._refusal(node, name, meaning, "its text is matched", advice=advice)
             if not meaning.functions:
                 raise self._refusal(node, name, meaning, "its text is matched")
@@ -591,7 +594,7 @@ class _Reader:
                 is_written = meaning.base != "bytea" and not meaning.is_list
                 raise self._refusal(
                     node, name, meaning, "PostgreSQL puts the values together, and no texts",
-                    advice="cast({} AS string)" if is_written else _IN_THE_TABLE,
+                    advice="cast({} AS string)" if is_written else IN_THE_TABLE,
                 )  # fmt: skip
 
     def _as_text(self, node: exp.Expr, value: exp.Expr, *, refused: bool) -> None:
@@ -679,6 +682,8 @@ class _Reader:
         self, node: exp.Expr, name: str, meaning: Meaning, why: str, *, advice: str = ""
     ) -> ViewError:
         column = self._column_of(node, name)
+        if not advice and is_advised_as_text(meaning) and _has_text(node):
+            advice = IN_THE_TABLE  # beside a constant of another form its text compares otherwise
         text = (advice or meaning.advice).replace("{}", column)
         return ViewError(
             f'{briefly(node)}: "{column}" is {name}, which the engines cannot compare as '
@@ -793,6 +798,11 @@ class _Reader:
 
 def _is_text_type(kind: exp.DataType) -> bool:
     return bool(kind.is_type(*exp.DataType.TEXT_TYPES))
+
+
+def _has_text(node: exp.Expr) -> bool:
+    """Tell whether a constant text stands in a comparison."""
+    return any(isinstance(part, exp.Literal) and part.is_string for part in node.iter_expressions())
 
 
 def _of_one_type(node: exp.Expr) -> list[exp.Expr]:

@@ -91,11 +91,12 @@ _ADVICE = {
     "numeric": _NUMERIC,
     "inet": "concat({}), which compares its text",
     "money": "a numeric(19,2) column in the table",
-    "citext": "lower(cast({} AS string))",
+    "citext": "lower(cast({} AS string)), beside a constant in small letters",
     "interval": "a column in the table that holds it as a number of seconds",
     "jsonb": "get_json_object({}, '$.…'), or cast({} AS string) for its text",
     "json": "get_json_object({}, '$.…'), or cast({} AS string) for its text",
 }
+IN_THE_TABLE = "it as a column of the table in PostgreSQL"
 _BYTES_ADVICE = "X'00ff' for a constant"
 _TEXT_ADVICE = "cast({} AS string), which compares its text"
 
@@ -228,7 +229,12 @@ def constant_advice(meaning: Meaning) -> str:
     """
     if (example := _EXAMPLES.get(meaning.base)) is not None:
         return f"the constant as {example}"
-    return "" if meaning.advice != _TEXT_ADVICE else "it as a column of the table in PostgreSQL"
+    return IN_THE_TABLE if is_advised_as_text(meaning) else ""
+
+
+def is_advised_as_text(meaning: Meaning) -> bool:
+    """Tell whether the advice for a comparison is to compare the text of values of no text."""
+    return not is_text(meaning) and meaning.advice in {_TEXT_ADVICE, _ADVICE["inet"]}
 
 
 def _inet(text: str) -> str:

@@ -534,13 +534,34 @@ def test_a_constant_of_another_form_is_written_as_the_values_are(column, constan
         ("lsn", "g/0", "the constant as '16/B374D848'"),
         ("u", "no uuid", "the constant as 'a0eebc99"),
         ("tr", "[2024-01-01,2024-02-01)", "it as a column of the table"),
+        ("nr", "[1,2]", "it as a column of the table"),
     ],
 )  # fmt: skip
 def test_beside_a_constant_of_no_known_form_its_text_is_not_proposed(column, constant, advice):
-    with pytest.raises(ViewError, match="not known how") as refused:
+    with pytest.raises(ViewError, match=r"not known how|several carried forms") as refused:
         meant(f"SELECT id, {column} = '{constant}' AS v FROM x")
     assert advice in refused.value.hint
     assert "string" not in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("condition", "advice"),
+    [
+        ("ip < '10.0.0.1'", "it as a column of the table"),
+        ("tt < '12:00:00+00'", "it as a column of the table"),
+        ("mood BETWEEN 'ok' AND 'sad'", "it as a column of the table"),
+        ("ti > concat('12', ':00')", "the constant as '12:00:00'"),
+        ("ti IN (SELECT '12:00')", "the constant as '12:00:00'"),
+        ("tr = concat('empty', '')", "it as a column of the table"),
+        ("ti = concat(t, ':00')", "cast(ti AS string), which compares its text"),
+        ("tt < tt", "cast(tt AS string), which compares its text"),
+        ("ci = 'A'", "lower(cast(ci AS string)), beside a constant in small letters"),
+    ],
+)
+def test_a_text_is_proposed_beside_no_constant(condition, advice):
+    with pytest.raises(ViewError) as refused:
+        meant(f"SELECT id FROM x WHERE {condition}")
+    assert advice in refused.value.hint
 
 
 def test_a_constant_of_two_queries_is_a_text_and_no_uuid():
