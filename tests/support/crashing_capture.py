@@ -35,6 +35,7 @@ from changelog.capture.write import bulk, fence, messages, sequences, writer
 from changelog.config import load_project
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
+from changelog.contract.log.standing import SeenStore, Standing
 from changelog.contract.rows.relation import KeyIndex
 from changelog.native.buffers import Records
 from changelog.runtime.edge import set_up_logging, stop_on_signals
@@ -240,6 +241,18 @@ def forget_how_copies_began():
     """Go on with copies from the tables as they are now, in place of as they were."""
     watch.CatalogueWatch.keep = lambda *_: None
     watch.CatalogueWatch.knows = lambda *_: True
+
+
+def forget_what_came_and_went():
+    """Compare only what was there at both looks."""
+    watch.CatalogueWatch._lost_partition = lambda *_: ""
+    SeenStore.is_as_made = lambda *_: True
+    original = Standing.change_since
+
+    def change_since(self, before, truncated):
+        return original(self, replace(before, key_constraint=None), truncated)
+
+    Standing.change_since = change_since
 
 
 def forget_key_index():
@@ -467,6 +480,7 @@ DEFECTS = {
         forget_what_was_seen,
         forget_how_copies_began,
         forget_key_index,
+        forget_what_came_and_went,
         forget_the_publication,
         believe_fetched,
         believe_aborted,

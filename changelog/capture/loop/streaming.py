@@ -37,7 +37,13 @@ from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
 from changelog.source.stream.merged import MergedStream
 from changelog.source.stream.message import OWN_PREFIX
-from changelog.source.stream.pgoutput import Message, decode, relations_of
+from changelog.source.stream.pgoutput import (
+    Message,
+    RelationMessage,
+    TypeMessage,
+    decode,
+    relations_of,
+)
 from changelog.source.stream.signals import SIGNAL_PREFIX
 from changelog.source.stream.stream import ReplicationStream
 from changelog.source.tables.ddl import DDL_PREFIX
@@ -124,6 +130,7 @@ class StreamLoop:
 
     _stop: Callable[[], bool] = field(init=False, default=lambda: False)
     _until: Lsn | None = field(init=False, default=None)
+    _described: tuple[int, ...] = field(init=False, default=())
     _began: Began = field(init=False, default=Began(Lsn(0), 0, 0))
     _throttle: Throttle = field(init=False)
     _next_frontier_at: float = field(init=False, default_factory=time.monotonic)
@@ -196,6 +203,9 @@ class StreamLoop:
         while first < end:
             behind, is_plain = payloads.alike(first)
             behind = min(behind, end)
+            if is_plain and self._described:
+                self._note_partition(payloads[first])
+                self._described = ()
             in_bulk = is_plain and not (self.signals.is_open or self.backfill.awaits_commit)
             if not (in_bulk and self._write_bulk(payloads, first, behind)):
                 self._write_each(payloads[first:behind])
@@ -204,9 +214,27 @@ class StreamLoop:
     def _write_each(self, payloads: list[bytes]) -> None:
         for payload in payloads:
             message = decode(payload)
+            if isinstance(message, RelationMessage):
+                self._described = (*self._described[-1:], message.oid)
+            elif not isinstance(message, TypeMessage):
+                self._described = ()
             self._resolve(message)
             for event in self.assembler.add(message):
                 self._take(event)
+
+    def _note_partition(self, payload: bytes) -> None:
+        """Take note of the partition that a row is in, if the stream has described it just now.
+
+        Before the first row of a partition its root and the partition are described, and the row is
+        the root's: `maybe_send_schema` in PostgreSQL's `pgoutput.c`.
+        """
+        root, *partitions = self._described
+        message = decode(payload)
+        if root not in relations_of(message) or root not in self.names:
+            return
+        for partition in partitions:
+            if not self.assembler.is_deaf(root, self._began.commit_lsn):
+                self.watch.filled(self.names[root], partition, self._began.xid)
 
     def _resolve(self, message: Message) -> None:
         """See that the relations of a change can be captured, or are excluded."""

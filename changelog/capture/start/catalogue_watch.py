@@ -33,7 +33,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.standing import PublicationVersion, Sighting, Standing, Standings
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.source.tables.catalogue import check_capturable
-from changelog.source.tables.standing import look_at
+from changelog.source.tables.standing import holds_no_file, look_at
 
 log = logging.getLogger("changelog.capture")
 
@@ -80,6 +80,7 @@ class CatalogueWatch:
         self._is_written = True
         self._has_begun = False
         self._truncated: dict[str, set[int]] = {}
+        self._filled: dict[str, dict[int, int]] = {}
         self._patient_until = 0.0
 
     def begin(self, table: TableName) -> None:
@@ -87,6 +88,7 @@ class CatalogueWatch:
         relation = self._environment.relations[table]
         found = look_at(self._environment.connection, [relation]).get(relation.oid)
         if found is not None:
+            self._filled.pop(self._environment.topics[table], None)
             self._know(self._environment.topics[table], found)
             self._has_begun = True
 
@@ -115,6 +117,16 @@ class CatalogueWatch:
         """Note that the stream has brought a TRUNCATE."""
         self._truncated.setdefault(self._environment.topics[table], set()).add(xid)
 
+    def filled(self, table: TableName, partition: int, xid: int) -> None:
+        """Note that the stream has brought a row of a partition.
+
+        Args:
+            table: the partitioned table, whose rows alone it brings.
+            partition: object id of the partition.
+            xid: the transaction, the first of a connection that has changed the partition.
+        """
+        self._filled.setdefault(self._environment.topics[table], {})[partition] = xid
+
     def look(self, absent: Collection[str], failed: Failed) -> bool:
         """Look at the tables; False when no frontier may be written yet.
 
@@ -138,6 +150,9 @@ class CatalogueWatch:
             if now.key_index != relation.key_index:
                 failed(relation.name, _keyless(relation), reached)
                 continue
+            if topic in self._known and (what := self._lost_partition(topic, now)):
+                failed(relation.name, _silent(relation.name, topic, what), reached)
+                continue
             if topic not in self._known:
                 self._know(topic, now)
             else:
@@ -147,6 +162,27 @@ class CatalogueWatch:
         if is_old and (is_due or is_sighted):
             self._write(environment.publication)
         return is_due
+
+    def _lost_partition(self, topic: str, now: Standing) -> str:
+        """Return what became in silence of partitions that came since the last look, if anything.
+
+        Such a partition may be gone before any look has seen it; the stream has named it. And a
+        TRUNCATE in the transaction that has made the partition empties its file in place.
+        """
+        filled = self._filled.pop(topic, {})
+        if not now.is_partitioned:
+            return ""
+        if filled.keys() - now.stores.keys():
+            return "a partition came, and was detached or dropped, with its rows"
+        told = self._truncated.get(topic, ())
+        made = [
+            oid
+            for oid, xid in filled.items()
+            if xid not in told and is_behind(now.stores[oid].joined, xid)
+        ]
+        if made and holds_no_file(self._environment.connection, made):
+            return "a partition came, and was truncated by itself"
+        return ""
 
     def _write(self, publication: PublicationVersion | None) -> None:
         environment = self._environment
@@ -196,11 +232,7 @@ class CatalogueWatch:
         known, table = self._known[topic], self._environment.table_of(topic)
         found = judge(known, sighted, self._truncated.get(topic, ()), reached)
         if found.what:
-            error = SchemaConflictError(
-                f'table {table.said}, subject "{topic}-value": {found.what}; the log has '
-                "no word of it"
-            )
-            failed(table, error, reached)
+            failed(table, _silent(table, topic, found.what), reached)
             if topic not in absent:
                 self._know(topic, sighted[-1].standing)
             return True
@@ -235,6 +267,17 @@ class CatalogueWatch:
         if not sighted:
             self._truncated.pop(topic, None)
         self._is_written = False
+
+
+def _silent(table: TableName, topic: str, what: str) -> SchemaConflictError:
+    return SchemaConflictError(
+        f'table {table.said}, subject "{topic}-value": {what}; the log has no word of it'
+    )
+
+
+def is_behind(xid: int, before: int) -> bool:
+    """Tell whether a transaction got its number with another one or after it; numbers wrap."""
+    return (xid - before) % 2**32 < 2**31
 
 
 def _keyless(relation: Relation) -> KeyConflictError:

@@ -81,6 +81,10 @@ class SeenStore:
     attached: bool = False
     indexed: frozenset[int] = field(default=frozenset(), compare=False)
 
+    def is_as_made(self, oid: int) -> bool:
+        """Tell whether it has its first file still: PostgreSQL names that by the object id."""
+        return self.filenode in {0, oid}
+
     def emptied_by(self, truncated: Collection[int]) -> set[int]:
         """Return the truncations after whose transaction nothing created a new file."""
         return {*truncated} & (self.indexed or {self.xid})
@@ -112,6 +116,8 @@ class Standing:
         key_index: the index that gives the key where it is no primary key's; None too where that
             index is gone, or can give a key no more.
         hears_truncate: whether the stream tells of truncations; else each new file may be one.
+        key_constraint: object id of its primary key, which an index made again by REINDEX keeps; 0
+            without one, None in what an earlier version of capture has written.
     """
 
     oid: int
@@ -122,6 +128,7 @@ class Standing:
     types: Mapping[int, UserType] | None
     key_index: KeyIndex | None = None
     hears_truncate: bool = True
+    key_constraint: int | None = None
 
     @property
     def is_partitioned(self) -> bool:
@@ -140,6 +147,10 @@ class Standing:
         if self.key_index != before.key_index:
             # Rows of one key may have stood side by side meanwhile, and one of them gone.
             return "another index gives its key now, or the same one made anew"
+        if before.key_constraint and self.key_constraint != before.key_constraint:
+            return (
+                "its primary key was dropped or made anew, and rows may have shared a key meanwhile"
+            )
         return (
             self._renamed(before)
             or self._columns_changed(before)
@@ -259,8 +270,11 @@ class Standing:
         return [
             oid
             for oid, each in self.stores.items()
-            if oid in before.stores
-            and before.stores[oid].filenode != each.filenode
+            if not (
+                before.stores[oid].filenode == each.filenode
+                if oid in before.stores
+                else each.is_as_made(oid)
+            )
             and not each.emptied_by(truncated)
         ]
 
@@ -276,9 +290,9 @@ class Standing:
             shown = {str(oid): types.setdefault(text, len(types)) for oid, text in texts.items()}
         index = self.key_index
         key = None if index is None else [index.oid, index.name, list(index.columns)]
-        more: list[Any] = [] if key is None else [key]
-        if not self.hears_truncate:
-            more = [key, False]
+        more = [key, self.hears_truncate, self.key_constraint]
+        while more and more[-1] == _LEFT_OUT[len(more) - 1]:
+            more.pop()
         return [
             self.oid,
             list(self.name),
@@ -292,7 +306,7 @@ class Standing:
     @classmethod
     def from_json(cls, raw: list[Any], types: Sequence[UserType]) -> Self:
         """Read what `to_json` gave, or an earlier version, which knew no types."""
-        oid, name, columns, last_number, stores, shown, index, hears = _whole(raw)
+        oid, name, columns, last_number, stores, shown, index, hears, constraint = _whole(raw)
         return cls(
             oid,
             TableName(*name),
@@ -302,16 +316,18 @@ class Standing:
             None if shown is None else {int(each): types[place] for each, place in shown.items()},
             None if index is None else KeyIndex(index[0], index[1], tuple(index[2])),
             hears,
+            constraint,
         )
 
 
-_LEFT_OUT = (None, None, True)
+_LEFT_OUT = (None, True, None)
 """What the last parts of a standing are where they are not written."""
-_PARTS = 8
+_LEAST = 5
 
 
 def _whole(raw: list[Any]) -> list[Any]:
-    return [*raw, *_LEFT_OUT[len(raw) - _PARTS :]] if len(raw) < _PARTS else raw
+    ends = (None, *_LEFT_OUT)
+    return [*raw, *ends[len(raw) - _LEAST :]]
 
 
 _NO_STORE = SeenStore(0, 0)

@@ -22,7 +22,9 @@ _INDEXED = """
 """
 _TABLES = f"""
 SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relnatts, c.relfilenode::bigint,
-       c.xmin::text::bigint, {_INDEXED}
+       c.xmin::text::bigint, {_INDEXED},
+       coalesce((SELECT k.oid::bigint FROM pg_constraint k
+                  WHERE k.conrelid = c.oid AND k.contype = 'p'), 0)
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%s)
 """
@@ -109,9 +111,21 @@ def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, 
             types.get(oid, {}),
             keys.get(oid),
             hears_truncate=version >= SENDS_TRUNCATE,
+            key_constraint=constraint,
         )
-        for oid, schema, table, partitioned, number, filenode, xid, entries in tables
+        for oid, schema, table, partitioned, number, filenode, xid, entries, constraint in tables
     }
+
+
+def holds_no_file(connection: Connection, oids: Iterable[int]) -> set[int]:
+    """Return those relations whose file has no page, or that are gone."""
+    with source_errors(connection, "cannot look at partitions"), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT o.oid::bigint FROM unnest(%s::oid[]) AS o(oid) "
+            "WHERE coalesce(pg_relation_size(o.oid), 0) = 0",
+            (list(oids),),
+        )
+        return {oid for (oid,) in cursor.fetchall()}
 
 
 @contextmanager

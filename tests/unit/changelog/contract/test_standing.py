@@ -68,6 +68,17 @@ def test_an_index_that_gives_the_key_is_the_same_one_or_a_mark():
     assert Standings.from_json(found.to_json()) == found
 
 
+def test_a_primary_key_is_the_same_one_or_a_mark():
+    keyed = replace(PLAIN, key_constraint=80)
+    for other in (81, 0):
+        now = replace(keyed, key_constraint=other)
+        assert "its primary key was dropped or made anew" in now.change_since(keyed, ())
+        assert now.change_since(PLAIN, ()) == "", "an earlier version has not looked"
+    assert keyed.change_since(replace(keyed, key_constraint=0), ()) == ""
+    found = Standings(1, {"t": keyed, "u": replace(keyed, hears_truncate=False)})
+    assert Standings.from_json(found.to_json()) == found
+
+
 def test_a_constant_that_a_rewrite_takes_out_is_no_mark():
     before = replace(PLAIN, columns={**COLUMNS, "a": column(2, xid=800, missing=True)})
     assert new_file(PLAIN, a=column(2, cleared=True)).change_since(before, ()) == ""
@@ -133,6 +144,8 @@ def parted(**stores):
         (parted(p62=SeenStore(62, 900, 900, attached=True)), "was attached"),
         (replace(ROOT, stores={61: ROOT.stores[61]}), "detached or dropped"),
         (parted(p62=SeenStore(70, 900, 700)), "truncated or rewritten by itself"),
+        (parted(p63=SeenStore(70, 900, 900)), "truncated or rewritten by itself"),
+        (parted(p63=SeenStore(0, 900, 900)), ""),  # partitioned itself
     ],
 )
 def test_marks_of_partitions(now, says):
@@ -145,6 +158,9 @@ def test_a_truncation_that_the_stream_has_brought_explains_new_files():
     assert now.is_unexplained(ROOT, ())
     assert not now.is_unexplained(ROOT, {900})
     assert now.change_since(ROOT, {900}) == ""
+    came = parted(p63=SeenStore(70, 900, 800))
+    assert came.is_unexplained(ROOT, ())
+    assert came.change_since(ROOT, {900}) == ""
     again = parted(p61=SeenStore(71, 900, 700), p62=SeenStore(73, 901, 700))
     assert "by itself" in again.change_since(ROOT, {900})
     later = parted(p61=SeenStore(71, 901, 700, indexed=frozenset([900])))

@@ -1,0 +1,117 @@
+"""What comes and goes between two looks at the catalogue: partitions, and primary keys.
+
+Rows of a partition came by the stream, and nothing in the stream tells that it was emptied by
+itself, or dropped. PostgreSQL is the judge: its rows are the log's.
+"""
+
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+from tests.integration.test_incompatible import Capture
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+TABLES = (
+    "CREATE TABLE parted (id integer PRIMARY KEY, a text) PARTITION BY RANGE (id)",
+    "CREATE TABLE parted_0 PARTITION OF parted FOR VALUES FROM (0) TO (10)",
+    "INSERT INTO parted VALUES (1, 'kept')",
+    "CREATE TABLE keyed (id integer PRIMARY KEY, a text)",
+    "INSERT INTO keyed VALUES (1, 'kept'), (2, 'kept')",
+)
+MADE = "CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (10) TO (20)"
+FILLED = "INSERT INTO parted VALUES (11, 'gone')"
+SUB = (
+    f"{MADE} PARTITION BY RANGE (id)",
+    "CREATE TABLE parted_11 PARTITION OF parted_1 FOR VALUES FROM (10) TO (15)",
+)
+UNKEYED = (
+    "ALTER TABLE keyed DROP CONSTRAINT keyed_pkey",
+    "INSERT INTO keyed VALUES (1, 'twice')",
+    "ALTER TABLE keyed REPLICA IDENTITY FULL",
+    "DELETE FROM keyed WHERE a = 'twice'",
+    "ALTER TABLE keyed ADD PRIMARY KEY (id)",
+    "ALTER TABLE keyed REPLICA IDENTITY DEFAULT",
+)
+
+
+def at_once(*statements):
+    return ("; ".join(("BEGIN", *statements, "COMMIT")),)
+
+
+SILENT = {
+    "truncated": (MADE, FILLED, "TRUNCATE parted_1"),
+    "truncated at once": at_once(MADE, FILLED, "TRUNCATE parted_1"),
+    "truncated in a savepoint": at_once(
+        "SAVEPOINT a", MADE, "RELEASE a", FILLED, "TRUNCATE parted_1"
+    ),
+    "truncated and filled": (MADE, FILLED, "TRUNCATE parted_1", FILLED.replace("11", "12")),
+    "below another": (*SUB, FILLED, "TRUNCATE parted_11"),
+    "dropped": (MADE, FILLED, "DROP TABLE parted_1"),
+    "dropped at once": at_once(MADE, FILLED, "DROP TABLE parted_1"),
+    "detached": (MADE, FILLED, "ALTER TABLE parted DETACH PARTITION parted_1"),
+    "dropped with what is below": (*SUB, FILLED, "DROP TABLE parted_1"),
+    "without a key": UNKEYED,
+    "without a key at once": at_once(*UNKEYED),
+}
+TOLD = {
+    "new partition": (MADE, FILLED),
+    "new partition at once": at_once(MADE, FILLED),
+    "all emptied": (MADE, FILLED, "TRUNCATE parted"),
+    "all emptied at once": at_once(MADE, FILLED, "TRUNCATE parted"),
+    "emptied row by row": (MADE, FILLED, "DELETE FROM parted WHERE id = 11", "VACUUM parted_1"),
+    "an index made again": ("REINDEX INDEX CONCURRENTLY keyed_pkey",),
+}
+
+
+@pytest.fixture
+def capture(dsn, kafka, registry, prefix, tmp_path):
+    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    made.sql(*TABLES)
+    made.set(on_incompatible="resnapshot")
+    made.finish()
+    yield made
+    made.kill()
+
+
+def run(capture, *statements):
+    """Run each statement in a transaction of its own."""
+    with closing(psycopg2.connect(capture.dsn)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        for statement in statements:
+            cursor.execute(statement)
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_a_table_with_something_that_came_and_went_is_copied_again(capture, what):
+    run(capture, *SILENT[what])
+    said = capture.finish()
+    assert "the log has no word of it" in said
+    assert [capture.differing(table) for table in ("parted", "keyed")] == [[], []]
+    assert "no word" not in capture.finish()
+
+
+def test_what_comes_and_goes_while_capture_runs_is_noticed(capture):
+    capture.start()
+    capture.wait_for_frontier()
+    run(capture, *SILENT["dropped at once"], *SILENT["without a key at once"])
+    capture.stop()
+    said = capture.said() + capture.finish()
+    assert said.count("the log has no word of it") >= 2
+    assert [capture.differing(table) for table in ("parted", "keyed")] == [[], []]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("what", SILENT)
+def test_twin_what_came_and_went_stays_on_the_log(capture, what):
+    run(capture, *SILENT[what])
+    assert "no word" not in capture.finish(defect="forget_what_came_and_went")
+    assert capture.differing("keyed" if "key" in what else "parted")
+
+
+@pytest.mark.parametrize("what", TOLD)
+def test_what_the_stream_tells_copies_nothing(capture, what):
+    run(capture, *TOLD[what])
+    assert "no word" not in capture.finish()
+    assert [capture.differing(table) for table in ("parted", "keyed")] == [[], []]
