@@ -83,9 +83,9 @@ def run(capture, *statements):
             cursor.execute(statement)
 
 
-@pytest.mark.parametrize("what", SILENT)
-def test_a_table_with_something_that_came_and_went_is_copied_again(capture, what):
-    run(capture, *SILENT[what])
+@pytest.mark.parametrize("name", SILENT)
+def test_a_table_with_something_that_came_and_went_is_copied_again(capture, name):
+    run(capture, *SILENT[name])
     said = capture.finish()
     assert "the log has no word of it" in said
     assert [capture.differing(table) for table in ("parted", "keyed")] == [[], []]
@@ -103,15 +103,15 @@ def test_what_comes_and_goes_while_capture_runs_is_noticed(capture):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("what", SILENT)
-def test_twin_what_came_and_went_stays_on_the_log(capture, what):
-    run(capture, *SILENT[what])
+@pytest.mark.parametrize("name", SILENT)
+def test_twin_what_came_and_went_stays_on_the_log(capture, name):
+    run(capture, *SILENT[name])
     assert "no word" not in capture.finish(defect="forget_what_came_and_went")
-    assert capture.differing("keyed" if "key" in what else "parted")
+    assert capture.differing("keyed" if "key" in name else "parted")
 
 
-@pytest.mark.parametrize("what", TOLD)
-def test_what_the_stream_tells_copies_nothing(capture, what):
-    run(capture, *TOLD[what])
+@pytest.mark.parametrize("name", TOLD)
+def test_what_the_stream_tells_copies_nothing(capture, name):
+    run(capture, *TOLD[name])
     assert "no word" not in capture.finish()
     assert [capture.differing(table) for table in ("parted", "keyed")] == [[], []]

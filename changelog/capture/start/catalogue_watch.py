@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from changelog.capture.frontier.settle import Progress
 from changelog.capture.start.environment import Environment
@@ -150,9 +151,12 @@ class CatalogueWatch:
             if now.key_index != relation.key_index:
                 failed(relation.name, _keyless(relation), reached)
                 continue
-            if topic in self._known and (what := self._lost_partition(topic, now)):
-                failed(relation.name, _silent(relation.name, topic, what), reached)
+            if topic in self._known and (loss := self._lost_partition(topic, now)):
+                failed(relation.name, _silent(relation.name, topic, loss), reached)
                 continue
+            if topic in self._known and not now.key_constraint:
+                # The table has no key at this moment: another one than before is a mark later.
+                now = replace(now, key_constraint=self._latest(topic).key_constraint)
             if topic not in self._known:
                 self._know(topic, now)
             else:
@@ -164,7 +168,7 @@ class CatalogueWatch:
         return is_due
 
     def _lost_partition(self, topic: str, now: Standing) -> str:
-        """Return what became in silence of partitions that came since the last look, if anything.
+        """Name the silent loss of rows in partitions that are newer than the last look, if any.
 
         Such a partition may be gone before any look has seen it; the stream has named it. And a
         TRUNCATE in the transaction that has made the partition empties its file in place.
@@ -174,13 +178,13 @@ class CatalogueWatch:
             return ""
         if filled.keys() - now.stores.keys():
             return "a partition came, and was detached or dropped, with its rows"
-        told = self._truncated.get(topic, ())
-        made = [
+        truncated = self._truncated.get(topic, ())
+        empty = [
             oid
             for oid, xid in filled.items()
-            if xid not in told and is_behind(now.stores[oid].joined, xid)
+            if xid not in truncated and is_behind(now.stores[oid].joined, xid)
         ]
-        if made and holds_no_file(self._environment.connection, made):
+        if empty and holds_no_file(self._environment.connection, empty):
             return "a partition came, and was truncated by itself"
         return ""
 
@@ -269,9 +273,9 @@ class CatalogueWatch:
         self._is_written = False
 
 
-def _silent(table: TableName, topic: str, what: str) -> SchemaConflictError:
+def _silent(table: TableName, topic: str, change: str) -> SchemaConflictError:
     return SchemaConflictError(
-        f'table {table.said}, subject "{topic}-value": {what}; the log has no word of it'
+        f'table {table.said}, subject "{topic}-value": {change}; the log has no word of it'
     )
 
 

@@ -148,9 +148,7 @@ class Standing:
             # Rows of one key may have stood side by side meanwhile, and one of them gone.
             return "another index gives its key now, or the same one made anew"
         if before.key_constraint and self.key_constraint != before.key_constraint:
-            return (
-                "its primary key was dropped or made anew, and rows may have shared a key meanwhile"
-            )
+            return "its primary key was made anew, and rows may have shared a key meanwhile"
         return (
             self._renamed(before)
             or self._columns_changed(before)

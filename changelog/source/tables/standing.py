@@ -118,7 +118,7 @@ def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, 
 
 
 def holds_no_file(connection: Connection, oids: Iterable[int]) -> set[int]:
-    """Return those relations whose file has no page, or that are gone."""
+    """Return the relations whose file has no page, or that are gone."""
     with source_errors(connection, "cannot look at partitions"), connection.cursor() as cursor:
         cursor.execute(
             "SELECT o.oid::bigint FROM unnest(%s::oid[]) AS o(oid) "
