@@ -133,7 +133,7 @@ def test_a_replica_identity_keys_a_table_without_an_option(capture, words):
     assert code == 0, said
     assert 'the unique index "notes_id" (id) gives its key' in said
     capture.sql(*CHANGES)
-    capture.catch_up(*words)
+    capture.catch_up(*words.split())
     assert capture.differing("notes") == []
 
 

@@ -280,7 +280,7 @@ def _silent(table: TableName, topic: str, change: str) -> SchemaConflictError:
 
 
 def is_behind(xid: int, before: int) -> bool:
-    """Tell whether a transaction got its number with another one or after it; numbers wrap."""
+    """Tell whether a transaction number, which wraps, is not older than a second one."""
     return (xid - before) % 2**32 < 2**31
 
 
