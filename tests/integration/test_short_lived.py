@@ -93,8 +93,10 @@ def test_a_table_with_something_that_came_and_went_is_copied_again(capture, name
 
 
 def test_what_comes_and_goes_while_capture_runs_is_noticed(capture):
+    before = capture.frontier().lsn
     capture.start()
-    capture.wait_for_frontier()
+    run(capture, "INSERT INTO keyed VALUES (3, 'kept')")
+    capture.wait_for_frontier(past=before)
     run(capture, *SILENT["dropped at once"], *SILENT["without a key at once"])
     capture.stop()
     said = capture.said() + capture.finish()
