@@ -37,6 +37,7 @@ from changelog.sink.topics import altered
 from changelog.source.connect.connect import connect
 from changelog.source.connect.retention import SlotState, SourceState, ask_source, why_lost
 from changelog.source.stream.slot import drop_slot, inspect_slot
+from changelog.source.tables.catalogue import NO_KEY
 
 APART_S = 1.0
 """Time between the two observations of the source that give the rate of its WAL."""
@@ -149,10 +150,18 @@ class CaptureStatus:
         """Return the tables of the last frontier with which capture cannot go on."""
         if self.frontier is None:
             return {}
+        frontier = self.frontier.frontier
+        # Capture may have got the options on its command line that take a table without a key.
+        has_way = {
+            table
+            for topic, table in frontier.tables.items()
+            if not frontier.scope_of(topic).keyed or str(table) in self.key_indexes
+        }
         return {
-            table: self.wanted[table]
-            for table in self.frontier.frontier.tables.values()
-            if self.wanted.get(table)
+            table: obstacle
+            for table in frontier.tables.values()
+            if (obstacle := self.wanted.get(table))
+            and not (table in has_way and obstacle == NO_KEY)
         }
 
     @property

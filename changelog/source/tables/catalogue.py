@@ -582,7 +582,10 @@ class Catalogue:
         """Say why a table cannot be captured by the key of an index, or two empty strings."""
         name = TableName(row.schema, row.table)
         if picked.index is None:
-            ways = self._ways(name, picked.fit, identity, partitioned=row.partitioned)
+            by_index = self._key_index(name) != AUTO or bool(picked.fit)
+            ways = self._ways(
+                name, picked.fit, identity, partitioned=row.partitioned, by_index=by_index
+            )
             return picked.obstacle, picked.remedy or ways
         if not {*picked.index.columns} <= {each.name for each in sent}:
             return "has a generated column in its key", _EXCLUDE
@@ -622,15 +625,24 @@ class Catalogue:
         identity: ReplicaIdentity,
         *,
         partitioned: bool,
+        by_index: bool = False,
     ) -> str:
-        """Return the options that capture a table without a key, or leave it out."""
+        """Return the options that capture a table without a key, or leave it out.
+
+        Args:
+            table: its name.
+            fit: indexes that can give its key.
+            identity: its replica identity.
+            partitioned: whether it is.
+            by_index: whether an index is to give its key: that goes before `--allow-unkeyed`.
+        """
         has_old = identity is ReplicaIdentity.FULL or not self._sends_old
         more = "" if has_old else " --replica-identity full"
         ways = ["add a primary key"]
         # Which old rows come of a partitioned table is not sure.
         if not (partitioned and self._sends_old):
             ways += [_by_index(table, fit) + more] if fit else []
-            is_refused = self._unkeyed is Unkeyed.REFUSED
+            is_refused = self._unkeyed is Unkeyed.REFUSED and not by_index
             ways += [f"--allow-unkeyed{more}"] if is_refused else []
         return ", or ".join([*ways, f"--exclude {pasted(quoted(*table))}"])
 
@@ -674,6 +686,8 @@ def _older_value(found: Sequence[tuple[str | None, bool, str]]) -> Field | Unkno
 
 
 _EXCLUDE = "exclude the table"
+NO_KEY = "has no primary key"
+"""The obstacle to capturing a table for which no option names another key, or allows none."""
 
 
 def _obstacle(
@@ -699,7 +713,7 @@ def _obstacle(
     problems = [
         (
             not key.columns,
-            "has no primary key",
+            NO_KEY,
             ways,
         ),
         (

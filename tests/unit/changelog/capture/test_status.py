@@ -14,7 +14,8 @@ from changelog.capture.inspect import status as status_module
 from changelog.capture.inspect.status import Limits
 from changelog.capture.state.lag import WalRate
 from changelog.contract.log.backfill import BackfillRecord, TableBackfill
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import KeyIndex, TableName
+from changelog.source.tables.catalogue import NO_KEY
 from changelog.source.tables.filter import TablePattern
 from tests.unit.changelog.capture.states import ORDERS, frontier, slot, source, status
 
@@ -53,6 +54,17 @@ def test_each_problem_is_named_and_is_the_only_one(changes, says):
     (problem,) = status(**changes).problems
     assert says in problem
     assert status(**changes).to_json()["ok"] is False
+
+
+def test_a_table_without_a_primary_key_that_an_index_keys_is_no_problem():
+    """The option that names the index may be on the command line of capture alone."""
+    wanted = {ORDERS: NO_KEY}
+    (problem,) = status(wanted=wanted).problems
+    assert "has no primary key: no frontier speaks of it from" in problem
+    index = {str(ORDERS): KeyIndex(1, "orders_id", ("id",))}
+    assert status(wanted=wanted, key_indexes=index).problems == ()
+    (problem,) = status(wanted={ORDERS: "is gone"}, key_indexes=index).problems
+    assert "is gone" in problem
 
 
 def excluded(table, topic_id="t1"):
