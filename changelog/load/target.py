@@ -29,7 +29,7 @@ TRAILER = struct.pack(">h", -1)
 _STAGE = "changelog_load_stage"
 _COPY_BYTES = 1 << 20
 _OPTIONS = (
-    "-c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off "
+    "-c default_transaction_read_only=off "
     # A batch that is put in order before it is written stays in memory.
     "-c work_mem=128MB -c temp_buffers=64MB"
 )

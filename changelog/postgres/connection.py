@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg2
 from psycopg2 import extensions
 
@@ -19,6 +21,44 @@ DEFAULTS = {
     # Keepalives say nothing while something is on its way: then this does, in milliseconds.
     "tcp_user_timeout": "60000",
 }
+
+_TIMEOUTS = (
+    (90_600, "idle_in_transaction_session_timeout"),
+    (140_000, "idle_session_timeout"),
+    (170_000, "transaction_timeout"),
+)
+"""By which a server ends sessions that stand still or take long, each with its first version."""
+
+
+def opened(factory: type[Connection] = Connection, **settings: Any) -> Connection:  # noqa: ANN401 - libpq's
+    """Open a session that no timeout of a database or a role ends.
+
+    A snapshot that waits for the log stands still, and so does a session between two looks.
+    Not by `options`: a server refuses one that its version does not have.
+
+    Args:
+        factory: the class of the connection.
+        settings: libpq's.
+
+    Raises:
+        psycopg2.Error: no server answers, or it refuses.
+    """
+    connection: Connection = psycopg2.connect(connection_factory=factory, **settings)
+    try:
+        _outlast(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _outlast(connection: Connection) -> None:
+    version = connection.server_version
+    names = [name for since, name in _TIMEOUTS if version >= since]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(f"set_config('{name}', '0', false)" for name in names))
+    if connection.status == extensions.STATUS_BEGIN:
+        connection.commit()  # else a rollback would take them back
 
 
 def parts_of(dsn: str, *, named: str, example: str) -> dict[str, str]:

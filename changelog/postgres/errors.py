@@ -43,6 +43,8 @@ _LOST = {
     errorcodes.CANNOT_CONNECT_NOW,
     errorcodes.TOO_MANY_CONNECTIONS,
     errorcodes.IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    errorcodes.IDLE_SESSION_TIMEOUT,
+    errorcodes.TRANSACTION_TIMEOUT,
 }
 _BUSY = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED}
 

@@ -13,10 +13,13 @@ from psycopg2 import errorcodes, extensions
 from changelog.connect.rules.addresses import alone
 from changelog.connect.rules.settings import SinkSettings
 from changelog.contract.base.errors import SinkError, UnavailableError
-from changelog.postgres.connection import DEFAULTS, parts_of
+from changelog.postgres.connection import DEFAULTS, opened, parts_of
 from changelog.postgres.errors import is_busy, is_lost, why_not_opened, without_secrets
 
-_SESSION = "-c statement_timeout=0 -c datestyle=ISO -c timezone=UTC -c lock_timeout=60000"
+_SESSION = (
+    "-c statement_timeout=0 -c datestyle=ISO -c timezone=UTC -c lock_timeout=60000 "
+    "-c standard_conforming_strings=on"
+)
 _OF_A_ROW = ("21", "22", "23", "54", "P0")  # classes of errors that a row's own values cause
 
 
@@ -76,7 +79,7 @@ class Session:
         """
         wanted = self._wanted = _wanted(address)
         try:
-            self.connection: extensions.connection = psycopg2.connect(**wanted)
+            self.connection: extensions.connection = opened(**wanted)
         except psycopg2.Error as error:
             why = why_not_opened(error, wanted)
             if why.passes:

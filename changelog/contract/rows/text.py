@@ -26,10 +26,14 @@ SESSION_SETTINGS = {
     "client_encoding": "UTF8",
     "lc_monetary": "C",
     "search_path": "public",
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
 }
 """What every session that reads rows sets, so that a value has one text form.
 
-`search_path` decides whether `regclass` and its like write a schema before a name.
+`search_path` decides whether `regclass` and its like write a schema before a name, and
+`quote_all_identifiers` whether they quote it. How a literal is read is no matter of values, but of
+each statement: replication commands know no escapes.
 """
 
 DATE_INFINITY = (1 << 31) - 1

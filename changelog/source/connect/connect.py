@@ -19,7 +19,7 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.names import check_length
 from changelog.contract.base.secret import redacted
 from changelog.contract.rows.text import SESSION_SETTINGS
-from changelog.postgres.connection import DEFAULTS, Connection, parts_of
+from changelog.postgres.connection import DEFAULTS, Connection, opened, parts_of
 from changelog.postgres.errors import NotOpened, is_lost, why_not_opened
 from changelog.runtime.process.silence import WatchedCursor
 
@@ -64,7 +64,7 @@ def _connect(dsn: str, application_name: str, factory: type[Connection]) -> Conn
         "options": options,
     }
     try:
-        connection: Connection = psycopg2.connect(connection_factory=factory, **settings)
+        connection = opened(factory, **settings)
     except psycopg2.Error as error:
         raise _connection_error(why_not_opened(error, given)) from None
     if factory is extensions.connection:

@@ -139,8 +139,6 @@ class SnapshotHolder:
         self.release()
         what = "cannot take a snapshot"
         with source_errors(self._connection, what), self._connection.cursor() as cursor:
-            # The transaction is idle while others copy.
-            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             version = self._connection.server_version
             # Before the snapshot: it only ever goes off.
             cursor.execute(for_version(IN_RECOVERY, version))

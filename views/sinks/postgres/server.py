@@ -15,7 +15,7 @@ from psycopg2 import errorcodes
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from changelog.contract.base.errors import SinkError
-from changelog.postgres.connection import DEFAULTS, Connection, parts_of
+from changelog.postgres.connection import DEFAULTS, Connection, opened, parts_of
 from changelog.postgres.errors import NotOpened, is_lost, why_not_opened, without_secrets
 from changelog.postgres.watched import watched
 from views.sinks.base import UnavailableSinkError
@@ -23,7 +23,7 @@ from views.sinks.base import UnavailableSinkError
 T = TypeVar("T")
 
 _SESSION = (
-    "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c datestyle=ISO "
+    "-c statement_timeout=0 -c datestyle=ISO -c standard_conforming_strings=on "
     "-c timezone=UTC -c default_transaction_isolation=read\\ committed "
     "-c default_transaction_read_only=off"
 )
@@ -113,7 +113,7 @@ class PostgresClient:
     def _settings(self, name: str) -> dict[str, Any]:
         given = self._given()
         options = f"{given.pop('options', '')} {_SESSION}".strip()
-        # With the encoding named here, a new connection asks for nothing else.
+        # With the encoding named here, psycopg2 does not ask for it.
         fixed = {"options": options, "application_name": name, "client_encoding": "UTF8"}
         return {**DEFAULTS, **given, **fixed}
 
@@ -127,7 +127,7 @@ class PostgresClient:
 
         def once() -> Connection:
             try:
-                connection: Connection = psycopg2.connect(**settings)
+                connection = opened(**settings)
             except psycopg2.Error as error:
                 raise self._refusal(why_not_opened(error, settings)) from None
             connection.autocommit = True

@@ -18,12 +18,14 @@ from psycopg2 import extensions, sql
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
+from changelog.postgres.connection import opened
 from changelog.postgres.watched import watched
 from views.base.address import Address
 from views.verify.values.jsonform import reader
 from views.verify.values.types import Type, arrow_type
 
-_SESSION = {"connect_timeout": 10, "options": "-c timezone=UTC", "client_encoding": "UTF8"}
+_OPTIONS = "-c timezone=UTC -c statement_timeout=0 -c standard_conforming_strings=on"
+_SESSION = {"connect_timeout": 10, "options": _OPTIONS, "client_encoding": "UTF8"}
 _SILENT_S = 60.0
 _SAMPLE = 200
 _PAGE_BYTES = 8 << 20
@@ -69,7 +71,7 @@ def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> It
     try:
         settings = {**extensions.parse_dsn(url), **_SESSION}
         with (
-            closing(psycopg2.connect(**settings)) as link,
+            closing(opened(**settings)) as link,
             watched(link, settings, _SILENT_S),
         ):
             link.set_session(isolation_level="REPEATABLE READ", readonly=True)

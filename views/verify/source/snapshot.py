@@ -24,6 +24,7 @@ from changelog.contract.base.secret import redacted
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.text import SESSION_SETTINGS
+from changelog.postgres.connection import Connection, opened
 from views.verify.processes.scratch import insert
 from views.verify.values.canonical import source_expression
 from views.verify.values.types import quoted
@@ -57,21 +58,29 @@ def open_snapshot(dsn: str) -> Iterator[Snapshot]:
     """Open a snapshot at an LSN and close it, with its slot, at the end.
 
     Raises:
-        UnavailableSourceError: PostgreSQL does not answer.
-        SourceError: it allows no slot, or is too old.
+        UnavailableSourceError: PostgreSQL does not answer, or not any more.
+        SourceError: it allows no slot, is too old, or refuses a question inside the block.
     """
     connection = connect(dsn)
     with closing(connection):
         if connection.server_version < _OLDEST_VERSION:
             raise SourceError("verification against the source needs PostgreSQL 10 or newer")
         replication = connect(dsn, psycopg2.extras.LogicalReplicationConnection)
-        with closing(replication):
-            lsn, name, system_id = _export(replication)
-            connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION SNAPSHOT %s", [name])
-        yield Snapshot(connection, lsn, system_id)
-        connection.rollback()
+        try:
+            with closing(replication):
+                lsn, name, system_id = _export(replication)
+                connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
+                with connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION SNAPSHOT %s", [name])
+            yield Snapshot(connection, lsn, system_id)
+            connection.rollback()
+        except psycopg2.Error as error:
+            first = redacted(str(error)).partition("\n")[0]
+            if connection.closed:
+                raise UnavailableSourceError(
+                    f"PostgreSQL has ended the snapshot: {first}", hint="verify once more"
+                ) from error
+            raise SourceError(f"PostgreSQL refuses to read the snapshot: {first}") from error
 
 
 def connect(
@@ -82,12 +91,14 @@ def connect(
     Raises:
         UnavailableSourceError: PostgreSQL does not answer.
     """
-    options = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
+    options = " ".join(
+        f"-c {name}={value.replace(', ', ',')}" for name, value in SESSION_SETTINGS.items()
+    )
     try:
-        return psycopg2.connect(
-            dsn,
-            connection_factory=factory,
-            options=options.replace(", ", ","),
+        return opened(
+            factory or Connection,
+            dsn=dsn,
+            options=f"{options} -c statement_timeout=0",
             application_name="changelog verify",
         )
     except psycopg2.OperationalError as error:
