@@ -56,6 +56,8 @@ _OURS: Mapping[str, type[BaseModel]] = {
 _PARTS = {each.section for each in (Postgres, Kafka, Registry, CaptureSettings)}
 """What a project holds under names of its own."""
 
+_SHAPES = {bool: "true or false", int: "a whole number, such as 1000", float: "a number"}
+_TYPES: Mapping[Any, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (int, float)}
 _HINT = "`changelog init` writes a file with every one"
 _REFERENCE = re.compile(r"\$\{(?P<file>file:)?(?P<name>[^}]+)\}")
 
@@ -252,6 +254,7 @@ def validated(raw: Mapping[str, Any], from_variables: Collection[str] = ()) -> d
     for name, model in known.items():
         if name not in raw:
             continue
+        _check_types(name, model, raw, from_variables)
         try:
             found[name] = model.model_validate(raw[name])
         except ValidationError as error:
@@ -260,6 +263,22 @@ def validated(raw: Mapping[str, Any], from_variables: Collection[str] = ()) -> d
         if name not in known:
             raise _unknown(name)
     return found
+
+
+def _check_types(
+    section: str, model: type[BaseModel], raw: Mapping[str, Any], from_variables: Collection[str]
+) -> None:
+    """Check that no value is of a type that pydantic would turn into the setting's: true into 1."""
+    for each in declared(model, section):
+        value = _get(raw, each.name)
+        taken = _TYPES.get(each.shape)
+        if taken is None or value is None or isinstance(value, str | dict | list):
+            continue  # a variable is a text
+        if not isinstance(value, taken) or isinstance(value, bool) != (each.shape is bool):
+            where = variable_of(each.name) if each.name in from_variables else FILE_NAME
+            raise ConfigurationError(
+                f"{where}: {each.name}: should be {_SHAPES[each.shape]}", hint=_HINT
+            )
 
 
 def _explained(
@@ -368,15 +387,28 @@ class _Endpoints:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):  # noqa: PTH112 - a path's own raises where it may not look
         raise ConfigurationError(
             f"{path.parent} is not a folder", hint="`changelog init DIR` makes a project"
         )
+    text = _text(path) if os.path.lexists(path) else ""
     try:
-        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
         return tomllib.loads(text, parse_float=WrittenFloat)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+
+
+def _text(path: Path) -> str:
+    if os.path.isdir(path):  # noqa: PTH112 - as above
+        raise ConfigurationError(f"{path} is a folder", hint="a file has to be there")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigurationError(
+            f"{path} is no UTF-8 text", hint="save it in the encoding UTF-8"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _get(raw: Mapping[str, Any], name: str) -> object:
@@ -445,9 +477,9 @@ def _reader(root: Path) -> Callable[[re.Match[str]], str]:
         name = match["name"]
         if match["file"]:
             path = root / name
-            if not path.is_file():
+            if not os.path.lexists(path):
                 raise ConfigurationError(f"{FILE_NAME} names the file {path}, which is missing")
-            return path.read_text(encoding="utf-8-sig").partition("\n")[0].strip()
+            return _text(path).partition("\n")[0].strip()
         if name not in os.environ:
             raise ConfigurationError(
                 f"{FILE_NAME} names the environment variable {name}, which is not set",

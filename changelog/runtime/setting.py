@@ -12,6 +12,7 @@ lists options by subject: `subjects` of the section has the titles.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -110,7 +111,9 @@ class Section(BaseModel):
     `subjects` has the titles under which help lists the options, each by the first key below it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
     section: ClassVar[str] = ""
     subjects: ClassVar[Mapping[str, str]] = {}
 
@@ -205,6 +208,8 @@ class Declared:
         if self.shape is list:
             return _split(given) if given else None
         if self.setting.seconds and given is not None:
+            if not math.isfinite(given):
+                raise ConfigurationError(f"{self.setting.flags[-1]} is no finite number")
             return round(given * 1000)
         return given
 

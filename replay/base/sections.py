@@ -12,6 +12,7 @@ from pydantic import (
     ConfigDict,
     Field,
     RootModel,
+    Strict,
     field_validator,
     model_validator,
 )
@@ -129,7 +130,9 @@ class Log(BaseModel):
     columns: Annotated[dict[str, str], Setting("Of JSON forms: the columns and their types.")] = (
         Field(default_factory=dict)
     )
-    key_changes: Annotated[bool, Setting("Of cud-json: whether updates change keys.")] = True
+    key_changes: Annotated[bool, Strict(), Setting("Of cud-json: whether updates change keys.")] = (
+        True
+    )
     placeholder: Annotated[
         str, Setting("What stands for a value that the source did not send.")
     ] = PLACEHOLDER

@@ -554,6 +554,89 @@ def test_a_comma_in_double_quotes_is_of_a_name():
     assert tables.from_option(given) == ["public.*", 's."a,b"', '"x"",".t', "u"]
 
 
+WRONG: dict[Any, tuple[str, ...]] = {
+    bool: ("1", "0.0"),
+    int: ("true", "1e3", "5.0", "inf", "nan"),
+    float: ("true", "inf", "nan"),
+}
+
+
+@pytest.mark.parametrize(
+    ("each", "value"),
+    [(each, value) for each in SETTINGS for value in WRONG.get(each.shape, ())],
+    ids=lambda given: given.name if isinstance(given, Declared) else given,
+)
+def test_a_value_of_another_type_is_refused_by_name(folder, each, value):
+    section, _, key = each.name.rpartition(".")
+    (folder / "changelog.toml").write_text(f"[{section}]\n{key} = {value}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=f"toml: {each.name}: "):
+        load(folder)
+
+
+@pytest.mark.parametrize("each", [each for each in SETTINGS if each.shape in {int, float}])
+def test_a_variable_that_is_no_finite_number_is_refused_by_name(folder, monkeypatch, each):
+    monkeypatch.setenv(each.variable, "inf")
+    with pytest.raises(ConfigurationError, match=f"{each.variable}: {each.name}: "):
+        load(folder)
+
+
+def test_an_option_in_seconds_that_is_no_finite_number_is_refused():
+    seconds = next(each for each in SETTINGS if each.setting.seconds)
+    with pytest.raises(ConfigurationError, match="--status-interval is no finite number"):
+        seconds.from_option(float("inf"))
+
+
+def folder_there(path):
+    path.mkdir()
+
+
+def utf_16(path):
+    path.write_text("[capture]\n", encoding="utf-16")
+
+
+def nowhere(path):
+    path.symlink_to("missing.toml")
+
+
+def loop(path):
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (folder_there, "is a folder"),
+        (utf_16, "is no UTF-8 text"),
+        (nowhere, "cannot be read: No such file"),
+        (loop, "cannot be read: Too many levels"),
+    ],
+)
+@pytest.mark.parametrize("name", ["changelog.toml", "secret"])
+def test_a_file_that_cannot_be_read_is_told_in_a_line(folder, make, said, name):
+    (folder / "changelog.toml").write_text("postgres.dsn = '${file:secret}'\n")
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    with pytest.raises(ConfigurationError, match=rf"/{name} {said}"):
+        load(folder)
+
+
+def test_a_file_that_this_user_may_not_read_is_told_in_a_line(folder, monkeypatch):
+    # Root reads everything.
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    (folder / "changelog.toml").touch()
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(ConfigurationError, match=r"changelog.toml cannot be read: Permission"):
+        load(folder)
+
+
+@pytest.mark.parametrize("prefix", ["../é x", "a b", "shop/eu", "x\n"])
+def test_a_prefix_that_no_topic_can_have_is_refused(folder, prefix):
+    with pytest.raises(ConfigurationError, match="has characters that no topic has"):
+        load(folder, overrides={"capture.topic_prefix": prefix})
+
+
 SCAFFOLD = Path(__file__).parents[2] / "views/scaffold/changelog.toml"
 
 

@@ -37,7 +37,7 @@ def topic_name(table: TableName, prefix: str = "") -> str:
 
 def schema_topic(prefix: str = "") -> str:
     """Return the topic of the schemas, which is there where no registry is."""
-    return f"{_FORBIDDEN.sub('_', prefix)}._schemas" if prefix else "_schemas"
+    return f"{prefix}._schemas" if prefix else "_schemas"
 
 
 def schema_key(subject: str, schema: str) -> bytes:
@@ -63,27 +63,27 @@ def schema_topic_of(topic: str, table: TableName) -> str:
 
 def frontier_topic(prefix: str = "") -> str:
     """Return the topic of the frontiers."""
-    return f"{_FORBIDDEN.sub('_', prefix)}._frontier" if prefix else "_frontier"
+    return f"{prefix}._frontier" if prefix else "_frontier"
 
 
 def messages_topic(prefix: str = "") -> str:
     """Return the topic of the messages of `pg_logical_emit_message`."""
-    return f"{_FORBIDDEN.sub('_', prefix)}._messages" if prefix else "_messages"
+    return f"{prefix}._messages" if prefix else "_messages"
 
 
 def locks_topic(prefix: str = "") -> str:
     """Return the topic of the locks of rebuilds and followers."""
-    return f"{_FORBIDDEN.sub('_', prefix)}._locks" if prefix else "_locks"
+    return f"{prefix}._locks" if prefix else "_locks"
 
 
 def sequences_topic(prefix: str = "") -> str:
     """Return the topic of the sequences."""
-    return f"{_FORBIDDEN.sub('_', prefix)}._sequences" if prefix else "_sequences"
+    return f"{prefix}._sequences" if prefix else "_sequences"
 
 
 def ddl_topic(prefix: str = "") -> str:
     """Return the topic of the schema changes."""
-    return f"{_FORBIDDEN.sub('_', prefix)}.changelog.ddl" if prefix else "changelog.ddl"
+    return f"{prefix}.changelog.ddl" if prefix else "changelog.ddl"
 
 
 def own_topics(prefix: str) -> dict[str, str]:
@@ -99,11 +99,17 @@ def own_topics(prefix: str) -> dict[str, str]:
 
 
 def check_prefix(prefix: str) -> None:
-    """Check that a prefix leaves room for the topics that are there beside those of tables.
+    """Check that topics can have a prefix as it is: two prefixes never share them.
 
     Raises:
-        ConfigurationError: it is too long.
+        ConfigurationError: it is too long, or has other characters than Kafka's names.
     """
+    if _FORBIDDEN.search(prefix):
+        raise ConfigurationError(
+            f'capture.topic_prefix (--topic-prefix): "{prefix}" has characters that no topic has',
+            hint="Kafka's names have letters of ASCII, digits and . _ -; topics that an older "
+            f'version has made for it have the prefix "{_FORBIDDEN.sub("_", prefix)}"',
+        )
     longest = max(map(len, own_topics(prefix)))
     if longest > MAX_TOPIC_LENGTH:
         raise ConfigurationError(
