@@ -38,6 +38,7 @@ from changelog.capture.copy.workers import CopyWorkers
 from changelog.capture.frontier.settle import Progress
 from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.environment import Environment
+from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.start.roster import why_gone
 from changelog.capture.state.ledger import NEVER, Ledger
 from changelog.capture.state.policy import (
@@ -440,7 +441,11 @@ class Backfill:
         """Have a table copied anew on whose topic others have written old records.
 
         They lie behind newer ones, and the cleaner keeps of each key what lies last.
+
+        Raises:
+            ConfigurationError: another capture has the table too, see `refuse_shared`.
         """
+        refuse_shared(self._environment)
         log.warning(
             'topic "%s" has %d records that this capture did not write: another program did, or a '
             "capture that was thought dead and has gone on, which --exactly-once prevents",

@@ -23,6 +23,7 @@ from changelog.capture.start.environment import (
     wanted_tables,
     was_captured,
 )
+from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.start.outlook import Outlook, foresee, rehearse_publication, standing
 from changelog.capture.start.replica_identity import to_alter
 from changelog.capture.state.newcomers import Newcomers
@@ -317,6 +318,7 @@ class _Check:
 
     def _beginning(self, source: _SourceFacts, environment: Environment) -> None:
         findings = self._findings
+        findings.ask("other captures", lambda: refuse_shared(environment))
         found = findings.ask("frontier", lambda: standing(environment))
         outlook = None
         if found is not None:

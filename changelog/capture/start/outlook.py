@@ -20,6 +20,7 @@ from changelog.capture.start.decide import (
 )
 from changelog.capture.start.environment import Environment
 from changelog.capture.start.lost_beginnings import Loss, losses
+from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.state.policy import Reaction, answer, check_limit, with_way_out
 from changelog.contract.base.errors import (
     ConfigurationError,
@@ -318,6 +319,7 @@ def refuse_first(environment: Environment) -> SlotStanding:
         ChangelogError: what stands against capture; see each family.
     """
     check_limit(environment.refused, environment.settings.capture)
+    refuse_shared(environment)
     found = standing(environment)
     outlook = foresee(environment, found)
     rehearse_publication(environment, found, outlook)
