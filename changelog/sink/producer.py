@@ -16,6 +16,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from confluent_kafka import KafkaError
@@ -24,7 +25,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, RecordRefusedError, UnavailableLogError
 from changelog.contract.base.headers import Headers
 from changelog.kafka.clients import WAIT_S, make_client, writing_config
-from changelog.kafka.cluster import nothing
+from changelog.kafka.cluster import Cluster, nothing
 from changelog.kafka.errors import Meaning, log_error, meaning
 from changelog.native.buffers import Records
 from changelog.native.librdkafka import PARTITION_UA, ProducerHandle
@@ -35,6 +36,7 @@ FULL_S = 0.005
 CLOSE_S = 2.0
 WRITE_S = 60.0
 SAY_AFTER_S = 10.0
+_ANSWER_S = 5.0
 _RAISE = (
     "a row is too large for the topic's max.message.bytes: start with "
     "`-T max.message.bytes=BYTES --fix-topics` (capture.topic), which raises it and the producer's"
@@ -63,8 +65,17 @@ class LogProducer:
         *,
         on_wait: Callable[[], None] = nothing,
         is_transactional: bool = False,
+        kafka: KafkaConnection | None = None,
     ) -> None:
-        """Write through a client that was made with the settings of `open`."""
+        """Write through a client that was made with the settings of `open`.
+
+        Args:
+            handle: the client.
+            on_wait: see the attribute.
+            is_transactional: see the attribute.
+            kafka: is asked, in a long wait, whether the topics are still there; None: nobody is.
+        """
+        self._kafka = kafka
         self.on_wait = on_wait
         self.records = 0
         self.bytes = 0
@@ -105,7 +116,7 @@ class LogProducer:
             }
         wanted = {**(options or {}), "partitioner": "murmur2_random", **own}
         handle = make_client(ProducerHandle, writing_config(kafka, wanted))
-        return cls(handle, on_wait=on_wait, is_transactional=bool(transactional_id))
+        return cls(handle, on_wait=on_wait, is_transactional=bool(transactional_id), kafka=kafka)
 
     def _notice(self) -> None:
         """Take what was reported by the calls before."""
@@ -304,6 +315,20 @@ class LogProducer:
         if now - max(started, self._said_at) > SAY_AFTER_S:
             self._said_at = now
             log.warning("waiting for the brokers: %d records not acknowledged", self.queued)
+            self._look_for_topics()
+
+    def _look_for_topics(self) -> None:
+        """Check that the topics are there: librdkafka waits for one that was deleted, for ever."""
+        if self._kafka is None:
+            return
+        cluster = Cluster(self._kafka, answer_s=_ANSWER_S, on_wait=self.on_wait)
+        with suppress(UnavailableLogError):  # that is what is waited for
+            gone = self.sent.keys() - cluster.topics(self.sent).keys()
+            if gone:
+                raise LogError(
+                    f'topic "{min(gone)}" does not exist: {self.queued} records are not acknowledged',
+                    hint="if it was deleted, make it anew or start again",
+                )
 
     def _raise_failure(self) -> None:
         if self._failure is None:

@@ -53,6 +53,7 @@ from changelog.capture.write.writer import RecordWriter
 from changelog.config import Project
 from changelog.contract.base.errors import (
     ChangelogError,
+    LogError,
     UnavailableLogError,
     UnavailableSourceError,
 )
@@ -590,7 +591,12 @@ class CaptureSession:
                 named = {"table": str(table)}
                 log.error("the table %s is excluded: it %s", table.said, why, extra=named)
             log.info("streaming from %s", start.lsn, extra={"lsn": str(start.lsn)})
-            loop.run(until, self._context.stop)
+            try:
+                loop.run(until, self._context.stop)
+            except LogError as error:
+                if type(error) is LogError:  # no kind of it that says what it is
+                    environment.refuse_gone(loop.ledger.absent)
+                raise
 
     def _loop(
         self,

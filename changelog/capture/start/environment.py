@@ -51,7 +51,7 @@ from changelog.contract.log.topic import (
     topic_names,
 )
 from changelog.contract.rows.relation import Relation, TableName
-from changelog.kafka.cluster import TopicDescription, describe, nothing
+from changelog.kafka.cluster import Cluster, TopicDescription, describe, nothing
 from changelog.postgres.connection import Connection
 from changelog.sink.dead_keys import dead_keys
 from changelog.sink.frontier import FrontierLog
@@ -487,12 +487,28 @@ class Environment:
             elif self.settings.capture.on_incompatible == "resnapshot":
                 anew.add(frontier.tables[topic])
             else:
-                what = "was deleted" if found is None else "was made anew"
-                raise LogError(
-                    f'topic "{topic}" {what}: what it held is lost',
-                    hint="start with `--on-incompatible resnapshot`: it copies the table anew",
-                )
+                raise _lost(topic, found)
         return anew
+
+    def refuse_gone(self, absent: Collection[str]) -> None:
+        """Check, after an error of the log, that the topics are those of the start.
+
+        Args:
+            absent: topics of tables that are excluded.
+
+        Raises:
+            LookAgainError: one was deleted or made anew, and the next attempt mends that.
+            LogError: the same, and it is not mended.
+        """
+        known = {topic: each for topic, each in self.topic_ids.items() if topic not in absent}
+        there = Cluster(self.settings.kafka, on_wait=self.frontiers.on_wait).topics(known)
+        for topic, topic_id in known.items():
+            found = there[topic].topic_id if topic in there else None
+            if found == topic_id:
+                continue
+            lost = _lost(topic, found)
+            mended = self.settings.capture.on_incompatible == "resnapshot"
+            raise LookAgainError(str(lost.args[0])) if mended or topic in self.logs else lost
 
     def held_back(self) -> dict[str, int]:
         """Return the topics of ours in which a transaction is open, and from which offset on."""
@@ -536,6 +552,14 @@ class Environment:
         return dead_keys(
             kafka, topic, since, ends, prefix=prefix, alive_from=alive_from, on_wait=on_wait
         )
+
+
+def _lost(topic: str, found: str | None) -> LogError:
+    what = "was deleted" if found is None else "was made anew"
+    return LogError(
+        f'topic "{topic}" {what}: what it held is lost',
+        hint="start with `--on-incompatible resnapshot`: it copies the table anew",
+    )
 
 
 @contextmanager
