@@ -161,7 +161,8 @@ def stream_error(code: str, said: str) -> SourceError:
     if code == errorcodes.UNDEFINED_OBJECT:
         return SourceError(
             what,
-            hint="what was written while the publication was missing cannot be decoded any more: "
+            hint="what was written while the publication was missing, or had another name, cannot "
+            "be decoded any more, though it may be there now: "
             "drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
         )
     return SourceError(what)

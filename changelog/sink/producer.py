@@ -325,8 +325,9 @@ class LogProducer:
         with suppress(UnavailableLogError):  # that is what is waited for
             gone = self.sent.keys() - cluster.topics(self.sent).keys()
             if gone:
+                said = f"{self.queued} records are not acknowledged"
                 raise LogError(
-                    f'topic "{min(gone)}" does not exist: {self.queued} records are not acknowledged',
+                    f'topic "{min(gone)}" does not exist: {said}',
                     hint="if it was deleted, make it anew or start again",
                 )
 

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import psycopg2
 import pytest
+from psycopg2.extensions import make_dsn
 
 from changelog.postgres.connection import opened
 from tests.support.capture_command import CaptureCommand
@@ -102,3 +103,14 @@ def test_a_snapshot_that_the_server_ends_is_told_in_a_line(capture):
     assert verify.returncode == 1
     assert "PostgreSQL has ended the snapshot" in said
     assert "Traceback" not in said
+
+
+def test_a_session_that_may_not_write_says_which_setting_it_is(capture):
+    ((name,),) = capture.query("SELECT current_database()")
+    capture.outside(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    code, _, said = capture.run("--until", "now")
+    assert (code, "cannot make the publication" in said) == (1, True), said
+    assert "default_transaction_read_only is on: ALTER ROLE" in said
+    writes = make_dsn(capture.dsn, options="-c default_transaction_read_only=off")
+    code, _, said = capture.run("--until", "now", "--postgres", writes)
+    assert code == 0, said

@@ -491,7 +491,7 @@ class Environment:
         return anew
 
     def refuse_gone(self, absent: Collection[str]) -> None:
-        """Check, after an error of the log, that the topics are those of the start.
+        """Check, after an error of the log, that the topics have the ids of the start.
 
         Args:
             absent: topics of tables that are excluded.
@@ -500,13 +500,13 @@ class Environment:
             LookAgainError: one was deleted or made anew, and the next attempt mends that.
             LogError: the same, and it is not mended.
         """
-        known = {topic: each for topic, each in self.topic_ids.items() if topic not in absent}
-        there = Cluster(self.settings.kafka, on_wait=self.frontiers.on_wait).topics(known)
-        for topic, topic_id in known.items():
-            found = there[topic].topic_id if topic in there else None
-            if found == topic_id:
+        of_start = {topic: of for topic, of in self.topic_ids.items() if topic not in absent}
+        there = Cluster(self.settings.kafka, on_wait=self.frontiers.on_wait).topics(of_start)
+        for topic, topic_id in of_start.items():
+            now = there[topic].topic_id if topic in there else None
+            if now == topic_id:
                 continue
-            lost = _lost(topic, found)
+            lost = _lost(topic, now)
             mended = self.settings.capture.on_incompatible == "resnapshot"
             raise LookAgainError(str(lost.args[0])) if mended or topic in self.logs else lost
 
@@ -554,8 +554,8 @@ class Environment:
         )
 
 
-def _lost(topic: str, found: str | None) -> LogError:
-    what = "was deleted" if found is None else "was made anew"
+def _lost(topic: str, topic_id: str | None) -> LogError:
+    what = "was deleted" if topic_id is None else "was made anew"
     return LogError(
         f'topic "{topic}" {what}: what it held is lost',
         hint="start with `--on-incompatible resnapshot`: it copies the table anew",

@@ -40,15 +40,15 @@ def _written(environment: Environment, slot: str) -> set[str]:
     """Return the topics of tables that a slot's records on our frontier topic name."""
     frontiers, system = environment.frontiers, environment.system.system_id
     record, backfill = frontiers.last(slot), frontiers.backfill(slot)
-    found: set[str] = set()
+    topics: set[str] = set()
     if record is not None and record.frontier.system_id == system:
-        found.update(record.frontier.tables)
+        topics.update(record.frontier.tables)
     if backfill is not None and backfill.system_id == system:
-        found.update(topic for topic, each in backfill.tables.items() if not each.fault)
-    return found
+        topics.update(topic for topic, copy in backfill.tables.items() if not copy.fault)
+    return topics
 
 
 def _listed(topics: Collection[str]) -> str:
-    few = ", ".join(f'"{each}"' for each in list(topics)[:3])
+    few = ", ".join(f'"{topic}"' for topic in list(topics)[:3])
     more = f" and {len(topics) - 3} more" if len(topics) > 3 else ""  # noqa: PLR2004 - as above
     return f"the topic {few}" if len(topics) == 1 else f"the topics {few}{more}"

@@ -103,6 +103,12 @@ def source_error(error: psycopg2.Error, what: str, *, lost: bool = False) -> Sou
     hint = error.diag.message_hint or ""
     if error.pgcode == errorcodes.INSUFFICIENT_PRIVILEGE and not hint:
         hint = "grant the right, or connect as a role that has it"
+    if error.pgcode == errorcodes.READ_ONLY_SQL_TRANSACTION and "read-only" in said:
+        hint = (
+            "default_transaction_read_only is on: ALTER ROLE … SET default_transaction_read_only = "
+            "off for who captures, or write options=-c default_transaction_read_only=off into "
+            "the connection string"
+        )
     is_passing = "conflict with recovery" in said  # a standby ends what its replay waits for
     if is_passing or is_lost(error, closed=lost):
         return UnavailableSourceError(f"{what}: {said}", hint=hint)
