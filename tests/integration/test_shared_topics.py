@@ -102,4 +102,5 @@ def test_of_two_that_begin_at_once_neither_copies_for_ever(capture):
             second.kill()
             second.wait()
     said = capture.said() + (capture.folder / "second.log").read_text()
-    assert SHARED in said, said
+    # They may also meet at the registry, before either has a record on the log.
+    assert SHARED in said or 'error: subject "' in said, said
