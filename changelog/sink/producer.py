@@ -73,7 +73,7 @@ class LogProducer:
             handle: the client.
             on_wait: see the attribute.
             is_transactional: see the attribute.
-            kafka: is asked, in a long wait, whether the topics are still there; None: nobody is.
+            kafka: the brokers to ask, during a long wait, whether the topics still exist; or None.
         """
         self._kafka = kafka
         self.on_wait = on_wait
@@ -322,7 +322,7 @@ class LogProducer:
         if self._kafka is None:
             return
         cluster = Cluster(self._kafka, answer_s=_ANSWER_S, on_wait=self.on_wait)
-        with suppress(UnavailableLogError):  # that is what is waited for
+        with suppress(UnavailableLogError):  # the wait is for the brokers then
             gone = self.sent.keys() - cluster.topics(self.sent).keys()
             if gone:
                 said = f"{self.queued} records are not acknowledged"

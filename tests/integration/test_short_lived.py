@@ -1,7 +1,7 @@
-"""What comes and goes between two looks at the catalogue: partitions, and primary keys.
+"""Partitions and primary keys that exist only between two looks at the catalogue.
 
-Rows of a partition came by the stream, and nothing in the stream tells that it was emptied by
-itself, or dropped. PostgreSQL is the judge: its rows are the log's.
+The stream brings the rows of a partition, but not that the partition alone was truncated or
+dropped. The log must end with the rows that PostgreSQL has.
 """
 
 from contextlib import closing

@@ -594,7 +594,7 @@ class CaptureSession:
             try:
                 loop.run(until, self._context.stop)
             except LogError as error:
-                if type(error) is LogError:  # no kind of it that says what it is
+                if type(error) is LogError:  # a subclass names its own cause
                     environment.refuse_gone(loop.ledger.absent)
                 raise
 

@@ -34,7 +34,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.standing import PublicationVersion, Sighting, Standing, Standings
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.source.tables.catalogue import check_capturable
-from changelog.source.tables.standing import holds_no_file, look_at
+from changelog.source.tables.standing import look_at, without_pages
 
 log = logging.getLogger("changelog.capture")
 
@@ -155,7 +155,7 @@ class CatalogueWatch:
                 failed(relation.name, _silent(relation.name, topic, loss), reached)
                 continue
             if topic in self._known and not now.key_constraint:
-                # The table has no key at this moment: another one than before is a mark later.
+                # While it has no key, keep the last one: after a new one, rows may have met.
                 now = replace(now, key_constraint=self._latest(topic).key_constraint)
             if topic not in self._known:
                 self._know(topic, now)
@@ -170,8 +170,8 @@ class CatalogueWatch:
     def _lost_partition(self, topic: str, now: Standing) -> str:
         """Name the silent loss of rows in partitions that are newer than the last look, if any.
 
-        Such a partition may be gone before any look has seen it; the stream has named it. And a
-        TRUNCATE in the transaction that has made the partition empties its file in place.
+        The stream names a partition before its first row, so one that no look has seen is missed
+        here. TRUNCATE in the transaction that created a partition empties its file in place.
         """
         filled = self._filled.pop(topic, {})
         if not now.is_partitioned:
@@ -182,9 +182,9 @@ class CatalogueWatch:
         empty = [
             oid
             for oid, xid in filled.items()
-            if xid not in truncated and is_behind(now.stores[oid].joined, xid)
+            if xid not in truncated and _is_not_older(now.stores[oid].joined, xid)
         ]
-        if empty and holds_no_file(self._environment.connection, empty):
+        if empty and without_pages(self._environment.connection, empty):
             return "a partition came, and was truncated by itself"
         return ""
 
@@ -279,7 +279,7 @@ def _silent(table: TableName, topic: str, change: str) -> SchemaConflictError:
     )
 
 
-def is_behind(xid: int, before: int) -> bool:
+def _is_not_older(xid: int, before: int) -> bool:
     """Tell whether a transaction number, which wraps, is not older than a second one."""
     return (xid - before) % 2**32 < 2**31
 

@@ -117,7 +117,7 @@ def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, 
     }
 
 
-def holds_no_file(connection: Connection, oids: Iterable[int]) -> set[int]:
+def without_pages(connection: Connection, oids: Iterable[int]) -> set[int]:
     """Return the relations whose file has no page, or that are gone."""
     with source_errors(connection, "cannot look at partitions"), connection.cursor() as cursor:
         cursor.execute(
