@@ -18,7 +18,7 @@ from changelog.capture.rows.forms import check_not_grown
 from changelog.capture.state.ledger import Ledger
 from changelog.contract.base.errors import LookAgainError, UnavailableLogError
 from changelog.contract.base.lsn import Lsn
-from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.frontier import Frontier, LastCommit
 from changelog.contract.log.scope import WHOLE, Scope
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
@@ -80,7 +80,14 @@ class FrontierWriter:
         is_news = due != self._last or self._revision != self._ledger.revision
         return is_news or time.monotonic() >= self._renew_at
 
-    def write(self, lsn: Lsn, *, ts_us: int, on_foreign: OnForeign) -> Frontier | None:
+    def write(
+        self,
+        lsn: Lsn,
+        *,
+        ts_us: int,
+        on_foreign: OnForeign,
+        commit: LastCommit | None = None,
+    ) -> Frontier | None:
         """Write the frontier at `lsn` and wait for its acknowledgement.
 
         Returns:
@@ -90,6 +97,7 @@ class FrontierWriter:
             lsn: what `Progress.frontier_due` allows.
             ts_us: commit time of the last transaction, microseconds since 1970.
             on_foreign: told of records that others have written.
+            commit: the last transaction that this attempt has taken; None before the first.
 
         Raises:
             UnavailableLogError: the broker does not take it.
@@ -136,6 +144,7 @@ class FrontierWriter:
             children={t: each for t, each in ledger.children.items() if t in tables.values()},
             signals=dict(ledger.signals),
             paused=ledger.paused,
+            commit=commit or base.commit,
         )
         self._log.write(frontier)
         if grown := self._growth.unknown() & tables.keys():

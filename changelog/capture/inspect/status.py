@@ -15,6 +15,7 @@ from rich.table import Table
 
 from changelog.capture.frontier.beginnings import removed, watched
 from changelog.capture.inspect.missing import matching, missing
+from changelog.capture.start.history import behind
 from changelog.capture.state.lag import LagClock, Reserve, WalMark, WalRate, reserves
 from changelog.capture.state.newcomers import TRIED
 from changelog.config import Project
@@ -36,6 +37,7 @@ from changelog.sink.frontier import FrontierLog
 from changelog.sink.topics import altered
 from changelog.source.connect.connect import connect
 from changelog.source.connect.retention import SlotState, SourceState, ask_source, why_lost
+from changelog.source.connect.system import in_recovery
 from changelog.source.stream.slot import drop_slot, inspect_slot
 from changelog.source.tables.catalogue import NO_KEY
 
@@ -79,6 +81,7 @@ class CaptureStatus:
         removed: topics that have lost records or got other settings, each with its way out.
         key_indexes: the unique indexes that give tables without a primary key their key.
         unanswered: why `source` or `log` did not answer; empty where both did.
+        undone: that the server has lost what the log holds; empty where it is not known to.
     """
 
     slot_name: str
@@ -93,6 +96,7 @@ class CaptureStatus:
     wanted: Mapping[TableName, str] = field(default_factory=dict)
     key_indexes: Mapping[str, KeyIndex] = field(default_factory=dict)
     unanswered: Mapping[str, str] = field(default_factory=dict)
+    undone: str = ""
 
     @property
     def knows_log(self) -> bool:
@@ -238,6 +242,8 @@ class CaptureStatus:
                 f"signal {self.frontier.frontier.paused} pauses the stream, and the slot keeps "
                 "WAL: a row `resume` of changelog.changelog_signal ends that"
             )
+        if self.undone:
+            yield f"{self.undone}; the next start of capture copies every table"
         age, lag, limits = self.frontier_age_s, self.lag_bytes, self.limits
         if age is None:
             yield "the log has no frontier yet: no snapshot is whole"
@@ -422,6 +428,7 @@ class _AtSource:
     before: SourceState
     now: SourceState
     wanted: Mapping[TableName, str]
+    is_standby: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -492,6 +499,7 @@ def capture_status(
         removed=log.removed if log else (),
         key_indexes=log.key_indexes if log else {},
         unanswered=unanswered,
+        undone=_undone(source, log.frontier) if source and log and log.frontier else "",
     )
 
 
@@ -510,7 +518,8 @@ def _at_source(settings: Project, apart_s: float, steps: Steps) -> _AtSource:
         steps.begin("tables that match")
         wanted = matching(connection, settings.capture)
         steps.done()
-        return _AtSource(before=before, now=now, wanted=wanted)
+        is_standby = in_recovery(connection)
+        return _AtSource(before=before, now=now, wanted=wanted, is_standby=is_standby)
 
 
 def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: bool) -> _OnLog:
@@ -553,6 +562,18 @@ def _lag_s(source: _AtSource, record: FrontierRecord) -> float:
     clock.note(_mark(source.before))
     found = record.frontier
     return clock.lag_s(found.lsn, found.ts_us, _mark(source.now))
+
+
+def _undone(source: _AtSource, record: FrontierRecord) -> str:
+    """Say that the server was put back to before the log, as far as its WAL's end tells.
+
+    A capture that runs has seen to that at its start, and its frontier may be newer than what was
+    asked of the source; a standby may be about to receive what the log holds.
+    """
+    slot, reached = source.now.slot, record.frontier.lsn
+    if slot is None or slot.active or source.is_standby or source.now.wal_lsn >= reached:
+        return ""
+    return behind(source.now.wal_lsn, reached)
 
 
 def _mark(source: SourceState) -> WalMark:

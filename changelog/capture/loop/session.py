@@ -59,7 +59,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.backfill import BackfillRecord, TableBackfill
-from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.frontier import Frontier, LastCommit
 from changelog.contract.log.topic import ddl_topic, messages_topic, sequences_topic
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.failpoints import Failpoint
@@ -466,6 +466,9 @@ class CaptureSession:
             epoch=start_state.epoch,
             lsn=start_state.lsn,
             ts_us=start_state.ts_us,
+            commit=start_state.commit
+            if start_state.has_frontier
+            else LastCommit(start_state.lsn, 0),
             system_id=environment.system.system_id,
             timeline=environment.system.timeline,
             cluster_id=environment.cluster_id,

@@ -29,6 +29,7 @@ from changelog.capture.write.sequences import SequenceLog
 from changelog.capture.write.writer import RecordWriter
 from changelog.contract.base.errors import RecordRefusedError, SourceError
 from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import LastCommit
 from changelog.contract.rows.change import Truncate
 from changelog.contract.rows.relation import TableName
 from changelog.native.buffers import Texts
@@ -132,6 +133,7 @@ class StreamLoop:
     _until: Lsn | None = field(init=False, default=None)
     _described: tuple[int, ...] = field(init=False, default=())
     _began: Began = field(init=False, default=Began(Lsn(0), 0, 0))
+    _commit: LastCommit | None = field(init=False, default=None)
     _throttle: Throttle = field(init=False)
     _next_frontier_at: float = field(init=False, default_factory=time.monotonic)
     _last_heard: float = field(init=False, default_factory=time.monotonic)
@@ -256,6 +258,8 @@ class StreamLoop:
         self._began = Began(last.commit_lsn, last.ts_us, last.xid)
         if taken.end_lsn is not None:
             self.progress.committed(taken.end_lsn)
+            if not taken.is_open:  # inside of a transaction no frontier is written
+                self._commit = LastCommit(taken.end_lsn, last.ts_us)
         if taken.is_open:
             self.progress.began()
         self.backfill.ran(taken.xids)
@@ -292,7 +296,8 @@ class StreamLoop:
                 self._began = event
                 self.progress.began()
                 self.backfill.began(event.xid)
-            case Committed(end_lsn=end_lsn):
+            case Committed(end_lsn=end_lsn, ts_us=ts_us):
+                self._commit = LastCommit(end_lsn, ts_us)
                 self.progress.committed(end_lsn)
                 self.report.transactions += 1
                 self.signals.is_open = False
@@ -346,7 +351,10 @@ class StreamLoop:
         if self.sequences is not None:
             self.sequences.write(lsn, self._began.ts_us)
         written = self.frontier_writer.write(
-            lsn, ts_us=self._began.ts_us, on_foreign=self.backfill.interrupted
+            lsn,
+            ts_us=self._began.ts_us,
+            on_foreign=self.backfill.interrupted,
+            commit=self._commit,
         )
         if written is None:
             return

@@ -121,6 +121,7 @@ def decide(
     tables: Collection[TableName],
     wish: Wish = NOTHING_ASKED,
     fork: Fork = UNKNOWN_FORK,
+    undone: str = "",
 ) -> Fresh | Adopt | Continue | Resume:
     """Decide how to begin.
 
@@ -135,6 +136,7 @@ def decide(
         tables: what is to be captured.
         wish: what the settings ask for.
         fork: where the timelines part, when they differ.
+        undone: why the server has lost what the log holds, though the timelines are one.
 
     Raises:
         SlotError: these do not tell one story.
@@ -170,6 +172,8 @@ def decide(
         if parted:
             reason = f"timeline {timeline} follows {latest.timeline} (failover), {parted}"
             return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
+    if undone:
+        return _fresh(slot_name, epoch, undone, wish, drop_slot=True)
     if first is not None:
         if Lsn(0) < first.start_lsn < slot.confirmed_flush_lsn:
             raise _moved(slot_name, slot, f"past where its log began at {first.start_lsn}")

@@ -6,7 +6,7 @@ only looks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from changelog.capture.start.decide import (
     Adopt,
@@ -19,6 +19,7 @@ from changelog.capture.start.decide import (
     decide,
 )
 from changelog.capture.start.environment import Environment
+from changelog.capture.start.history import why_undone
 from changelog.capture.start.lost_beginnings import Loss, losses
 from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.state.policy import Reaction, answer, check_limit, with_way_out
@@ -55,11 +56,13 @@ class SlotStanding:
         record: the last frontier, or None.
         backfill: how far backfills are, or None.
         slot: the slot on the server, or None.
+        undone: why the server has lost what the log holds, see `why_undone`; or empty.
     """
 
     record: FrontierRecord | None
     backfill: BackfillRecord | None
     slot: SlotStatus | None
+    undone: str = ""
 
     @property
     def frontier(self) -> Frontier | None:
@@ -74,7 +77,8 @@ class SlotStanding:
     def is_of(self, system: SystemIdentity) -> bool:
         """Tell whether the log was written from a server's present timeline, as far as known."""
         latest = [each for each in (self.frontier, self.backfill) if each is not None]
-        return all(each.timeline == system.timeline for each in latest)
+        here = system.system_id, system.timeline
+        return all((each.system_id, each.timeline) == here for each in latest)
 
     def beginning(
         self, environment: Environment, written: WrittenRecords | None = None
@@ -98,6 +102,7 @@ class SlotStanding:
             timeline=environment.system.timeline,
             last_epoch=written.last_epoch if written is not None else 0,
             fork=self._fork(environment, written),
+            undone=self.undone,
             tables=environment.topics,
             wish=Wish(
                 skip_snapshot=capture.skip_snapshot,
@@ -147,11 +152,15 @@ def standing(environment: Environment) -> SlotStanding:
         raise LogError(
             lost, hint="drop the slot with `changelog slot drop`; the next start copies every table"
         )
-    return SlotStanding(
+    found = SlotStanding(
         record=environment.frontiers.last(name),
         backfill=environment.frontiers.backfill(name),
         slot=slot,
     )
+    if slot is None or slot.active or not found.is_of(environment.system):
+        return found
+    undone = why_undone(environment, slot, found.frontier, found.backfill)
+    return replace(found, undone=undone)
 
 
 def check_slot_unmoved(environment: Environment, found: SlotStanding) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from changelog.capture.state.report import CaptureReport
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.contract.log.frontier import Frontier, Growth
+from changelog.contract.log.frontier import Frontier, Growth, LastCommit
 from changelog.runtime.failpoints import Told
 
 
@@ -23,6 +23,7 @@ class StartState:
         epoch: of the positions written.
         lsn: where the stream begins; what lies before is on the log.
         ts_us: commit time that belongs to `lsn`, microseconds since 1970.
+        commit: the last transaction before `lsn`, where the last frontier names it.
         has_frontier: whether the log has a frontier of this epoch.
         since: per topic the first position that is alive.
         alive_from: per topic where its records may be alive, see `Frontier`.
@@ -41,6 +42,7 @@ class StartState:
     epoch: int
     lsn: Lsn
     ts_us: int = 0
+    commit: LastCommit | None = None
     has_frontier: bool = False
     since: dict[str, Position] = field(default_factory=dict)
     alive_from: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class StartState:
             epoch=frontier.epoch,
             lsn=frontier.lsn,
             ts_us=frontier.ts_us,
+            commit=frontier.commit,
             has_frontier=True,
             since={topic: at for topic, at in frontier.since.items() if topic in topics},
             alive_from={t: each for t, each in frontier.alive_from.items() if t in topics},

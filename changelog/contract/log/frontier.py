@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.base.lsn import Lsn
@@ -31,6 +31,18 @@ class Growth:
 
     ms: int
     lsn: Lsn
+
+
+class LastCommit(NamedTuple):
+    """The last transaction before a frontier, by which the server's history is known again.
+
+    Attributes:
+        end: the first LSN behind its commit record; where the slot began when it has sent none.
+        ts_us: its commit time, microseconds since 1970; 0 when the slot has sent none.
+    """
+
+    end: Lsn
+    ts_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +82,8 @@ class Frontier:
             `ONLY` the table: a `SELECT *` of it at the source has the rows of the children too.
         signals: the last rows of the signal table that were taken, with what became of each.
         paused: the row that holds the stream at this frontier; None while it goes on.
+        commit: the last transaction that the slot has sent; None where an earlier version of
+            capture has not written it.
     """
 
     slot: str
@@ -92,6 +106,7 @@ class Frontier:
     children: Mapping[TableName, tuple[TableName, ...]] = field(default_factory=dict)
     signals: Mapping[int, str] = field(default_factory=dict)
     paused: int | None = None
+    commit: LastCommit | None = None
 
     def of(self, _topic: str, /) -> Frontier:
         """Return the frontier that a topic is read to: itself, where it is of one capture."""
@@ -173,6 +188,7 @@ class Frontier:
                 ],
                 "signals": [list(each) for each in self.signals.items()],
                 "paused": self.paused,
+                "commit": [str(self.commit.end), self.commit.ts_us] if self.commit else None,
             },
             separators=(",", ":"),
             sort_keys=True,
@@ -220,9 +236,14 @@ class Frontier:
                 },
                 signals={int(each[0]): str(each[1]) for each in raw.get("signals", [])},
                 paused=raw.get("paused"),
+                commit=_last_commit(raw.get("commit")),
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error
+
+
+def _last_commit(raw: Sequence[Any] | None) -> LastCommit | None:
+    return None if raw is None else LastCommit(Lsn.parse(raw[0]), int(raw[1]))
 
 
 def frontier_of(key: bytes | None, value: bytes) -> Frontier:

@@ -1,0 +1,138 @@
+"""Tells whether a server still has the history that the log was written from.
+
+A server whose files were put back, from a snapshot of a disk or from a cold copy, keeps its system
+identifier and its timeline, but has lost transactions that the log holds. Its next ones get LSNs
+that the log's frontier has passed: to resume at the frontier would skip them, in silence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from changelog.capture.start.environment import Environment
+from changelog.contract.base.errors import UnavailableSourceError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.backfill import BackfillRecord
+from changelog.contract.log.frontier import Frontier, LastCommit
+from changelog.source.stream.pgoutput import PLUGIN_OPTIONS, ROW_OPTIONS, Begin, Commit, decode
+from changelog.source.stream.slot import SlotStatus
+from changelog.source.stream.slot_reader import slot_reader
+from changelog.source.stream.stream import ReplicationStream
+
+_POLL_S = 0.2
+_RELEASE_S = 10.0
+_RELEASE_POLL_S = 0.01
+
+
+def why_undone(
+    environment: Environment,
+    slot: SlotStatus,
+    frontier: Frontier | None,
+    backfill: BackfillRecord | None,
+) -> str:
+    """Say why the server's history is not the one that the log tells; empty where it is.
+
+    The WAL up to a slot's place is the log's: the place is saved with the server's files, and is
+    acknowledged only when a frontier stands. What lies between it and the frontier the server
+    sends once more, and the last transaction there must be the one that the frontier names.
+
+    Args:
+        environment: the server, and the settings.
+        slot: one that nobody reads, of the log's system and timeline.
+        frontier: the last one, or None.
+        backfill: how far backfills are, or None.
+
+    Raises:
+        UnavailableSourceError: a standby has not received yet what the log holds.
+        SlotError: the slot cannot be read.
+    """
+    latest = [each.lsn for each in (frontier, backfill) if each is not None]
+    wal_end, reached = environment.current_lsn(), max(latest, default=Lsn(0))
+    if wal_end < reached:
+        if environment.is_standby:  # it follows its primary's history, and gets the rest of it
+            raise UnavailableSourceError(
+                f"the standby has received the WAL up to {wal_end}, and the log goes to {reached}"
+            )
+        return behind(wal_end, reached)
+    stands = slot.confirmed_flush_lsn
+    is_past = frontier is None or stands is None or stands >= frontier.lsn
+    if is_past or frontier is None or frontier.commit is None or slot.wal_status == "lost":
+        return ""
+    return _compared(environment, slot.together, frontier, frontier.commit)
+
+
+def behind(wal_end: Lsn, reached: Lsn) -> str:
+    """Return what is said of a server that has less than the log."""
+    return (
+        f"the server's WAL ends at {wal_end}, and the log goes to {reached}: "
+        "the server was put back to an earlier state"
+    )
+
+
+def _compared(
+    environment: Environment,
+    stands: Mapping[str, Lsn | None],
+    frontier: Frontier,
+    expected: LastCommit,
+) -> str:
+    """Compare the last transaction before the frontier with the one that the frontier names."""
+    sent = [
+        _last_commit(environment, slot, place, frontier.lsn)
+        for slot, place in stands.items()
+        if place is not None and place < frontier.lsn
+    ]
+    last = max((each for each in sent if each is not None), default=None)
+    if last == expected:
+        return ""
+    # A transaction before a slot's place is not sent again.
+    is_acknowledged = expected.end <= max(place or Lsn(0) for place in stands.values())
+    if is_acknowledged and (last is None or last.end < expected.end):
+        return ""
+    has = f"one that ends at {last.end}" if last is not None else "none"
+    return (
+        f"before {frontier.lsn} the log's last transaction ends at {expected.end}, "
+        f"and the server has {has} there: it was put back to an earlier state"
+    )
+
+
+def _last_commit(environment: Environment, slot: str, start: Lsn, before: Lsn) -> LastCommit | None:
+    """Return the last transaction that a slot sends from its place on and that ends by `before`."""
+    settings = environment.settings
+    stream = ReplicationStream.open(
+        settings.postgres,
+        slot=slot,
+        publication=settings.capture.slots[slot],
+        start_lsn=start,
+        options=PLUGIN_OPTIONS if slot == settings.slot else ROW_OPTIONS,
+    )
+    with stream:
+        commits = _commits(stream, before)
+        last = max((LastCommit(each.end_lsn, each.ts_us) for each in commits), default=None)
+    _await_release(environment, slot)
+    return last
+
+
+def _commits(stream: ReplicationStream, before: Lsn) -> Iterator[Commit]:
+    """Yield the ends of the transactions that end by `before`."""
+    while True:
+        payloads = stream.poll(_POLL_S)
+        for payload in payloads:
+            if payload[:1] not in {b"B", b"C"}:
+                continue
+            message = decode(payload)
+            if isinstance(message, Begin) and message.commit_lsn >= before:
+                return
+            if isinstance(message, Commit):
+                yield message
+        if not payloads:
+            if stream.server_wal_end >= before:
+                return
+            stream.ask()
+
+
+def _await_release(environment: Environment, slot: str) -> None:
+    """Wait until the server has noticed that a slot is not read any more; not for ever."""
+    deadline = time.monotonic() + _RELEASE_S
+    while slot_reader(environment.connection, slot) and time.monotonic() < deadline:
+        time.sleep(_RELEASE_POLL_S)
