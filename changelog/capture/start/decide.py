@@ -164,16 +164,13 @@ def decide(
         reason = f'{"temporary " if wish.temporary else ""}slot "{slot_name}" is gone'
         return _fresh(slot_name, epoch, reason, wish)
     _check_groups(slot_name, latest, backfill, wish)
+    reason = undone
     if slot.lost:
         reason = f'slot "{slot_name}" is lost: {slot.lost}'
+    elif latest.timeline != timeline and (parted := _parted(first, backfill, frontier, fork)):
+        reason = f"timeline {timeline} follows {latest.timeline} (failover), {parted}"
+    if reason:
         return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
-    if latest.timeline != timeline:
-        parted = _parted(first, backfill, frontier, fork)
-        if parted:
-            reason = f"timeline {timeline} follows {latest.timeline} (failover), {parted}"
-            return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
-    if undone:
-        return _fresh(slot_name, epoch, undone, wish, drop_slot=True)
     if first is not None:
         if Lsn(0) < first.start_lsn < slot.confirmed_flush_lsn:
             raise _moved(slot_name, slot, f"past where its log began at {first.start_lsn}")
