@@ -63,7 +63,7 @@ def why_undone(
 
 
 def behind(wal_end: Lsn, reached: Lsn) -> str:
-    """Return what is said of a server that has less than the log."""
+    """Describe a server whose WAL ends before the log does."""
     return (
         f"the server's WAL ends at {wal_end}, and the log goes to {reached}: "
         "the server was put back to an earlier state"
