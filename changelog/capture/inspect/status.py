@@ -565,7 +565,7 @@ def _lag_s(source: _AtSource, record: FrontierRecord) -> float:
 
 
 def _undone(source: _AtSource, record: FrontierRecord) -> str:
-    """Say that the server was put back to before the log, as far as its WAL's end tells.
+    """Compare the end of the WAL with the frontier; return the problem, or nothing.
 
     A capture that runs has seen to that at its start, and its frontier may be newer than what was
     asked of the source; a standby may be about to receive what the log holds.

@@ -31,7 +31,7 @@ def why_undone(
     frontier: Frontier | None,
     backfill: BackfillRecord | None,
 ) -> str:
-    """Say why the server's history is not the one that the log tells; empty where it is.
+    """Return how the server has lost what the log holds; empty where it has not.
 
     The WAL up to a slot's place is the log's: the place is saved with the server's files, and is
     acknowledged only when a frontier stands. What lies between it and the frontier the server
