@@ -226,6 +226,25 @@ def test_a_newer_one_replaces_it_and_an_abort_ends_it(project, endpoints, view, 
     assert served(project, endpoints, view) == ["Old"] * 2
 
 
+def test_a_generation_that_was_altered_is_not_shown_to_readers(
+    project, endpoints, view, run
+) -> None:
+    (result,) = run(view, "--stage", "--json").results
+    with closing(redis.Redis.from_url(endpoints.cache)) as cache:
+        cache.delete(result["addresses"]["cache"]["prefix"] + "7")
+    refused = run(view, "--publish", "--json")
+    assert refused.code == 1
+    assert "generation 2 has 29 rows, and 30 were written" in refused.results[0]["error"]
+    assert held(project, view) == [1, 2]
+    assert run(view, "--publish", *QUICK).code == 0, "for whom the rows do not matter"
+    with closing(redis.Redis.from_url(endpoints.cache)) as cache:
+        cache.set(f"{view}:1:100", "{}")
+    refused = run(view, "--rollback", "--json")
+    assert refused.code == 1
+    assert "generation 1 has" in refused.results[0]["error"]
+    assert run(view, "--rollback", *QUICK).code == 0
+
+
 @pytest.mark.matrix
 def test_an_old_state_is_put_aside_and_people_are_told_where(project, endpoints, view, run) -> None:
     lsn = run("--history", view, "--json").results[-1]["lsn"]

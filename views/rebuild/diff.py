@@ -8,44 +8,32 @@ a column that only one generation has, or that has another type, is no reason wh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from deltalake import DeltaTable
-from pyspark.sql.types import StructType
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from changelog.contract.base.errors import ChangelogError
-from views.base.address import Address
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import History, HistoryRow
 from views.generations.served import MakeServed, Served, served_of
 from views.generations.staging import newest_staged
 from views.project.spec import ViewSpec
+from views.rebuild.read_back import DELTA, BuiltGeneration, UncomparableError
 from views.rebuild.staged import nothing_staged
 from views.verify.compare.compare import Comparison, DifferingRow
-from views.verify.processes.scratch import MEMORY_LIMIT, first_row, scratch
-from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
-from views.verify.served.served import read_served
-from views.verify.values.types import Type, parse_type, quoted
+from views.verify.processes.scratch import MEMORY_LIMIT, scratch
 
 SAMPLES = 10
 """So many rows of each kind are shown."""
 _LONGEST = 1_000
 _NARROW = 60
-_DELTA = "delta"
 _BEFORE, _AFTER = "before", "after"
 _KINDS = {"missing": "added", "extra": "removed", "different": "changed"}
 """What the comparison calls a row, the staged ones being expected, and what it is here."""
-
-
-class UncomparableError(ChangelogError):
-    """Two generations of a view cannot be compared row by row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,13 +209,13 @@ def diff(
     name, serving = _compared_at(served, number)
     rows = history.rows([spec.name])
     with stages.stage("diff", f"{spec.name}: generations {serving} and {number} in {name}"):
-        sides = [_Side.of(served, name, each, rows, spec) for each in (serving, number)]
+        sides = [_built(served, name, each, rows, spec) for each in (serving, number)]
         return _compared(spec.name, name, *sides)
 
 
 def _compared_at(served: Served, number: int) -> tuple[str, int]:
     """Return a sink of the view, Delta if it has that, and the generation that it serves."""
-    name = _DELTA if _DELTA in served.sinks else next(iter(served.sinks))
+    name = DELTA if DELTA in served.sinks else next(iter(served.sinks))
     serving = served.sinks[name].published()
     if serving is None:
         raise UncomparableError(
@@ -242,58 +230,27 @@ def _compared_at(served: Served, number: int) -> tuple[str, int]:
     return name, serving
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One of the two generations: where it is and what its rows look like."""
-
-    number: int
-    address: Address
-    types: Mapping[str, str]
-    key: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls, served: Served, sink: str, number: int, rows: Sequence[HistoryRow], spec: ViewSpec
-    ) -> _Side:
-        declared = next(
-            (r.declaration for r in reversed(rows) if r.generation == number and r.declaration), {}
+def _built(
+    served: Served, sink: str, number: int, rows: Sequence[HistoryRow], spec: ViewSpec
+) -> BuiltGeneration:
+    built = BuiltGeneration.of(served, sink, number, rows)
+    if built is None:
+        raise UncomparableError(
+            f'generation {number} of view "{spec.name}" cannot be compared in {sink}: its '
+            "columns are not on record",
+            hint="an older version of this program made it: rebuild the view, or read it at "
+            f"{served.sinks[sink].address(number)}",
         )
-        address = served.sinks[sink].address(number)
-        types = _types_in_delta(address) if sink == _DELTA else dict(declared.get("columns", ()))
-        if not types:
-            raise UncomparableError(
-                f'generation {number} of view "{spec.name}" cannot be compared in {sink}: its '
-                "columns are not on record",
-                hint="an older version of this program made it: rebuild the view, or read it at "
-                f"{address}",
-            )
-        return cls(number, address, types, tuple(declared.get("key", spec.key)))
-
-    @property
-    def columns(self) -> list[tuple[str, Type]]:
-        return [(name, parse_type(kind)) for name, kind in self.types.items()]
+    return built if built.key else replace(built, key=tuple(spec.key))
 
 
-def _types_in_delta(address: Address) -> dict[str, str]:
-    schema = json.loads(DeltaTable(address.location["path"]).schema().to_json())
-    return {field.name: field.dataType.simpleString() for field in StructType.fromJson(schema)}
-
-
-def _compared(view: str, sink: str, before: _Side, after: _Side) -> ViewDiff:
+def _compared(view: str, sink: str, before: BuiltGeneration, after: BuiltGeneration) -> ViewDiff:
     common = [(n, k) for n, k in after.columns if before.types.get(n) == after.types[n]]
     _check_key(view, before, after, {name for name, _ in common})
     with scratch(None, MEMORY_LIMIT) as database:
         counts = {}
         for name, side in ((_BEFORE, before), (_AFTER, after)):
-            counts[name] = read_served(database, name, side.address, side.columns, side.key)
-            fault = f"FROM {name} WHERE {FAULT_COLUMN} IS NOT NULL LIMIT 1"
-            odd = first_row(database, f"SELECT {quoted(ID_COLUMN)}, {FAULT_COLUMN} {fault}")
-            if odd is not None:
-                raise UncomparableError(
-                    f'view "{view}" in {sink}: what generation {side.number} has under '
-                    f"{odd[0]!r} is not as it was written: {odd[1]}",
-                    hint="something else has written there; rebuild the view",
-                )
+            counts[name] = side.read(database, name)
         compared = Comparison(
             database, expected=_AFTER, served=_BEFORE, columns=common, key=after.key
         )
@@ -316,7 +273,9 @@ def _compared(view: str, sink: str, before: _Side, after: _Side) -> ViewDiff:
         )
 
 
-def _check_key(view: str, before: _Side, after: _Side, common: set[str]) -> None:
+def _check_key(
+    view: str, before: BuiltGeneration, after: BuiltGeneration, common: set[str]
+) -> None:
     if set(before.key) == set(after.key) <= common:
         return
     keys = [

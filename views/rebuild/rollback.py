@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.progress.steps import Steps
-from views.base.config import RebuildSettings
+from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow, as_built, states_of
 from views.generations.lock import Patience, locked, others_of
@@ -16,6 +16,7 @@ from views.generations.served import MakeServed, Served, served_of
 from views.generations.succession import published_late, rollback_target
 from views.generations.swap import settle, swap
 from views.project.spec import ViewSpec
+from views.rebuild.read_back import check_whole
 from views.rebuild.result.report import ViewResult
 
 
@@ -46,6 +47,7 @@ def roll_back(
     Raises:
         LockedError: a rebuild of one of them runs.
         NothingToRollBackError: a view has no older generation in all of its sinks.
+        SinkError: a sink has more or fewer rows of one than were written.
     """
     history = History(settings.warehouse)
     place = place_for(settings)
@@ -56,6 +58,8 @@ def roll_back(
         with stages.looking("what serves now"):
             steps = stages.steps(2 * sum(len(served.sinks) for served in servings))
             found = [_target(served, history, place, steps) for served in servings]
+            if settings.verify is not VerifyMode.NONE:
+                _require_whole(found, history)
         targets = [(each.served, each.generation) for each in found]
         with stages.stage("publish", "publish the previous generations"):
             seconds = swap(targets, confirm=place.confirm, steps=stages.steps())
@@ -84,6 +88,13 @@ def _target(served: Served, history: History, place: Place, steps: Steps) -> _Ta
             hint="`rebuild-view --history` shows what there was; --keep says how many stay",
         )
     return _Target(served, target, as_built(known, target), max(one.published or 0 for one in held))
+
+
+def _require_whole(targets: Sequence[_Target], history: History) -> None:
+    for target in targets:
+        rows = history.rows([target.served.view])
+        for name in target.served.sinks:
+            check_whole(target.served, name, target.generation, rows)
 
 
 def _row(target: _Target, spec: ViewSpec) -> HistoryRow:

@@ -25,6 +25,7 @@ from views.generations.staging import NothingStagedError, take_away
 from views.generations.succession import staged
 from views.generations.swap import retire, settle, swap
 from views.project.spec import ViewSpec
+from views.rebuild.read_back import check_whole
 from views.rebuild.result.report import ViewResult
 
 log = logging.getLogger("changelog.views")
@@ -85,7 +86,7 @@ def publish_staged(
             if settings.verify is not VerifyMode.NONE:
                 _require_verified(targets)
             to_move = [target for target in targets if not target.is_done]
-            _require_whole(to_move, steps)
+            _require_whole(to_move, history, steps, settings.verify)
         with stages.stage("publish", "publish every sink at once"):
             targets_to_move = [(target.served, target.row.generation) for target in to_move]
             seconds = swap(targets_to_move, confirm=place.confirm, steps=stages.steps())
@@ -174,13 +175,19 @@ def _sinks(servings: Iterable[Served]) -> int:
     return sum(len(served.sinks) for served in servings)
 
 
-def _require_whole(targets: Sequence[_Target], steps: Steps) -> None:
+def _require_whole(
+    targets: Sequence[_Target], history: History, steps: Steps, verify: VerifyMode
+) -> None:
     """Ask every sink for its whole staged generation; one that lacks it refuses."""
     steps.more(_sinks(target.served for target in targets))
     for target in targets:
         for name, sink in target.served.sinks.items():
             steps.begin(f"{target.spec.name} {target.row.generation} in {name}")
-            sink.rows(target.row.generation)
+            if verify is VerifyMode.NONE:
+                sink.rows(target.row.generation)
+            else:
+                rows = history.rows([target.spec.name])
+                check_whole(target.served, name, target.row.generation, rows)
             steps.done()
 
 

@@ -31,7 +31,7 @@ def why_undone(
     frontier: Frontier | None,
     backfill: BackfillRecord | None,
 ) -> str:
-    """Return how the server has lost what the log holds; empty where it has not.
+    """Compare the histories of server and log; return the difference, or nothing.
 
     The WAL up to a slot's place is the log's: the place is saved with the server's files, and is
     acknowledged only when a frontier stands. What lies between it and the frontier the server
