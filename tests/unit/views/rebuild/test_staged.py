@@ -38,8 +38,8 @@ from views.generations.staging import NothingStagedError
 from views.project.catalog import Catalog
 from views.project.definition import changed_declaration, declaration_of
 from views.rebuild.diff import Columns, diff
-from views.rebuild.read_back import UncomparableError
 from views.rebuild.drop import drop, to_drop
+from views.rebuild.read_back import UncomparableError
 from views.rebuild.result.report import results_table
 from views.rebuild.rollback import roll_back
 from views.rebuild.staged import UnverifiedError, abort_staged, publish_staged
