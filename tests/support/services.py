@@ -42,6 +42,7 @@ POSTGRES_SETTINGS = {
     "fsync": "off",
     "max_replication_slots": "40",
     "max_wal_senders": "40",
+    "max_prepared_transactions": "10",
 }
 
 

@@ -44,6 +44,7 @@ from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.sink.topics import TopicPlan, changes
 from changelog.source.connect.connect import connect
+from changelog.source.connect.open_transactions import prepared_transactions
 from changelog.source.connect.readiness import (
     check_owned,
     check_readable,
@@ -328,6 +329,9 @@ class _Check:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
         findings.add("slot", *self._slot(environment, outlook))
+        if isinstance(outlook.begin, Fresh):
+            for transaction in prepared_transactions(environment.connection):
+                findings.add("slot", Level.NOTE, f"would be waited for: {transaction}")
         self._faults(environment, found.going(outlook.begin))
         self._losses(outlook)
         what = "publication"

@@ -19,6 +19,7 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.lsn import Lsn
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import connect_replication, source_error, source_errors
+from changelog.source.connect.open_transactions import naming_open_transactions
 from changelog.source.connect.retention import MISSING, WAL_LSN, invalidation, why_lost
 from changelog.source.connect.versions import for_version
 
@@ -132,7 +133,8 @@ def create_slot(
 ) -> ExportedSnapshot:
     """Create a slot and export the snapshot of its consistent point.
 
-    Make the publication first. Waits until the transactions that are open now have ended.
+    Make the publication first. Waits until the transactions that are open now have ended,
+    and logs which.
     A `temporary` slot lives as long as the connection; one for `failover` (PostgreSQL 17) is
     followed by standbys that have sync_replication_slots.
 
@@ -146,7 +148,8 @@ def create_slot(
     command = sql.SQL(f"CREATE_REPLICATION_SLOT {{}} {kind} pgoutput {how}")
     try:
         cursor = connection.cursor()
-        cursor.execute(command.format(sql.Identifier(slot)))
+        with naming_open_transactions(dsn):
+            cursor.execute(command.format(sql.Identifier(slot)))
         row = cursor.fetchone()
     except psycopg2.Error as error:
         connection.close()

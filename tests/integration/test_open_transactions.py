@@ -1,0 +1,44 @@
+"""Transactions that a new slot waits for are named, in whichever database they are."""
+
+import json
+
+import pytest
+
+from tests.support.capture_command import CaptureCommand
+from tests.support.own_server import capture_of, server_of
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.services]
+
+server = server_of([16])
+capture = capture_of(
+    CaptureCommand,
+    "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
+    "INSERT INTO notes VALUES (1, 'kept')",
+)
+
+
+@pytest.fixture
+def prepared(capture):
+    """A transaction that nobody ends by itself."""
+    name = f"forgotten {capture.prefix}"
+    capture.outside(
+        "BEGIN", "INSERT INTO notes VALUES (2, 'late')", f"PREPARE TRANSACTION '{name}'"
+    )
+    yield name
+    if capture.query("SELECT FROM pg_prepared_xacts"):
+        capture.outside(f"ROLLBACK PREPARED '{name}'")
+
+
+def test_a_prepared_transaction_is_named_and_waited_for(capture, prepared):
+    words = f"the prepared transaction '{prepared}' of database \"{capture.prefix}\""
+    code, out, _ = capture.run("--check", "--json")
+    assert code == 0
+    notes = [each["found"] for each in json.loads(out)["checks"]]
+    assert [each for each in notes if words in each], out
+    capture.start()
+    wait_until(lambda: words in capture.said(), 30, "the transaction's name")
+    capture.outside(f"COMMIT PREPARED '{prepared}'")
+    capture.wait_for_frontier()
+    capture.stop()
+    assert set(capture.rows("notes")) == {(1,), (2,)}
