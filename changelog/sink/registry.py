@@ -105,6 +105,15 @@ class Registry:
         self._ids[subject, schema] = pinned
         return pinned
 
+    def key_id(self, topic: str) -> int | None:
+        """Return the id of a topic's key schema, or None where none is registered.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+        pinned = self._first(f"{topic}-key")
+        return None if pinned is None else pinned[0]
+
     def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:
         """Return the id of a topic's value schema, registering it when it is new.
 

@@ -55,6 +55,14 @@ class SchemaTopic:
         self.check_key(topic, schema)
         return 0
 
+    def key_id(self, topic: str) -> int | None:
+        """Return 0 for a topic whose key schema is noted, else None.
+
+        Raises:
+            UnavailableLogError: the broker does not answer.
+        """
+        return 0 if self._versions(topic, _KEY) else None
+
     def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
         """Check that a topic's value schema would be taken: any is."""
 

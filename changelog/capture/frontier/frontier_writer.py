@@ -45,6 +45,7 @@ class FrontierWriter:
         alone: SoleWriter | None = None,
         growth: GrowthWatch | None = None,
         timeline: Callable[[], int] | None = None,
+        key_ids: Mapping[str, int] | None = None,
     ) -> None:
         """Prepare to write frontiers.
 
@@ -57,9 +58,11 @@ class FrontierWriter:
             partitions: of the topics whose number of them must stay, see `check_not_grown`.
             alone: tells records of others; not needed where these cannot write.
             growth: notices topics that get more partitions.
+            key_ids: of topics that are written to in this attempt; read at each frontier.
             timeline: the source's, asked after `check`; None for that of `base`.
         """
         self._timeline = timeline or (lambda: base.timeline)
+        self._key_ids = {} if key_ids is None else key_ids
         self._ledger = ledger
         self._revision = ledger.revision
         self._alone = alone
@@ -145,6 +148,9 @@ class FrontierWriter:
             signals=dict(ledger.signals),
             paused=ledger.paused,
             commit=commit or base.commit,
+            key_ids={
+                t: each for t, each in {**base.key_ids, **self._key_ids}.items() if t in tables
+            },
         )
         self._log.write(frontier)
         if grown := self._growth.unknown() & tables.keys():

@@ -24,7 +24,13 @@ from changelog.capture.start.environment import (
     was_captured,
 )
 from changelog.capture.start.other_slots import refuse_shared
-from changelog.capture.start.outlook import Outlook, foresee, rehearse_publication, standing
+from changelog.capture.start.outlook import (
+    Outlook,
+    foresee,
+    rehearse_publication,
+    standing,
+    uncarried,
+)
 from changelog.capture.start.replica_identity import to_alter
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.policy import Reaction, check_limit, with_way_out
@@ -346,7 +352,8 @@ class _Check:
             anew |= environment.rescoped(begin.frontier, outlook.skipped)
         copied = [each for each in source.tables if each.name in anew | outlook.going]
         findings.ask("rights", lambda: self._rights(source, copied))
-        self._schemas(environment, anew | (set() if isinstance(begin, Resume) else outlook.going))
+        fresh = anew | (set() if isinstance(begin, Resume) else outlook.going)
+        self._schemas(environment, begin, fresh)
         self._begins(source, outlook, copied)
 
     def _faults(self, environment: Environment, going: BackfillRecord | None) -> None:
@@ -405,12 +412,20 @@ class _Check:
         if relations:
             self._findings.add("rights", Level.OK, "the role may read what is to be copied")
 
-    def _schemas(self, environment: Environment, fresh: set[TableName]) -> None:
+    def _schemas(
+        self,
+        environment: Environment,
+        begin: Fresh | Adopt | Continue | Resume,
+        fresh: set[TableName],
+    ) -> None:
         """Ask for each table whether its next schema would be taken."""
         before = len(self._findings.all)
+        errors = uncarried(environment, begin) if isinstance(begin, Resume) else {}
         for table, relation in sorted(environment.relations.items()):
             what, anew = f"schema of {table}", table in fresh
             try:
+                if table in errors and not anew:
+                    raise errors[table]
                 environment.tables.check(relation, fresh=anew)
             except SchemaConflictError as error:
                 way = self._way_out(anew)

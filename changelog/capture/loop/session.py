@@ -466,6 +466,7 @@ class CaptureSession:
             epoch=start_state.epoch,
             lsn=start_state.lsn,
             ts_us=start_state.ts_us,
+            key_ids=start_state.key_ids,
             commit=start_state.commit
             if start_state.has_frontier
             else LastCommit(start_state.lsn, 0),
@@ -497,6 +498,7 @@ class CaptureSession:
                 ms=start_state.ts_us // 1000 if start_state.has_frontier else None,
             ),
             timeline=lambda: environment.system.timeline,
+            key_ids=environment.tables.key_ids,
         )
 
     def _sequences(

@@ -58,6 +58,9 @@ class SchemaStore(Protocol):
     def check_key(self, topic: str, schema: str) -> None:
         """Check that a topic's keys have this schema, or none yet; registers nothing."""
 
+    def key_id(self, topic: str) -> int | None:
+        """Return the id of a topic's key schema, or None where none is registered."""
+
     def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
         """Check that a topic's value schema would be taken; registers nothing."""
 
@@ -66,7 +69,13 @@ class SchemaStore(Protocol):
 
 
 class CapturedTables:
-    """Knows the topic of each table, and the codec of each relation that was seen."""
+    """Knows the topic of each table, and the codec of each relation that was seen.
+
+    Attributes:
+        topics: of each table.
+        shape: how the rows of a relation are written.
+        key_ids: per topic that has been written to the id of its key schema.
+    """
 
     def __init__(
         self,
@@ -89,6 +98,7 @@ class CapturedTables:
         self.topics = dict(topics)
         self._codecs: dict[int, _Codecs] = {}
         self._said: set[tuple[TableName, str]] = set()
+        self.key_ids: dict[str, int] = {}
 
     def topic(self, relation: Relation) -> str:
         """Return the topic of a relation."""
@@ -160,6 +170,37 @@ class CapturedTables:
             text = logged_schema(self.shape(relation))
             self._registry.check_value(topic, text, fresh=fresh)
 
+    def forgotten(self, relation: Relation, key_id: int | None) -> SchemaConflictError | None:
+        """Return the error about a registry that does not have the schemas of a topic's records.
+
+        It was emptied, or is another one. Under another id the same key has other bytes, which
+        compaction does not see as one, and an id may stand for another schema than it did.
+
+        Args:
+            relation: the table, which has records on its topic.
+            key_id: the id in the records' keys, or None where it is not known.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+        topic = self.topic(relation)
+        if self.shape(relation).logged.key:
+            registered, part = self._registry.key_id(topic), "keys"
+        else:
+            versions = self._registry.values(topic)
+            registered, part = (versions[0].id if versions else None), "values"
+        if registered is None:
+            has = f"does not know the schema of its {part}"
+        elif key_id is not None and registered != key_id:
+            has = f"gives the schema of its keys the id {registered}, and they have {key_id}"
+        else:
+            return None
+        return SchemaConflictError(
+            f'table {relation.name.said}: topic "{topic}" has records, and the schema registry '
+            f"{has}: it was emptied, or is another one",
+            hint="name the registry of the log, or put its schemas back with their ids",
+        )
+
     def uncarried(self, relation: Relation) -> SchemaConflictError | None:
         """Return the error about new generated columns that rows on the log lack.
 
@@ -217,7 +258,11 @@ class CapturedTables:
         logged = self.shape(relation).logged
         if not logged.key:
             return 0
-        return self._registry.register_key(self.topic(relation), key_schema(logged))
+        topic = self.topic(relation)
+        number = self._registry.register_key(topic, key_schema(logged))
+        if number:
+            self.key_ids[topic] = number
+        return number
 
     def key_prefix(self, relation: Relation) -> bytes:
         """Return the bytes that every key on a table's topic begins with."""

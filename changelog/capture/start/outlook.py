@@ -288,12 +288,19 @@ def foresee(environment: Environment, found: SlotStanding) -> Outlook:
 
 
 def uncarried(environment: Environment, begin: Resume) -> dict[TableName, SchemaConflictError]:
-    """Return the tables whose rows on the log lack generated columns that come from now on."""
-    found = {
-        table: environment.tables.uncarried(environment.relations[table])
-        for topic, table in begin.frontier.tables.items()
-        if environment.topics.get(table) == topic
-    }
+    """Return the tables that cannot go on under the schemas of their records on the log.
+
+    The registry does not have these, or the rows lack generated columns that come from now on.
+    """
+    frontier, tables = begin.frontier, environment.tables
+    found: dict[TableName, SchemaConflictError | None] = {}
+    for topic, table in frontier.tables.items():
+        if environment.topics.get(table) != topic:
+            continue
+        relation = environment.relations[table]
+        if any(frontier.ends.get(topic, ())):
+            found[table] = tables.forgotten(relation, frontier.key_ids.get(topic))
+        found[table] = found.get(table) or tables.uncarried(relation)
     return {table: error for table, error in found.items() if error is not None}
 
 

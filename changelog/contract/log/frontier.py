@@ -84,6 +84,8 @@ class Frontier:
         paused: the row that holds the stream at this frontier; None while it goes on.
         commit: the last transaction that the slot has sent; None where an earlier version of
             capture has not written it.
+        key_ids: per topic the id of the schema of its keys; none of topics of which it is not
+            known, and where records bear no id.
     """
 
     slot: str
@@ -107,6 +109,7 @@ class Frontier:
     signals: Mapping[int, str] = field(default_factory=dict)
     paused: int | None = None
     commit: LastCommit | None = None
+    key_ids: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, _topic: str, /) -> Frontier:
         """Return the frontier that a topic is read to: itself, where it is of one capture."""
@@ -188,6 +191,7 @@ class Frontier:
                 ],
                 "signals": [list(each) for each in self.signals.items()],
                 "paused": self.paused,
+                "key_ids": dict(self.key_ids),
                 "commit": [str(self.commit.end), self.commit.ts_us] if self.commit else None,
             },
             separators=(",", ":"),
@@ -236,6 +240,7 @@ class Frontier:
                 },
                 signals={int(each[0]): str(each[1]) for each in raw.get("signals", [])},
                 paused=raw.get("paused"),
+                key_ids=raw.get("key_ids", {}),
                 commit=_last_commit(raw.get("commit")),
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:

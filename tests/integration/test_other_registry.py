@@ -1,0 +1,71 @@
+"""A registry that was emptied, or is another one, is noticed before a record is written."""
+
+from contextlib import closing
+
+import pytest
+
+from changelog.sink.registry import Registry
+from tests.integration.test_incompatible import Capture
+
+pytestmark = [pytest.mark.services]
+
+SAID = "it was emptied, or is another one"
+
+
+@pytest.fixture
+def capture(dsn, kafka, registry, prefix, tmp_path):
+    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    made.sql(
+        "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
+        "INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, 20) n",
+        "CREATE TABLE other (id integer PRIMARY KEY, text text)",
+        "INSERT INTO other VALUES (1, 'kept')",
+        "CREATE TABLE empty (id integer PRIMARY KEY, text text)",
+    )
+    made.finish()
+    yield made
+    made.kill()
+
+
+def forget(capture, registry, *subjects):
+    with closing(Registry(registry)) as there:
+        for subject in subjects:
+            there.remove(f"{capture.prefix}.{subject}")
+
+
+@pytest.mark.parametrize("subjects", [("notes-key", "notes-value"), ("notes-key",)])
+def test_a_registry_that_was_emptied_is_named_and_mended(capture, registry, subjects):
+    forget(capture, registry, *subjects)
+    capture.sql("UPDATE notes SET text = 'new' WHERE id = 1", "UPDATE other SET text = 'new'")
+    before = capture.frontier()
+    for words in (("--check", "--json"), ("--until", "now")):
+        code, out, said = capture.run(*words)
+        assert code == 1, said
+        assert SAID in out + said
+        assert "public.other" not in said
+    assert capture.frontier() == before
+    capture.set(on_incompatible="resnapshot")
+    assert SAID in capture.finish()
+    assert [capture.differing(table) for table in ("notes", "other")] == [[], []]
+    (line,) = capture.command("verify", "--json")
+    assert line["verified"] is True
+    assert SAID not in capture.finish()
+
+
+def test_the_others_go_on_without_the_table(capture, registry):
+    forget(capture, registry, "notes-key", "notes-value")
+    capture.set(on_error="log")
+    capture.sql("UPDATE other SET text = 'new'")
+    capture.finish()
+    assert SAID in capture.excluded()["public.notes"]
+    assert capture.differing("other") == []
+
+
+def test_a_frontier_names_the_ids_of_keys_and_keeps_them(capture, registry):
+    with closing(Registry(registry)) as there:
+        ids = {f"{capture.prefix}.{each}": None for each in ("notes", "other", "empty")}
+        ids = {topic: there.key_id(topic) for topic in ids}
+    assert capture.frontier().key_ids == ids
+    capture.sql("UPDATE other SET text = 'new'")
+    capture.finish()
+    assert capture.frontier().key_ids == ids
