@@ -9,7 +9,7 @@ from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log import topic
-from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.frontier import Frontier, LastCommit
 from changelog.contract.rows import types
 from changelog.contract.rows.relation import Column, Relation, TableName
 from changelog.contract.rows.schema import key_schema, value_schema
@@ -29,7 +29,8 @@ def records() -> str:
     frontier = Frontier(
         slot="shop", epoch=1, lsn=Lsn.parse("0/16B3790"), ts_us=1_700_000_000_000_000,
         system_id="7300000000000000000", cluster_id="abc", tables={"orders": table},
-        topic_ids={"orders": "def"}, ends={"orders": (3, 4)},
+        topic_ids={"orders": "def"}, ends={"orders": (3, 4)}, key_ids={"orders": 1},
+        commit=LastCommit(Lsn.parse("0/16B3758"), 1_700_000_000_000_000),
     )  # fmt: skip
     names = "\n".join(
         f"| `{name('shop')}` | {what} |"
@@ -87,7 +88,10 @@ is PostgreSQL's name, `pg_type` its type.
 | `{headers.TS}` | {len(headers.encode_ts(0))} | commit time, microseconds since 1970, big-endian |
 
 Of two records with one key the one with the higher position counts, and of two with the same
-position the later one: after a crash capture may send records again.
+position the later one: after a crash capture may send records again. Records that a frontier calls
+dead count for nothing: those before the offsets of `alive_from` in their topic, and those whose
+position is before its `since`. So a record that somebody else has written, whatever its position, is
+dead once its table has been copied again.
 
 ## A frontier
 

@@ -63,8 +63,8 @@ def test_the_others_go_on_without_the_table(capture, registry):
 
 def test_a_frontier_names_the_ids_of_keys_and_keeps_them(capture, registry):
     with closing(Registry(registry)) as there:
-        ids = {f"{capture.prefix}.{each}": None for each in ("notes", "other", "empty")}
-        ids = {topic: there.key_id(topic) for topic in ids}
+        topics = [f"{capture.prefix}.{each}" for each in ("notes", "other", "empty")]
+        ids = {topic: there.key_id(topic) for topic in topics}
     assert capture.frontier().key_ids == ids
     capture.sql("UPDATE other SET text = 'new'")
     capture.finish()

@@ -3,16 +3,17 @@
 import pytest
 
 from changelog.capture.rows.tables import CapturedTables
-from tests.unit.changelog.capture.test_writer import RELATION, TABLE
+from tests.unit.changelog.capture.test_writer import RELATION, TABLE, FakeRegistry
 
 
-class Renumbered:
+class Renumbered(FakeRegistry):
     """A registry that has the key's schema under an id."""
 
     def __init__(self, number):
+        super().__init__()
         self.number = number
 
-    def key_id(self, _topic):
+    def key_id(self, topic):
         return self.number
 
 
