@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+import duckdb
 import pytest
 
 from changelog.contract.base.errors import SinkError, ViewError
 from tests.conformance.conftest import Bench, Rows
 from tests.support.memory_sink import MemorySink
 from views.sinks.base import Sink
+from views.verify.served.served import read_served
+from views.verify.values.types import parse_type
 
 pytestmark = pytest.mark.spark
 
@@ -363,3 +366,60 @@ def test_the_watching_reader_notices_a_sink_that_swaps_in_two_steps(memory):
             broken.publish(number)
 
     assert None in watch(memory, flip)
+
+
+DAYS = ("date_from_unix_date(-2147483648)", "date'0044-03-15'", "date_from_unix_date(2147483647)")
+MOMENTS = ("timestamp_micros(-9223372036854775807 - 1)", "timestamp'0044-03-15 12:00:00'",
+           "timestamp_micros(9223372036854775807)")  # fmt: skip
+SERVED = pytest.mark.services
+
+
+@pytest.mark.parametrize(
+    "bench",
+    [
+        "memory",
+        "delta",
+        *(pytest.param(name, marks=SERVED) for name in ("search", "cache", "postgres", "topic")),
+        *(
+            pytest.param(name, marks=[SERVED, pytest.mark.matrix])
+            for name in ("upserted", "topic_json", "topic_unkeyed", "elastic", "hashes", "cluster")
+        ),
+    ],
+    indirect=True,
+)
+def test_infinities_of_both_signs_are_served_and_read_back_for_the_proof(bench):
+    columns = {
+        "day": DAYS,
+        "moment": MOMENTS,
+        "clock": [f"cast({each} as timestamp_ntz)" for each in MOMENTS],
+        "days": [f"array(null, {each})" for each in DAYS],
+        "moments": [f"map('m', {each})" for each in MOMENTS],
+        "pair": [
+            f"named_struct('d', {day}, 'm', {moment})"
+            for day, moment in zip(DAYS, MOMENTS, strict=True)
+        ],
+    }
+    rows = bench.spark.sql(
+        " union all ".join(
+            "select {} id, {}".format(
+                number, ", ".join(f"{texts[number]} {name}" for name, texts in columns.items())
+            )
+            for number in range(3)
+        )
+    )
+    address = build(bench, 1, rows=rows)
+    kinds = [(name, parse_type(kind)) for name, kind in rows.dtypes]
+    with duckdb.connect() as database:
+        assert read_served(database, "served", address, kinds, ["id"]) == 3
+        told = [
+            "cast(day as varchar)", "cast(moment as varchar)", "cast(clock as varchar)",
+            "cast(days[2] as varchar)", "cast(moments['m'] as varchar)",
+            "cast(pair.d as varchar)", "cast(pair.m as varchar)", "__fault",
+        ]  # fmt: skip
+        found = database.execute(f"select {', '.join(told)} from served order by id").fetchall()
+    day, moment = "0044-03-15", "0044-03-15 12:00:00"
+    assert found == [
+        (*["-infinity"] * 7, None),
+        (day, moment, moment, day, moment, day, moment, None),
+        (*["infinity"] * 7, None),
+    ]

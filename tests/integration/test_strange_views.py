@@ -13,6 +13,9 @@ from functools import partial
 import pytest
 
 from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.ended_database import end
+from views.verify import view as verifier
+from views.verify.served import served
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -21,6 +24,9 @@ CREATE TABLE c (id integer PRIMARY KEY, name text);
 CREATE TABLE o (id integer PRIMARY KEY, c_id integer, word text, big bigint, day date);
 CREATE TABLE hot (id integer PRIMARY KEY, day date, at timestamp);
 INSERT INTO hot VALUES (1, 'infinity', 'infinity'), (2, '2024-01-01', '-infinity');
+CREATE TABLE ends (id integer PRIMARY KEY, day date, at timestamp, tz timestamptz);
+INSERT INTO ends VALUES (1, 'infinity', 'infinity', 'infinity'), (3, '12024-01-01', '12024-01-01',
+    '12024-01-01'), (2, '-infinity', '-infinity', '-infinity');
 INSERT INTO o SELECT g, g % 10, 'w' || g, 9223372036854775807, '2020-02-29'
 FROM generate_series(1, 1000) g;
 """
@@ -60,6 +66,9 @@ HOT = {
         'column "n" (count(*) over (order by at range between',
     ),
 }
+
+
+ENDS = {"days": "day", "moments": "at", "zoned": "tz", "lists": "array(day) AS l, array(tz) AS m"}
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +168,32 @@ def test_names_keep_their_case_and_the_key_is_written_in_either(project, run, st
         assert result["origin"].startswith("refresh: ")
     finally:
         settings.write_text(before, encoding="utf-8")
+
+
+def test_infinities_of_both_signs_are_proved_in_every_sink(project, run):
+    for name, value in ENDS.items():
+        project.view(
+            f"{name}.sql",
+            f"-- key: id\n-- sinks: topic, delta, search, cache\nSELECT id, {value} FROM ends\n",
+        )
+    ran = run("--all", "--json")
+    assert ran.code == 0, ran.err
+    assert {each["view"]: each["verified"] for each in ran.results} == dict.fromkeys(ENDS, True)
+
+
+def test_an_error_inside_duckdb_ends_the_proof_of_one_view_alone(project, run, monkeypatch):
+    sound = served.read_served
+
+    def read(database, table, address, columns, key):
+        if "ended" in address.location["path"]:
+            end(database)
+        return sound(database, table, address, columns, key)
+
+    monkeypatch.setattr(verifier, "read_served", read)
+    for name in ("a_first", "ended", "later", "yet_later"):
+        project.view(f"{name}.sql", "-- key: id\nSELECT id, word FROM o\n")
+    results = {each["view"]: each for each in run("--all", "--json").results}
+    others = ("a_first", "later", "yet_later")
+    assert {name: results[name]["verified"] for name in others} == dict.fromkeys(others, True)
+    assert not results["ended"]["verified"]
+    assert "DuckDB failed inside: INTERNAL Error" in json.dumps(results["ended"])

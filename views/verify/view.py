@@ -145,6 +145,11 @@ def verify_view(
             report = work.sql_view(request.sql) if request.sql is not None else work.python_view()
         except UnverifiableError as error:
             report = work.unverified(f"{error}{work.infinities(str(error))}")
+        except (duckdb.InternalException, duckdb.FatalException) as error:
+            first = str(error).partition("\n")[0]
+            report = work.unverified(f"cannot verify this view: DuckDB failed inside: {first}")
+        finally:
+            shared.restore()
     seconds = time.monotonic() - started
     took = {"seconds": round(seconds, 3), "stages": shared.stages.news()}
     certificate = {**report.certificate, **took}

@@ -29,7 +29,7 @@ from views.verify.log.spread import Spread, SpreadTables
 from views.verify.log.states import LogTables
 from views.verify.log.tables import TableState
 from views.verify.processes.memory import let_go
-from views.verify.processes.scratch import MEMORY_LIMIT, scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, answers, scratch
 from views.verify.processes.stages import Stages
 
 
@@ -90,7 +90,7 @@ class Evidence:
         self.stages = Stages()
         self._kafka, self._registry = kafka, registry
         self._work_directory, self._memory_limit = work_directory, memory_limit
-        self._held = ExitStack()
+        self._held, self._inner = ExitStack(), ExitStack()
         self._taken: dict[TableName, Taken] = {}
 
     def read_ahead(self, tables: Iterable[TableName]) -> None:
@@ -159,6 +159,20 @@ class Evidence:
             return None
         return Taken(state=found.state, records=found.records, left_out=found.left_out)
 
+    def restore(self) -> None:
+        """Open another database if an error inside DuckDB has ended this one, and read all again.
+
+        Each view that is verified afterwards has its states read for it once more.
+        """
+        if answers(self.database):
+            return
+        wait(self._ahead.values())
+        self._keeper = self._spread_tables = None
+        self._taken.clear()
+        self._ahead.clear()
+        self._inner.close()
+        self._open()
+
     def is_declared(self, table: TableName) -> bool:
         """Tell whether a table is a log of another program, read to its ends and no frontier."""
         return table in self._declared
@@ -204,7 +218,7 @@ class Evidence:
                 stages=self.stages,
                 never="records that cannot be read are left out" if self._quarantines else "",
             )
-            self._keeper = self._held.enter_context(made)
+            self._keeper = self._inner.enter_context(made)
         return self._keeper
 
     def __enter__(self) -> Self:
@@ -213,9 +227,14 @@ class Evidence:
             prefix="changelog-verify-", dir=self._work_directory, ignore_cleanup_errors=True
         )
         self._folder = Path(self._held.enter_context(folder))
-        folders = [self._folder, *filter(None, [kept_root(self._keeping.warehouse)])]
-        self.database = self._held.enter_context(scratch(self._folder, self._memory_limit, folders))
+        self._held.enter_context(self._inner)
+        self._open()
         return self
+
+    def _open(self) -> None:
+        folders = [self._folder, *filter(None, [kept_root(self._keeping.warehouse)])]
+        opening = scratch(self._folder, self._memory_limit, folders)
+        self.database = self._inner.enter_context(opening)
 
     def __exit__(
         self,

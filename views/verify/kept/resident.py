@@ -44,7 +44,7 @@ from views.verify.kept.rows import OWN_COLUMNS, Touched
 from views.verify.log.registry import Schemas
 from views.verify.log.states import LogTables
 from views.verify.log.tables import KEY_COLUMN, TableState, create_view
-from views.verify.processes.scratch import MEMORY_LIMIT, scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, answers, scratch
 from views.verify.processes.stages import Stages
 from views.verify.records.read import topic_facts, topic_settings
 from views.verify.values.types import quoted
@@ -160,6 +160,7 @@ class ResidentStates:
             VerdictError: what is held does not lead there.
             ChangelogError: the log or the registry cannot be read; the states are of no use then.
         """
+        self._require_database()
         log = self._log(record)
         self._touched = dict.fromkeys(self._tables, 0)
         for table, taken in self._tables.items():
@@ -189,8 +190,20 @@ class ResidentStates:
         self.frontier = record.frontier
 
     def state(self, table: TableName) -> TableState:
-        """Return the state of a table."""
+        """Return the state of a table.
+
+        Raises:
+            VerdictError: an error inside DuckDB has ended the database.
+        """
+        self._require_database()
         return self._tables[table].state
+
+    def restore(self) -> None:
+        """Do nothing: states that were lost with their database are read again in a later round."""
+
+    def _require_database(self) -> None:
+        if not answers(self.database):
+            raise VerdictError("an error inside DuckDB has ended the database of the proofs")
 
     def taken(self, table: TableName) -> Taken | None:
         """Return a table's state and how it was obtained, or None if it has not been read."""

@@ -33,6 +33,19 @@ def first_row(
     return rows[0] if rows else None
 
 
+def answers(database: duckdb.DuckDBPyConnection) -> bool:
+    """Return whether a database can be used: after an error inside DuckDB nobody can.
+
+    Another thread may be using the connection meanwhile.
+    """
+    try:
+        with closing(database.cursor()) as cursor:
+            cursor.execute("SELECT 1").fetchall()
+    except (duckdb.FatalException, duckdb.InternalException):
+        return False
+    return True
+
+
 def row_count(database: duckdb.DuckDBPyConnection, table: str) -> int:
     """Count the rows of a table."""
     row = first_row(database, f"SELECT count(*) FROM {quoted(table)}")

@@ -82,6 +82,16 @@ def _conformed(array: pa.Array, kind: Type) -> pa.Array:
                 _conformed(lists.flatten(), kind.fields[0][1]),
                 mask=lists.is_null(),
             )
+        case "map":
+            _check_same(array.type, wanted, kind)
+            entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
+            lists = array.cast(pa.list_(entry))
+            entries = lists.flatten()
+            parts = (
+                _conformed(pc.struct_field(entries, number), field)
+                for number, (_, field) in enumerate(kind.fields)
+            )
+            return pa.MapArray.from_arrays(_offsets(lists), *parts, mask=lists.is_null())
         case "struct":
             return _struct(array, kind)
         case _:

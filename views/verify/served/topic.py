@@ -41,6 +41,8 @@ from views.verify.values.types import Type, arrow_type
 _BATCH, _WAIT_S, _STALL_S = 5_000, 0.02, 60.0
 _FRAME_BYTES = 5
 _EXACT = Context(prec=60)
+_LOWEST = {"date": -(2**31), "timestamp": -(2**63), "timestamp_ntz": -(2**63)}
+"""A topic's number for `-infinity`. DuckDB's is one more, which no sound topic has."""
 Take = Callable[[Any], Any]
 
 
@@ -197,6 +199,8 @@ def _take(kind: Type) -> Take:
             return lambda raw: Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(
                 -kind.scale, _EXACT
             )
+        case "date" | "timestamp" | "timestamp_ntz":
+            return _moment(kind.name)
         case "array":
             return lambda found: [_or_null(inner[0][1], each) for each in found]
         case "map":
@@ -205,6 +209,17 @@ def _take(kind: Type) -> Take:
             return lambda found: {name: _or_null(take, found[name]) for name, take in inner}
         case _:
             return lambda value: value
+
+
+def _moment(kind: str) -> Take:
+    lowest = _LOWEST[kind]
+
+    def take(raw: Any) -> Any:  # noqa: ANN401 - of any type
+        if raw == lowest + 1:
+            raise ValueError(f"{raw} is no {kind}")
+        return lowest + 1 if raw == lowest else raw
+
+    return take
 
 
 def _or_null(take: Take, value: Any) -> Any:  # noqa: ANN401 - of any type

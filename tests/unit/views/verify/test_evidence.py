@@ -2,15 +2,18 @@
 
 import threading
 
+import duckdb
 import pytest
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
-from changelog.contract.base.errors import LogError
+from changelog.contract.base.errors import LogError, VerdictError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
+from tests.support.ended_database import end
 from views.verify.compare.evidence import Evidence
 from views.verify.kept.keeper import Keeper, Taken
+from views.verify.kept.resident import ResidentStates
 
 ORDERS, ITEMS, OTHERS = (TableName("public", name) for name in ("orders", "items", "others"))
 DEADLINE_S = 10
@@ -121,3 +124,31 @@ def test_what_the_thread_took_is_let_go_of_at_the_end(evidence, reading, monkeyp
         evidence.read_ahead([ORDERS])
         assert reading.begun.wait(DEADLINE_S)
     assert order == ["keeper ends", "let go"]
+
+
+def test_an_error_inside_duckdb_has_the_states_read_again_into_another_database(evidence, reading):
+    reading.may_go_on.set()
+    with evidence:
+        evidence.read_ahead([ORDERS])
+        assert evidence.state(ORDERS) == ORDERS
+        evidence.restore()
+        assert evidence.taken(ORDERS) is not None  # nothing was wrong
+        with pytest.raises(duckdb.InternalException):
+            end(evidence.database)
+        with pytest.raises(duckdb.FatalException):
+            evidence.database.execute("SELECT 1")
+        evidence.restore()
+        assert evidence.taken(ORDERS) is None
+        assert evidence.database.execute("SELECT 1").fetchall() == [(1,)]
+        assert evidence.state(ORDERS) == ORDERS
+    assert reading.threads[ORDERS] == threading.current_thread().name
+
+
+def test_the_states_of_a_follower_that_were_lost_with_their_database_are_asked_for_in_vain():
+    nowhere = KafkaConnection(brokers="127.0.0.1:1"), RegistryConnection(url="http://127.0.0.1:1")
+    with ResidentStates(*nowhere, pins={}) as states:
+        with pytest.raises(duckdb.InternalException):
+            end(states.database)
+        states.restore()
+        with pytest.raises(VerdictError, match="an error inside DuckDB"):
+            states.state(ORDERS)
