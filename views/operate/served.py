@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.findings import Findings, Level
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
+from views.base.config import RebuildSettings
 from views.generations.history import DROPPED, FAILED, PUBLISHED, REFUTED, History, HistoryRow
 from views.generations.served import MakeServed, served_of
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
+from views.rebuild.drop import to_drop
 
 
 def look_at_views(
@@ -32,7 +35,17 @@ def look_at_views(
         steps: shows how far it is.
     """
     rows = findings.ask("history", History(warehouse_of(project)).rows) or []
-    names = findings.ask("views", lambda: catalog_of(project).names) or []
+    names = findings.ask("views", lambda: catalog_of(project).names)
+    if names is None:
+        return
+    last = {row.view: row.state for row in rows}
+    gone = sorted(view for view in {*last} - {*names} if last[view] != DROPPED)
+    steps.more(len(gone))
+    for name in gone:
+        what = f"view {name}"
+        steps.begin(what)
+        findings.ask(what, partial(_look_without_file, findings, name, project, make_served))
+        steps.done()
     for name in names:
         what = f"view {name}"
         steps.begin(what)
@@ -64,7 +77,7 @@ def _look(
         error = ChangelogError(
             f"generation {last.generation} {'was refuted' if last.state == REFUTED else 'failed'}: "
             f"{last.note or last.mismatches}",
-            hint=f"rebuild-view {spec.name} --history; the one before serves",
+            hint=f"rebuild-view {spec.name} --history; {_serving(serving)}",
         )
         error.exit_code = 3 if last.state == REFUTED else 1
         raise error
@@ -80,6 +93,32 @@ def _look(
         f"generation {published.generation}, {proved}, published {_ago(age.total_seconds())} ago, "
         f"in {', '.join(serving)}",
     )
+
+
+def _serving(serving: Mapping[str, int | None]) -> str:
+    """Return the generation that serves, as text; the sinks agree about it."""
+    number = next(iter(serving.values()), None)
+    return "nothing serves yet" if number is None else f"generation {number} serves"
+
+
+def _look_without_file(
+    findings: Findings, name: str, project: Project, make_served: MakeServed
+) -> None:
+    """Tell of a view that serves although its file is gone."""
+    (view,) = to_drop([name], RebuildSettings(project=project))
+    held = make_served(view.spec, project, None).held_without_listing()
+    serving = [
+        f"generation {each.published} in {sink}"
+        for sink, each in held.items()
+        if each.published is not None
+    ]
+    if serving:
+        findings.add(
+            f"view {name}",
+            Level.NOTE,
+            f"its file is gone, and it still serves: {', '.join(serving)}; rebuild-view {name} "
+            "--drop removes it",
+        )
 
 
 def _ago(seconds: float) -> str:

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from rich.console import Console
 
-from changelog.runtime.findings import Level
+from changelog.config import Project, load_project
+from changelog.runtime.findings import Findings, Level
 from changelog.runtime.progress.bar import StepBar
-from views.generations.history import REFUTED, History, HistoryRow
+from views.generations.history import (
+    DROPPED,
+    FAILED,
+    PUBLISHED,
+    REFUTED,
+    History,
+    HistoryRow,
+)
+from views.generations.succession import Held
+from views.leases.decide import Tenure
+from views.leases.record import Owner
 from views.operate.asked import Answer
 from views.operate.doctor import COMMANDS, examine
+from views.operate.locks import lasts
+from views.operate.served import look_at_views
+from views.project.spec import ViewSpec
 
 CHECKED = Answer(0, {"checks": []}, "")
 STATUS = Answer(0, {"problems": [], "slot": "s"}, "")
@@ -73,3 +93,59 @@ def test_views_that_cannot_be_read_were_refuted_or_never_built_are_told(tmp_path
     assert (wrong.exit_code, wrong.said) == (3, "generation 4 was refuted: a row differs")
     assert found["capture"].state is found["topics"].state is Level.OK
     assert found["locks"].said == "hold in the project's folder alone (rebuild.lock)"
+
+
+def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_path: Path) -> None:
+    settings = (
+        'postgres.dsn = "host=127.0.0.1 port=1"\nkafka.brokers = "127.0.0.1:1"\n'
+        f'rebuild.warehouse = "{tmp_path / "warehouse"}"\nrebuild.lock = "local"\n'
+    )
+    (tmp_path / "changelog.toml").write_text(settings)
+    (tmp_path / "views").mkdir()
+    for name in ("served", "unserved"):
+        (tmp_path / "views" / f"{name}.sql").write_text("-- key: id\nSELECT id FROM t")
+    steps = [
+        ("served", 7, FAILED), ("unserved", 8, FAILED), ("without_file", 3, PUBLISHED),
+        ("dropped", 2, PUBLISHED), ("dropped", 2, DROPPED), ("never_served", 1, FAILED),
+    ]  # fmt: skip
+    History(str(tmp_path / "warehouse")).append(
+        HistoryRow(view=view, generation=number, state=state, sinks=("delta",), note="it broke")
+        for view, number, state in steps
+    )
+    findings, numbers = Findings(), {"served": 6, "without_file": 3}
+
+    def make_served(spec: ViewSpec, _project: Project, _spark: Any) -> Any:
+        held = {name: Held(numbers.get(spec.name), frozenset()) for name in spec.sinks}
+        return SimpleNamespace(held_without_listing=lambda: held)
+
+    look_at_views(findings, load_project(tmp_path, needs=[]), make_served=make_served)
+    found = {each.what: each for each in findings.all}
+    assert set(found) == {"view served", "view unserved", "view without_file"}
+    hint = "rebuild-view {} --history; {}"
+    assert found["view served"].hint == hint.format("served", "generation 6 serves")
+    assert found["view unserved"].hint == hint.format("unserved", "nothing serves yet")
+    without_file = found["view without_file"]
+    assert without_file.state is Level.NOTE
+    assert without_file.said == (
+        "its file is gone, and it still serves: generation 3 in delta; rebuild-view without_file "
+        "--drop removes it"
+    )
+
+
+def test_a_lock_that_ended_or_whose_process_is_dead_is_nobodys() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+
+    def tenure(*, pid: int = os.getpid(), place: str = "here", until_ms: int = 2_000) -> Tenure:
+        owner = Owner(host="h", pid=pid, started="", command="")
+        return Tenure(
+            id="a", token=1, offset=1, until_ms=until_ms, is_over=False, owner=owner, place=place
+        )
+
+    assert lasts(tenure(), "here", 1_000)
+    assert not lasts(tenure(until_ms=999), "here", 1_000)
+    assert not lasts(replace(tenure(), is_over=True), "here", 1_000)
+    assert not lasts(tenure(pid=ended.pid), "here", 1_000)
+    # Of a process of another machine nothing is known but its lease.
+    assert lasts(tenure(pid=ended.pid, place="there"), "here", 1_000)
+    assert lasts(tenure(pid=ended.pid, place=""), "", 1_000)
