@@ -27,10 +27,11 @@ from pyspark.sql.avro.functions import from_avro
 
 from changelog.contract.base.headers import Op
 from changelog.contract.log.form import Envelope, Output
-from changelog.contract.rows.choices import advice
+from changelog.contract.rows.choices import ValueChoice, advice
 from changelog.contract.rows.codec import FRAME_BYTES, frame
 from changelog.contract.rows.evolution import obstacles
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema, nulls_of
+from changelog.contract.rows.types import Kind
 from replay.base.failures import fail, joined
 from replay.base.record_place import FAULT
 from replay.base.task_faults import HINT, Fault
@@ -45,6 +46,7 @@ from replay.scan.java_source import place
 _ROW_OPS = [op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)]
 _GONE = Op.DELETE.value.decode()
 _PLACE = ("partition", "offset")
+_MOMENTS = {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +331,7 @@ def _key_text(reader: LoggedSchema) -> Column:
         if column.column not in reader.key:
             continue
         value = F.col(logged_name(number))
-        if column.type.has_escape:
-            value = F.coalesce(value.getField(VALUE).cast("string"), value.getField(ESCAPE))
+        if column.type.has_escape or column.type.kind in _MOMENTS:
+            value = chosen(value, column.type, ValueChoice.TEXT)
         texts.append(value.cast("string"))
     return F.concat_ws(", ", *texts)

@@ -5,6 +5,7 @@ long transaction through the bulk path again.
 """
 
 import re
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -365,6 +366,10 @@ def test_a_value_that_no_spark_type_holds_fails_loudly_and_names_its_place(
 ):
     project.execute("CREATE TABLE prices (id integer PRIMARY KEY, price numeric(8, 2))")
     project.execute("INSERT INTO prices VALUES (1, 1.25), (7, 'NaN')")
+    project.execute(
+        "CREATE TABLE dated (d date, t timestamp, z timestamptz, price numeric(8, 2), "
+        "PRIMARY KEY (d, t, z))"
+    )
     capture.catch_up()
     # The log has it, exactly; only the state of Spark has no place for it.
     assert capture.rows("prices")[(7,)]["price"] == "NaN"
@@ -382,3 +387,11 @@ def test_a_value_that_no_spark_type_holds_fails_loudly_and_names_its_place(
         refusals.append(str(refused.value.args[0]))
     assert refusals[0] == refusals[1]
     assert prices.arrow(["id"]).num_rows == 2
+    for end in ("infinity", "-infinity"):
+        project.execute("TRUNCATE dated")
+        project.execute(f"INSERT INTO dated VALUES ('{end}', '{end}', '{end}', 'NaN')")
+        capture.catch_up()
+        dated = Log.open(project.root, spark=spark).table("dated")
+        for read in (partial(dated.arrow, engine="local"), partial(dated.arrow, engine="spark")):
+            with pytest.raises(LogError, match=rf"with key \({end}, {end}, {end}\) has no exact"):
+                read()

@@ -115,6 +115,15 @@ def test_a_value_without_a_place_is_refused_where_its_column_is_read():
     )
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamptz", "timestamp"])
+@pytest.mark.parametrize("end", ["infinity", "-infinity"])
+def test_a_key_at_the_end_of_time_is_said_as_postgresql_says_it(kind, end):
+    relation = make_relation({"id": column_type(kind, kind), "price": decimal_type(6, 2)})
+    of = replace(schemas(value_schema(relation)), key=key_schema(relation))
+    with pytest.raises(LogError, match=rf"of the row with key \({end}\) has no exact form"):
+        read(of, encoded((end.encode(), b"NaN"), relation), columns=("price",))
+
+
 def test_documents_and_unknown_columns_are_not_for_this_reader():
     assert can_read(PLAIN)
     assert not can_read(TopicSchemas("t", None, {}, 0, Form(Output.JSON)))
