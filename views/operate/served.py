@@ -42,9 +42,9 @@ def look_at_views(
     gone = sorted(view for view in {*last} - {*names} if last[view] != DROPPED)
     steps.more(len(gone))
     for name in gone:
-        what = f"view {name}"
-        steps.begin(what)
-        findings.ask(what, partial(_look_without_file, findings, name, project, make_served))
+        steps.begin(f"view {name}")
+        look = partial(_look_without_file, findings, name, project, make_served)
+        findings.ask(f"view {name}", look)
         steps.done()
     for name in names:
         what = f"view {name}"
