@@ -16,6 +16,18 @@ from views.generations.history import REFUTED, History, HistoryRow
 from views.generations.lock import building
 from views.generations.place import place_for
 
+HOLDING = """
+import pathlib, sys, time
+from changelog.config import load_project
+from views.base.config import RebuildSettings
+from views.generations.lock import building
+from views.generations.place import place_for
+project = load_project(pathlib.Path(sys.argv[1]))
+with building(place_for(RebuildSettings(project=project)), ["examined"]):
+    print("holding", flush=True)
+    time.sleep(600)
+"""
+
 
 @pytest.fixture
 def captured(stack, tmp_path):
@@ -66,5 +78,15 @@ def test_the_doctor_names_who_works_on_a_view(captured) -> None:
     said = found["ok"]["locks"]["found"]
     assert said.startswith(f"view examined is rebuilt by process {os.getpid()} on ")
     assert "the lock lasts until" in said
+    _, found = examined(project)
+    assert found["ok"]["locks"]["found"].startswith("nobody has one")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(project.root)], stdout=subprocess.PIPE, text=True
+    ) as holding:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == "holding\n"
+        _, found = examined(project)
+        assert f"is rebuilt by process {holding.pid} on " in found["ok"]["locks"]["found"]
+        holding.kill()
     _, found = examined(project)
     assert found["ok"]["locks"]["found"].startswith("nobody has one")

@@ -30,6 +30,7 @@ from views.project.spec import SqlSource, ViewSpec, short_name
 from views.rebuild.plan.other_types import other_types
 from views.rebuild.plan.shape import shape_of
 from views.rebuild.plan.ties import open_order
+from views.verify.processes.scratch import answers
 from views.verify.sql.evaluate import computed_float
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
 from views.verify.values.names import folded, reading_name
@@ -221,6 +222,9 @@ class Engine:
     """DuckDB with empty tables, for all views that are looked at; a context manager."""
 
     def __init__(self) -> None:
+        self._open()
+
+    def _open(self) -> None:
         self._database = closed_database()
         self._tables: set[TableName] = set()
         for macro in MACROS:
@@ -253,6 +257,9 @@ class Engine:
         try:
             found = self._database.execute(f"DESCRIBE {translation.sql}").fetchall()
         except duckdb.Error as error:
+            if not answers(self._database):  # the next view gets another one
+                self._database.close()
+                self._open()
             why = _in_words(str(error).partition("\n")[0])
             raise UnverifiableError(f"cannot verify this SQL: {why}") from error
         return [str(row[1]) for row in found]

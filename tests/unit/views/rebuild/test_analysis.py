@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 from pyspark.sql.types import DayTimeIntervalType, NullType, StringType
 
@@ -12,8 +13,11 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
 from changelog.contract.rows.types import column_type
 from tests.support.builders import INTEGER, TEXT, decimal_type
+from tests.support.ended_database import end
 from views.project.sql import parse_sql_view
-from views.rebuild.plan.analysis import analyse
+from views.rebuild.plan.analysis import Engine, analyse
+from views.verify.sql.translate import UnverifiableError, translate
+from views.verify.values.types import parse_type
 
 DATE = column_type("date", "date")
 TIMESTAMP = column_type("timestamp", "timestamp without time zone")
@@ -195,3 +199,15 @@ def test_a_null_of_one_query_takes_the_type_of_the_other() -> None:
     shape = look("SELECT id, NULL AS n FROM things").shape
     assert shape is not None
     assert shape["n"].dataType == NullType()
+
+
+def test_an_error_inside_duckdb_refuses_one_view_alone() -> None:
+    types = {THINGS: {"id": parse_type("int")}}
+    query = translate("SELECT id FROM things", types)
+    with Engine() as engine:
+        assert engine.types_of(query, types) == ["INTEGER"]
+        with pytest.raises(duckdb.InternalException):
+            end(engine._database)
+        with pytest.raises(UnverifiableError, match="FATAL Error"):
+            engine.types_of(query, types)
+        assert engine.types_of(query, types) == ["INTEGER"]
