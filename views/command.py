@@ -41,10 +41,10 @@ from views.base.failure import of_view
 from views.base.progress import Stages
 from views.explain.explain import explain
 from views.generations.history import (
-    DROPPED,
-    PUBLISHED,
+    REFUTED,
     History,
     HistoryRow,
+    as_served,
     last_states,
 )
 from views.generations.served import served_of
@@ -468,6 +468,7 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
                 "views": list(spec.views),
                 "description": spec.description,
                 "generation": serving[spec.name].generation if spec.name in serving else None,
+                "refuted": spec.name in serving and serving[spec.name].state == REFUTED,
                 **(looked[spec.name].to_json() if spec.name in looked else {}),
             }
         )
@@ -504,8 +505,11 @@ def _serving(project: Path) -> dict[str, HistoryRow]:
     except ConfigurationError as error:
         tell(f"what is published is not shown: {one_line(error)}")
         return {}
-    newest = {row.view: row for row in rows if row.state in {PUBLISHED, DROPPED}}
-    return {view: row for view, row in newest.items() if row.state == PUBLISHED}
+    own: dict[str, list[HistoryRow]] = {}
+    for row in rows:
+        own.setdefault(row.view, []).append(row)
+    served = {view: as_served(steps) for view, steps in own.items()}
+    return {view: row for view, row in served.items() if row is not None}
 
 
 def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:

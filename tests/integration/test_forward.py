@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -11,12 +11,15 @@ import pytest
 
 from changelog.config import load_project
 from changelog.contract.base.errors import RefutedError
+from changelog.runtime.findings import Findings, Level
 from replay.store import increment
 from replay.store.stops import Stops
 from replay.store.stored import StoredRecords
 from tests.support.matrix import first
-from tests.support.shop import generations, opened_shop
+from tests.support.shop import execute, generations, opened_shop
 from views.base.config import Source, VerifyMode
+from views.generations.history import History, as_served
+from views.operate.served import look_at_views
 from views.rebuild import sealing
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.engine import LocalQuery
@@ -25,6 +28,7 @@ from views.rebuild.local.related import Walk
 from views.rebuild.one_view.forward import delta_of
 from views.rebuild.plan.plan import store_of
 from views.rebuild.resident import Resident
+from views.runs.recent import is_recent
 from views.sinks.base import UnavailableSinkError
 from views.sinks.postgres.sink import PostgresSink
 
@@ -161,6 +165,12 @@ def test_a_key_that_a_delta_does_not_name_is_found_when_all_is_compared(shop, mo
         outcome = shop.round(looks=True)
     wrong = [result for result in outcome.results if isinstance(result.error, RefutedError)]
     assert wrong, "the comparison of all finds what the delta left out"
+    history = History(shop.settings().warehouse)
+    for result in wrong:
+        assert "where readers see it" in str(result.error)
+        last = as_served(history.rows([result.view]))
+        assert last is not None
+        assert (last.generation, last.state) == (result.generation, "refuted")
     assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
     shop.is_right()
 
@@ -285,6 +295,55 @@ def test_a_key_that_is_not_found_here_is_found_when_all_is_compared(shop, monkey
         assert isinstance(outcome.error, RefutedError)
     assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
     shop.is_right()
+
+
+def test_what_was_altered_behind_its_back_is_on_record_and_written_anew(shop, monkeypatch):
+    name = shop.names["totals"]
+    spec = next(each for each in shop.specs if each.name == name)
+
+    def doctor():
+        findings = Findings()
+        look_at_views(findings, load_project(shop.project.root))
+        return next(each for each in findings.all if each.what == f"view {name}")
+
+    def recorded():
+        return [row for row in history.rows([name]) if row.at > begun]
+
+    with shop.followed() as follower:
+        history, begun = History(shop.settings().warehouse), datetime.now(UTC)
+        assert follower.round() is None, "nothing is new, and it is not time to compare all"
+        monkeypatch.setattr(follower, "_looked", -math.inf)
+        outcome = follower.round()
+        assert outcome is not None, "all that is served is compared at rest too"
+        assert outcome.error is None
+        assert origins(outcome) == ["refresh: unchanged"] * 3
+        assert follower.round() is None, "once in each period"
+        (row,) = recorded()
+        assert (row.state, row.verified, row.is_of_changes) == ("published", True, False)
+        assert doctor().said.startswith(f"generation {row.generation}, proved")
+        monkeypatch.setattr("views.rebuild.resident.RECORDED_EVERY", timedelta(0))
+        shop.change("UPDATE orders SET amount = amount + 1 WHERE id = 12")
+        assert follower.round().error is None
+        assert (recorded()[-1].verified, recorded()[-1].is_of_changes) == (True, True)
+        assert "changed rows proved, all rows at" in doctor().said
+        execute(shop.target, f"DELETE FROM {name} WHERE customer_id = 2")
+        monkeypatch.setattr(follower, "_looked", -math.inf)
+        error = follower.round().error
+        assert isinstance(error, RefutedError)
+        assert "in postgres, where readers see it" in str(error)
+        refuted = recorded()[-1]
+        assert (refuted.state, refuted.verified, refuted.mismatches) == ("refuted", False, 1)
+        assert "customer_id=2: missing" in refuted.note
+        found = doctor()
+        assert (found.state, found.exit_code) == (Level.PROBLEM, 3)
+        assert f"generation {row.generation}, which serves, was refuted" in found.said
+        hour = datetime.now(UTC) - timedelta(hours=1)
+        assert not is_recent(spec, history.rows([name]), hour, VerifyMode.NONE)
+        # What serves is not built upon any more: the next round writes it anew, and proves it.
+        assert follower.round().error is None
+        shop.is_right()
+        assert doctor().state is Level.OK
+        assert recorded()[-1].generation > row.generation
 
 
 class _KilledError(Exception):

@@ -2,11 +2,12 @@
 
 One row per step of a generation: `sealed` (whole, verified as far as asked for, about to be
 swapped in), `staged` (the same, but put aside until somebody publishes it), `published` (by a
-rollback too, which its note says), `refuted`, `failed`, `retired` (and removed), `aborted` (staged,
-and removed before anybody saw it). A row `dropped` ends all generations of a view up to then: it
-was removed from its sinks. The row `sealed` is the intent: a rebuild that is killed between the
-swap and the row `published` left it behind, so that the next one can tell what serves and with
-which certificate. Sinks, not the history, are the truth about what serves.
+rollback too, which its note says), `refuted` (before readers saw it, or while it served),
+`failed`, `retired` (and removed), `aborted` (staged, and removed before anybody saw it). A row
+`dropped` ends all generations of a view up to then: it was removed from its sinks. The row
+`sealed` is the intent: a rebuild that is killed between the swap and the row `published` left it
+behind, so that the next one can tell what serves and with which certificate. Sinks, not the
+history, are the truth about what serves.
 
 Written with deltalake, without Spark: an append takes milliseconds, `--history` needs no session,
 and appends of several rebuilds at once do not conflict. Each append is a file, and a reader opens
@@ -16,7 +17,7 @@ them all: views that are followed make thousands in a day, so they are put toget
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -45,6 +46,9 @@ STAGED = GenerationState.STAGED.value
 ABORTED = GenerationState.ABORTED.value
 DROPPED = "dropped"
 """Of a view, not of one generation."""
+
+CHANGES = "changes"
+"""In a certificate, in place of a sink: the proof of the changed rows that all sinks are sent."""
 
 _SCHEMA = pa.schema(
     [
@@ -162,6 +166,17 @@ class HistoryRow:
     def is_bare(self) -> bool:
         """Tell whether it says nothing of what was built: neither a place nor a proof."""
         return self.lsn is None and self.verified is None and not self.certificate
+
+    @property
+    def is_of_changes(self) -> bool:
+        """Tell whether the changed rows alone were compared, in some sink at least."""
+        return is_of_changes(self.certificate, self.sinks)
+
+    @property
+    def is_of_sample(self) -> bool:
+        """Tell whether a sample of the rows was compared."""
+        reports = self.certificate.values()
+        return any(each.get("certificate", {}).get("mode") == "sample" for each in reports)
 
     @property
     def has_equal_inputs(self) -> bool:
@@ -383,6 +398,38 @@ def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]
     return found
 
 
+def is_of_changes(certificate: Collection[str], sinks: Iterable[str]) -> bool:
+    """Tell whether the changed rows alone were compared, in some sink at least."""
+    return CHANGES in certificate and not set(certificate) >= set(sinks)
+
+
+def as_served(rows: Sequence[HistoryRow]) -> HistoryRow | None:
+    """Return the newest row of what readers of a view have, or None where that is nothing.
+
+    It says `published`, or `refuted` where what they see was found to differ since.
+
+    Args:
+        rows: of the view, oldest first.
+    """
+    for place in reversed(range(len(rows))):
+        row = rows[place]
+        if row.state not in {PUBLISHED, DROPPED}:
+            continue
+        refuted = [r for r in rows[place:] if (r.generation, r.state) == (row.generation, REFUTED)]
+        return None if row.state == DROPPED else next(reversed(refuted), row)
+    return None
+
+
+def all_proved_at(rows: Iterable[HistoryRow], generation: int) -> datetime | None:
+    """Return when all rows of a generation were proved last, or None if that is not on record."""
+    moments = [
+        row.at for row in rows
+        if row.generation == generation and row.verified
+        and not (row.is_of_changes or row.is_of_sample)
+    ]  # fmt: skip
+    return max(moments, default=None)
+
+
 def as_built(rows: Iterable[HistoryRow], generation: int) -> HistoryRow | None:
     """Return the newest row that says what a generation holds and how it was proved, or None.
 
@@ -390,7 +437,7 @@ def as_built(rows: Iterable[HistoryRow], generation: int) -> HistoryRow | None:
         rows: of a view, oldest first.
         generation: its number.
     """
-    told = {SEALED, STAGED, PUBLISHED}
+    told = {SEALED, STAGED, PUBLISHED, REFUTED}
     own = [row for row in rows if row.generation == generation and row.state in told]
     with_place = [row for row in own if row.lsn is not None]
     return next(reversed(with_place or own), None)

@@ -12,7 +12,15 @@ from changelog.runtime.findings import Findings, Level
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
 from views.base.config import RebuildSettings
-from views.generations.history import DROPPED, FAILED, PUBLISHED, REFUTED, History, HistoryRow
+from views.generations.history import (
+    DROPPED,
+    FAILED,
+    REFUTED,
+    History,
+    HistoryRow,
+    all_proved_at,
+    as_served,
+)
 from views.generations.served import MakeServed, served_of
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
@@ -73,6 +81,15 @@ def _look(
             f"its sinks serve different generations: {said}",
             hint=f"rebuild-view {spec.name} ends what was cut off",
         )
+    served = as_served(own)
+    if served is not None and served.state == REFUTED:
+        error = ChangelogError(
+            f"generation {served.generation}, which serves, was refuted: "
+            f"{served.note or served.mismatches}",
+            hint=f"rebuild-view {spec.name} writes and proves it anew",
+        )
+        error.exit_code = 3
+        raise error
     if last is not None and last.state in {REFUTED, FAILED}:
         error = ChangelogError(
             f"generation {last.generation} {'was refuted' if last.state == REFUTED else 'failed'}: "
@@ -81,17 +98,15 @@ def _look(
         )
         error.exit_code = 3 if last.state == REFUTED else 1
         raise error
-    published = next((row for row in reversed(own) if row.state in {PUBLISHED, DROPPED}), None)
-    if published is None or published.state == DROPPED:
+    if served is None:
         findings.add(what, Level.NOTE, f"was never built: rebuild-view {spec.name}")
         return
-    age = datetime.now(UTC) - published.at
-    proved = {True: "proved", False: "refuted", None: "not proved"}[published.verified]
+    age = datetime.now(UTC) - served.at
     findings.add(
         what,
-        Level.OK if published.verified else Level.NOTE,
-        f"generation {published.generation}, {proved}, published {_ago(age.total_seconds())} ago, "
-        f"in {', '.join(serving)}",
+        Level.OK if served.verified else Level.NOTE,
+        f"generation {served.generation}, {_proved(served, own)}, "
+        f"published {_ago(age.total_seconds())} ago, in {', '.join(serving)}",
     )
 
 
@@ -119,6 +134,14 @@ def _look_without_file(
             f"its file is gone, and it still serves: {', '.join(serving)}; rebuild-view {name} "
             "--drop removes it",
         )
+
+
+def _proved(served: HistoryRow, own: Sequence[HistoryRow]) -> str:
+    if not (served.verified and served.is_of_changes):
+        return {True: "proved", False: "refuted", None: "not proved"}[served.verified]
+    whole = all_proved_at(own, served.generation)
+    last = f", all rows at {whole:%Y-%m-%d %H:%M:%S} UTC" if whole is not None else ""
+    return f"changed rows proved{last}"
 
 
 def _ago(seconds: float) -> str:

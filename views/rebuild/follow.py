@@ -339,10 +339,12 @@ class Follower:
         record = newest.record
         seen = SeenFrontier.of(record, self._tables)
         is_new = self._done is None or self._done.calls_for_a_round(seen, clock_ms())
-        if not is_new and self._resident.sending.calls_for_spark is None:
-            return None
         every = self._settings.rebuild.follow_look_minutes * 60
         looks = time.monotonic() - self._looked >= every
+        # A look at what rests takes no round of Spark's: that would write or compare nothing.
+        rests = not (is_new or (looks and self._resident.proves))
+        if rests and self._resident.sending.calls_for_spark is None:
+            return None
         try:
             if looks or self._settings.together:
                 self._notice_others()
@@ -366,6 +368,8 @@ class Follower:
             frontier = outcome.results[0].frontier
             applied = replace(record, frontier=frontier) if frontier is not None else record
             self._done = SeenFrontier.of(applied, self._tables)
+        else:
+            self._done = None
         return outcome
 
     def _by_spark(self, *, looks: bool) -> Outcome:

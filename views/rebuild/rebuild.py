@@ -207,7 +207,7 @@ class Rebuild:
                 self._proof.verify(certifier, replay, _pending(builds))
                 if forward := [build for build in _pending(builds) if build.delta is not None]:
                     self._forward.apply(replay, forward)
-                    self._forward.look(certifier, forward)
+                    self._forward.look(certifier, replay, forward)
             new = [build for build in _pending(builds) if build.delta is None]
             if new and self._run.settings.stage:
                 with self._run.held_still():

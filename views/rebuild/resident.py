@@ -40,7 +40,7 @@ from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
-from views.generations.history import PUBLISHED, History
+from views.generations.history import CHANGES, PUBLISHED, REFUTED, History
 from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource, ViewSpec
 from views.rebuild.local.by_spark import BySpark
@@ -51,7 +51,6 @@ from views.rebuild.local.related import Related, Walk, check_classes, columns_of
 from views.rebuild.local.tables import LocalTables
 from views.rebuild.one_view.certify import request_of
 from views.rebuild.one_view.forward import (
-    CHANGES,
     Delta,
     affected,
     apply,
@@ -67,7 +66,7 @@ from views.rebuild.result.report import ViewResult
 from views.rebuild.sending.sending import Sending
 from views.sinks.base import ForwardSink, rows_of
 from views.sinks.values import NotRenderedError
-from views.verify.compare.report import VerifyReport
+from views.verify.compare.report import VerifyReport, verdict_of
 from views.verify.kept.resident import ResidentStates
 from views.verify.view import verify_view
 
@@ -124,7 +123,7 @@ class _View:
     refused: Mapping[str, int] = field(default_factory=dict)
     is_told: bool = field(default=True)
     delta: Delta | None = field(default=None)
-    report: VerifyReport | None = field(default=None)
+    reports: dict[str, VerifyReport] = field(default_factory=dict)
     rows: int | None = field(default=None)
     error: ChangelogError | None = field(default=None)
 
@@ -170,6 +169,11 @@ class Resident:
     def is_ready(self) -> bool:
         """Tell whether the next round can be made here."""
         return self._held is not None
+
+    @property
+    def proves(self) -> bool:
+        """Tell whether the next round can be made here, and compare all that is served."""
+        return self.is_ready and self._proofs is not None
 
     @property
     def whole(self) -> Mapping[str, str]:
@@ -386,7 +390,7 @@ class Resident:
         """Compute the changed rows of each view."""
         touched = self._local.advance(step.changed, step.logs.position)
         for view in self._views:
-            view.delta, view.report, view.error = None, None, None
+            view.delta, view.reports, view.error = None, {}, None
             if any(touched[table].is_any for table in view.spec.tables):
                 found = Walk(view.lineage, self._local.held, touched, MOST_ROWS).related()
                 if found.affected:
@@ -423,9 +427,9 @@ class Resident:
                     self._settings, frontier, view.spec, view.columns,
                     view.delta.sent(), {},
                 )  # fmt: skip
-                view.report = verify_view(request, self._proofs)
-            if view.report.verified is not True:
-                log.warning("%s", view.report.render())
+                report = view.reports[CHANGES] = verify_view(request, self._proofs)
+            if report.verified is not True:
+                log.warning("%s", report.render())
                 self._whole[view.spec.name] = "rows that were computed here are refuted"
                 raise NotHereError(f'rows of view "{view.spec.name}" are refuted')
 
@@ -516,31 +520,38 @@ class Resident:
                         self._settings, frontier, view.spec, view.columns, address, {}
                     )
                     try:
-                        view.report = verify_view(request, self._proofs)
+                        report = view.reports[name] = verify_view(request, self._proofs)
                     except VerdictError as error:
                         log.warning("not compared: %s; the next round is made by Spark", error)
                         self.forget_states()
                         return
                 try:
-                    view.report.raise_on_mismatch()
+                    report.raise_on_mismatch(serving=name)
                 except RefutedError as error:
-                    view.error = error
+                    view.error = view.error or error
+        if any(view.error for view in self._views):
+            self.forget_states()
 
     def _record(self, results: Sequence[ViewResult], stages: Stages) -> None:
-        """Tell the history where generations are, once in a while."""
+        """Tell the history where generations are, once in a while, and of all that was compared."""
         now = datetime.now(UTC)
         due = [
             (view, result)
             for view, result in zip(self._views, results, strict=True)
-            if result.published and view.delta is not None
-            and now - view.recorded_at >= RECORDED_EVERY
+            if isinstance(view.error, RefutedError) or (result.published and (
+                view.reports.keys() >= view.sinks.keys()
+                or (view.delta is not None and now - view.recorded_at >= RECORDED_EVERY)
+            ))
         ]  # fmt: skip
         if not due:
             return
         with stages.stage("record", "write the history"):
             try:
                 history = History(self._settings.warehouse)
-                history.append(r.to_history(PUBLISHED, self._run) for _, r in due)
+                history.append(
+                    result.to_history(PUBLISHED if view.error is None else REFUTED, self._run)
+                    for view, result in due
+                )
                 history.tidy()
             except ChangelogError as error:
                 log.warning("the history is told later: %s", error)
@@ -564,14 +575,15 @@ class Resident:
                 for record in step.changed[table]
             ),
             seconds={**stages.seconds(view.spec.name), "total": total},
-            verified=None if view.report is None else view.report.verified,
-            mismatches=None if view.report is None else view.report.mismatches,
+            verified=verdict_of(view.reports.values()),
+            mismatches=sum(each.mismatches for each in view.reports.values())
+            if view.reports else None,
             published=view.error is None and not any(each.is_behind for each in reach.values()),
             reach=reach,
             sinks=view.spec.sinks,
             refused=view.refused,
             mode=self._settings.verify.value,
-            reports={} if view.report is None else {CHANGES: view.report},
+            reports=dict(view.reports),
             error=view.error,
             origin="refresh: unchanged" if changed is None
             else f"forward: {changed.table.num_rows:,} changed keys",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from views.base.config import VerifyMode
-from views.generations.history import DROPPED, PUBLISHED, SEALED, HistoryRow
+from views.generations.history import REFUTED, SEALED, HistoryRow, as_served
 from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec
 
@@ -26,8 +26,8 @@ def is_recent(
         since: the moment.
         asked: how much a run of now would prove.
     """
-    served = next((row for row in reversed(rows) if row.state in {PUBLISHED, DROPPED}), None)
-    if served is None or served.state == DROPPED or not served.declaration:
+    served = as_served(rows)
+    if served is None or served.state == REFUTED or not served.declaration:
         return False
     built = [row for row in rows if row.generation == served.generation and row.state == SEALED]
     if not built or built[-1].at < since or set(served.sinks) != set(spec.sinks):

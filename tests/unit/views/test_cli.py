@@ -7,7 +7,10 @@ from types import SimpleNamespace
 import pytest
 from typer.main import get_command
 
+from changelog.config import load_project
+from replay.base.sections import warehouse_of
 from views import cli
+from views.generations.history import PUBLISHED, REFUTED, History, HistoryRow
 from views.scaffold.write import write_project
 
 
@@ -78,10 +81,19 @@ def test_views_are_listed_without_any_server(run) -> None:
         "views": [],
         "description": "What each customer ordered.",
         "generation": None,
+        "refuted": False,
     }
     (line,) = err.splitlines()
     assert line.startswith("proof and refresh are not shown: ")
     assert "orders_per_customer" in run("--list")[2]
+
+
+def test_what_was_refuted_while_it_serves_is_listed_so(run, tmp_path) -> None:
+    served = HistoryRow(view="orders_per_customer", generation=4, state=PUBLISHED, lsn="0/1")
+    history = History(warehouse_of(load_project(tmp_path / "p", needs=[])))
+    history.append([served, served.again(state=REFUTED, verified=False)])
+    assert json.loads(run("--list", "--json")[1])["refuted"]
+    assert "refuted: 4, LSN 0/1" in " ".join(run("--list")[2].split())
 
 
 def test_a_file_that_cannot_be_used_leaves_the_others_on_the_list(run, tmp_path) -> None:

@@ -186,7 +186,9 @@ def view_line(
         said = f"generation {staged} is staged and waits to be published"
         found.append(Standing(Level.NOTE, said, f"rebuild-view {declared.name} --publish"))
     if not found:
-        found.append(Standing(Level.OK, "proved, and served by all of its sinks"))
+        of_changes = built is not None and built.is_of_changes
+        proved = "its changed rows are proved" if of_changes else "proved"
+        found.append(Standing(Level.OK, f"{proved}, and served by all of its sinks"))
     found.sort(key=lambda each: -each.level)
     return ViewLine(
         declared=declared,
@@ -287,6 +289,8 @@ def _of_tables(declared: Declared, refused: Mapping[str, str]) -> Iterator[Stand
 
 
 def _proof(built: HistoryRow) -> str:
+    if built.verified and built.is_of_changes:
+        return "changed rows proved"
     said = PROOFS[built.verified]
     compared = [report.get("rows_expected") for report in built.certificate.values()]
     counts = [each for each in compared if isinstance(each, int)]

@@ -35,8 +35,6 @@ from views.verify.view import Sent
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-CHANGES = "changes"
-"""Under this name stands the proof of what all sinks of a view are sent."""
 MOST_KEYS = 100_000
 """Of a delta: so many rows fit the driver's memory, and a sink's one step."""
 KEY = "__key"

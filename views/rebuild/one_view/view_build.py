@@ -17,7 +17,7 @@ from views.project.spec import ViewSpec
 from views.rebuild.one_view.forward import Delta
 from views.rebuild.one_view.refresh import Standing
 from views.sinks.base import ForwardSink
-from views.verify.compare.report import VerifyReport
+from views.verify.compare.report import VerifyReport, verdict_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -84,10 +84,7 @@ class ViewBuild:
     @property
     def verified(self) -> bool | None:
         """Tell whether every sink's rows are proved; None if that was not asked or is unknown."""
-        found = [report.verified for report in self.reports.values()]
-        if not found or (None in found and False not in found):
-            return None
-        return False not in found
+        return verdict_of(self.reports.values())
 
     @property
     def mismatches(self) -> int | None:

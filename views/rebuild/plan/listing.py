@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from views.generations.history import HistoryRow
+from views.generations.history import REFUTED, HistoryRow
 from views.project.spec import ViewSpec, short_name
 from views.rebuild.plan.analysis import Analysis
 
@@ -29,11 +29,18 @@ def catalog_table(
             _reads(spec),
             ", ".join(spec.key),
             ", ".join(spec.sinks),
-            f"{row.generation}, LSN {row.lsn}" if row is not None else "nothing yet",
+            _serves(row),
             spec.description,
             *(looked[spec.name].words() if spec.name in looked else []),
         )
     return table
+
+
+def _serves(row: HistoryRow | None) -> str:
+    if row is None:
+        return "nothing yet"
+    refuted = "refuted: " if row.state == REFUTED else ""
+    return f"{refuted}{row.generation}, LSN {row.lsn}"
 
 
 def _reads(spec: ViewSpec) -> str:

@@ -15,7 +15,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.joined import beside
 from changelog.runtime.edge import one_line
 from views.base.address import Address
-from views.generations.history import HistoryRow
+from views.generations.history import HistoryRow, is_of_changes
 from views.rebuild.result.reach import Reach
 from views.verify.compare.report import VerifyReport
 
@@ -182,6 +182,16 @@ class ViewResult:
         )
 
     @property
+    def is_of_changes(self) -> bool:
+        """Tell whether the changed rows alone were compared, in some sink at least."""
+        return is_of_changes(self.reports, self.sinks)
+
+    @property
+    def is_of_sample(self) -> bool:
+        """Tell whether a sample of the rows was compared."""
+        return self.mode == "sample"
+
+    @property
     def others(self) -> list[tuple[Frontier, list[str]]]:
         """Return the frontiers of other captures that it was built to, with their topics."""
         return [] if self.frontier is None else beside(self.frontier, self.topics)
@@ -296,7 +306,7 @@ def history_table(rows: Sequence[HistoryRow]) -> Table:
             row.state,
             row.lsn or "",
             _number(row.rows),
-            {True: "equal, row by row", False: "refuted", None: ""}[row.verified],
+            {True: _equal(row), False: "refuted", None: ""}[row.verified],
             "; ".join(filter(None, [_apart(row), row.note])),
         )
     return table
@@ -344,13 +354,20 @@ def _cut_line(result: ViewResult | None) -> str | None:
     )
 
 
+def _equal(proved: ViewResult | HistoryRow) -> str:
+    """Say which rows were compared, and are equal."""
+    if proved.is_of_changes:
+        return "changed rows equal"
+    return "sample equal" if proved.is_of_sample else "equal, row by row"
+
+
 def _certificate(result: ViewResult) -> str:
     if result.verified is None:
         compared = result.inputs_equal or bool(result.reports)
         inputs = (result.published or result.staged) and compared
         return "[green]inputs equal[/]" if inputs else "not verified"
     if result.verified:
-        return f"[green]{'sample equal' if result.mode == 'sample' else 'equal, row by row'}[/]"
+        return f"[green]{_equal(result)}[/]"
     return f"[red]refuted: {result.mismatches} mismatches[/]"
 
 

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from changelog.contract.base.errors import RefutedError
 from replay.base.record_place import cut_of
 from replay.result.state import States
 from views.base.config import VerifyMode
 from views.base.failure import RebuildError
-from views.generations.history import PUBLISHED
+from views.generations.history import PUBLISHED, REFUTED
 from views.rebuild.one_view.certify import Certifier
 from views.rebuild.one_view.forward import (
     MOST_KEYS,
@@ -30,7 +31,7 @@ from views.rebuild.one_view.refresh import Merged, Whole
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan
 from views.rebuild.resident import RECORDED_EVERY
-from views.rebuild.run.proof import judged
+from views.rebuild.run.proof import judged, require_exact
 from views.rebuild.run.run import Run, only_warned
 from views.sinks.base import ForwardSink, rows_of
 
@@ -121,8 +122,11 @@ class Forward:
         with self._run.stages.stage("record", "write the history"), only_warned("the history"):
             self._run.record(PUBLISHED, due, Plan(replay.cut.record, replay.cut), replay)
 
-    def look(self, certifier: Certifier, builds: Sequence[ViewBuild]) -> None:
-        """Compare all that sinks serve: a proof of some keys does not say that no other changed."""
+    def look(self, certifier: Certifier, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Compare all that sinks serve: a proof of some keys does not say that no other changed.
+
+        What comes of it is on record: a view that is refuted does not count as proved any more.
+        """
         if not self._run.settings.looks or self._run.settings.verify is VerifyMode.NONE:
             return
         for build in builds:
@@ -135,7 +139,14 @@ class Forward:
                         address = sink.address(build.number)
                         report = certifier.report(build.spec, build.columns, address)
                         build.reports = {**build.reports, name: report}
-                error = judged(build)
+                if (error := judged(build)) is not None:
+                    require_exact(replay, build)
+                    build.error = error
+                if error is None or isinstance(error, RefutedError):
+                    state = PUBLISHED if error is None else REFUTED
+                    with only_warned("the history", of=f'view "{build.spec.name}": '):
+                        plan = Plan(replay.cut.record, replay.cut)
+                        self._run.record(state, [build], plan, replay)
                 if error is not None:
                     raise error
 

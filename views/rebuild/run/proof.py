@@ -8,8 +8,8 @@ from changelog.contract.base.errors import ChangelogError, RefutedError, Verdict
 from replay.result.state import States
 from views.base.config import VerifyMode
 from views.base.failure import RebuildError
+from views.generations.history import CHANGES
 from views.rebuild.one_view.certify import Certifier
-from views.rebuild.one_view.forward import CHANGES
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.run.run import Run, only_warned
 from views.verify.compare.report import VerifyReport
@@ -34,7 +34,7 @@ class Proof:
                 build.reports = self._reports(certifier, build)
                 error = judged(build)
                 if error is not None:
-                    _require_exact(replay, build)
+                    require_exact(replay, build)
                     raise error
                 if build.verified and build.delta is None:
                     build.generation = build.generation.verify()
@@ -54,7 +54,7 @@ class Proof:
         return reports
 
 
-def _require_exact(replay: States, build: ViewBuild) -> None:
+def require_exact(replay: States, build: ViewBuild) -> None:
     """Check that a difference is one: the verifier reads the log too, and it reads it later.
 
     Raises:
@@ -68,14 +68,21 @@ def _require_exact(replay: States, build: ViewBuild) -> None:
 
 
 def judged(build: ViewBuild) -> ChangelogError | None:
-    """Return the reason why verification does not let a generation be published.
+    """Return the reason why verification does not let a generation be published, or go on serving.
 
     A Python view never gets a verdict of its own: its inputs were compared, which can refute it.
     """
     name = build.spec.name
     try:
-        for report in build.reports.values():
-            report.raise_on_mismatch()
+        for sink, report in build.reports.items():
+            if sink == CHANGES:
+                report.raise_on_mismatch(
+                    hint="the changed rows are not sent: readers keep what they had"
+                )
+            elif build.delta is not None:
+                report.raise_on_mismatch(serving=sink)
+            else:
+                report.raise_on_mismatch()
     except RefutedError as error:
         return error
     if build.verified is None and build.spec.sql is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
+from views.generations.history import REFUTED
 from views.project.lineage import KeyLineage
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.forward import position_of
@@ -28,6 +29,9 @@ def standing(run: Run, forward: Forward, build: ViewBuild) -> Standing:
 def _asked(run: Run, forward: Forward, build: ViewBuild) -> Standing:
     rows = run.history.rows([build.spec.name], generation=build.previous)
     build.recorded_at = rows[-1].at if rows else None
+    if rows and rows[-1].state == REFUTED:
+        why = f"generation {build.previous}, which serves, is refuted"
+        return Standing(Whole(why), {})
     sinks = forward.sinks(build)
     if sinks and build.previous is not None:
         position = position_of(sinks, build.previous)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.text import Text
 from changelog.contract.base.errors import RefutedError
 
 _WIDEST = 60
+_UNPUBLISHED = "the generation is not published; the one before keeps serving"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,12 @@ class VerifyReport:
         """Return all of it as plain values."""
         return asdict(self)
 
-    def raise_on_mismatch(self) -> None:
+    def raise_on_mismatch(self, *, hint: str = _UNPUBLISHED, serving: str | None = None) -> None:
         """Raise if the view was refuted.
+
+        Args:
+            hint: of the error.
+            serving: the sink, where this was read from what readers see.
 
         Raises:
             RefutedError: something differs; shows the first difference.
@@ -77,10 +82,18 @@ class VerifyReport:
         if self.verified is not False:
             return
         first = f": {described(self.differences[0])}" if self.differences else ""
+        where = ""
+        if serving is not None:
+            where = f" in {serving}, where readers see it"
+            hint = (
+                f"the sink was altered, or a changed key was missed; `rebuild-view {self.view}` "
+                f"writes and proves the view anew, and so does `rebuild-view {self.view} "
+                "--refresh` where nobody follows it"
+            )
         raise RefutedError(
-            f'view "{self.view}" is refuted: {self.mismatches} of {self.rows_expected} rows '
+            f'view "{self.view}" is refuted{where}: {self.mismatches} of {self.rows_expected} rows '
             f"differ{first}",
-            hint="the generation is not published; the one before keeps serving",
+            hint=hint,
         )
 
     def render(self) -> Group:
@@ -94,6 +107,14 @@ class VerifyReport:
         )
         notes = [Text(f"  {note}", style="dim") for note in self.notes]
         return Group(title, *notes, *([_table(self.differences)] if self.differences else []))
+
+
+def verdict_of(reports: Iterable[VerifyReport]) -> bool | None:
+    """Tell whether all that was compared is proved; None if that was not asked or is unknown."""
+    verdicts = [report.verified for report in reports]
+    if not verdicts or (None in verdicts and False not in verdicts):
+        return None
+    return False not in verdicts
 
 
 _VERDICTS: dict[bool | None, tuple[str, str]] = {

@@ -42,6 +42,19 @@ def line(rows=(row(),), sinks=None, log=Log(), refused=None, declared=TOTALS):  
     )
 
 
+def test_a_proof_of_changed_rows_says_no_more() -> None:
+    found = line([row(certificate={"changes": {"rows_expected": 3}}, sinks=("delta", "cache"))])
+    assert found.proof == "changed rows proved"
+    assert found.worst.said.startswith("its changed rows are proved")
+
+
+def test_what_is_refuted_while_it_serves_is_told_until_it_is_proved() -> None:
+    refuted = row(2, REFUTED, verified=False, note="a row differs")
+    found = line([row(), refuted, row(3, FAILED, note="no disk")])
+    assert (found.worst.level, found.proof) == (Level.PROBLEM, "refuted")
+    assert any("2 is refuted and serves" in each.said for each in found.standings)
+
+
 def test_a_proved_view_is_well() -> None:
     found = line()
     assert (found.worst.level, found.serving, found.proof) == (Level.OK, 2, "proved")

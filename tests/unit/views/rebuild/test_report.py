@@ -11,7 +11,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.joined import joined
 from changelog.contract.rows.relation import TableName
-from views.generations.history import PUBLISHED, HistoryRow
+from views.generations.history import CHANGES, PUBLISHED, HistoryRow
 from views.rebuild.result.report import (
     ViewResult,
     cut_lines,
@@ -92,6 +92,11 @@ def test_a_failure_says_why_without_secrets() -> None:
     [
         (DONE, "equal, row by row"),
         (ViewResult(view="v", verified=True, mode="sample"), "sample equal"),
+        (replace(DONE, reports={CHANGES: REPORT}, sinks=("delta",)), "changed rows equal"),
+        (
+            replace(DONE, reports={CHANGES: REPORT, "delta": REPORT}, sinks=("delta",)),
+            "equal, row by row",
+        ),
         (ViewResult(view="v", verified=False, mismatches=7), "refuted: 7 mismatches"),
         (ViewResult(view="v", published=True), "not verified"),
         (ViewResult(view="v", published=True, reports={"delta": REPORT}), "inputs equal"),
@@ -99,6 +104,16 @@ def test_a_failure_says_why_without_secrets() -> None:
 )
 def test_the_table_says_what_was_proved(result, words) -> None:
     assert words in text_of(results_table([result]))
+
+
+def test_the_history_says_which_rows_were_compared() -> None:
+    row = HistoryRow(view="v", generation=1, state=PUBLISHED, verified=True, sinks=("delta",))
+    for certificate, words in (
+        ({CHANGES: {}}, "changed rows equal"),
+        ({"delta": {"certificate": {"mode": "sample"}}}, "sample equal"),
+        ({CHANGES: {}, "delta": {}}, "equal, row by row"),
+    ):
+        assert words in text_of(history_table([replace(row, certificate=certificate)]))
 
 
 def test_the_table_names_the_cut() -> None:

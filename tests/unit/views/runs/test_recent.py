@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from views.base.config import VerifyMode
-from views.generations.history import DROPPED, PUBLISHED, SEALED, HistoryRow
+from views.generations.history import DROPPED, PUBLISHED, REFUTED, SEALED, HistoryRow
 from views.project.catalog import Catalog
 from views.project.definition import declaration_of
 from views.runs.recent import is_recent
@@ -42,6 +42,13 @@ def test_a_rollback_makes_nothing_recent(spec, rows) -> None:
     old = replace(rows[0], generation=1, at=NOW - timedelta(days=1))
     back = replace(old, state=PUBLISHED, at=NOW)
     assert not is_recent(spec, [old, *rows, back], HOUR, VerifyMode.FULL)
+
+
+def test_what_was_refuted_since_is_built(spec, rows) -> None:
+    refuted = replace(rows[1], state=REFUTED, verified=False)
+    assert not is_recent(spec, [*rows, refuted], HOUR, VerifyMode.NONE)
+    another = replace(refuted, generation=3)
+    assert is_recent(spec, [*rows, another], HOUR, VerifyMode.FULL), "readers never saw that one"
 
 
 @pytest.mark.parametrize(
