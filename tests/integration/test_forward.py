@@ -20,6 +20,7 @@ from tests.support.shop import execute, generations, opened_shop
 from views.base.config import Source, VerifyMode
 from views.generations.history import History, as_served
 from views.operate.served import look_at_views
+from views.project.catalog import Catalog
 from views.rebuild import sealing
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.engine import LocalQuery
@@ -299,12 +300,12 @@ def test_a_key_that_is_not_found_here_is_found_when_all_is_compared(shop, monkey
 
 def test_what_was_altered_behind_its_back_is_on_record_and_written_anew(shop, monkeypatch):
     name = shop.names["totals"]
-    spec = next(each for each in shop.specs if each.name == name)
+    (spec,) = Catalog.of(shop.project.root).load_all([name])
 
     def doctor():
         findings = Findings()
         look_at_views(findings, load_project(shop.project.root))
-        return next(each for each in findings.all if each.what == f"view {name}")
+        return next(view for view in findings.all if view.what == f"view {name}")
 
     def recorded():
         return [row for row in history.rows([name]) if row.at > begun]

@@ -176,7 +176,7 @@ class HistoryRow:
     def is_of_sample(self) -> bool:
         """Tell whether a sample of the rows was compared."""
         reports = self.certificate.values()
-        return any(each.get("certificate", {}).get("mode") == "sample" for each in reports)
+        return any(r.get("certificate", {}).get("mode") == "sample" for r in reports)
 
     @property
     def has_equal_inputs(self) -> bool:

@@ -576,7 +576,7 @@ class Resident:
             ),
             seconds={**stages.seconds(view.spec.name), "total": total},
             verified=verdict_of(view.reports.values()),
-            mismatches=sum(each.mismatches for each in view.reports.values())
+            mismatches=sum(report.mismatches for report in view.reports.values())
             if view.reports else None,
             published=view.error is None and not any(each.is_behind for each in reach.values()),
             reach=reach,
