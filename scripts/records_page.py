@@ -90,9 +90,8 @@ is PostgreSQL's name, `pg_type` its type.
 Of two records with one key the one with the higher position counts, and of two with the same
 position the later one: after a crash capture may send records again. Records that a frontier calls
 dead count for nothing: those before the offsets of `alive_from` in their topic, and those whose
-position is before its `since`. So a record that somebody else has written is dead, whatever its
-position,
-once its table has been copied again.
+position is before its `since`. So a record of somebody else's is dead, whatever its position, once
+its table has been copied again.
 
 ## A frontier
 
