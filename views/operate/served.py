@@ -98,6 +98,14 @@ def _look(
         )
         error.exit_code = 3 if last.state == REFUTED else 1
         raise error
+    number = next(iter(serving.values()), None)
+    if number is not None and (served is None or served.generation != number):
+        recorded = "none" if served is None else f"generation {served.generation}"
+        raise ChangelogError(
+            f"generation {number} serves, and the history says {recorded}: "
+            "a run is moving readers, or was cut off while it did",
+            hint=f"where no run is left, rebuild-view {spec.name} ends what was cut off",
+        )
     if served is None:
         findings.add(what, Level.NOTE, f"was never built: rebuild-view {spec.name}")
         return

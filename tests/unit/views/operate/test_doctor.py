@@ -21,6 +21,7 @@ from views.generations.history import (
     FAILED,
     PUBLISHED,
     REFUTED,
+    SEALED,
     History,
     HistoryRow,
 )
@@ -102,17 +103,18 @@ def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_pat
     )
     (tmp_path / "changelog.toml").write_text(settings)
     (tmp_path / "views").mkdir()
-    for name in ("served", "unserved"):
+    for name in ("served", "unserved", "cut_off"):
         (tmp_path / "views" / f"{name}.sql").write_text("-- key: id\nSELECT id FROM t")
     steps = [
         ("served", 7, FAILED), ("unserved", 8, FAILED), ("without_file", 3, PUBLISHED),
         ("dropped", 2, PUBLISHED), ("dropped", 2, DROPPED), ("never_served", 1, FAILED),
+        ("cut_off", 2, PUBLISHED), ("cut_off", 4, SEALED),
     ]  # fmt: skip
     History(str(tmp_path / "warehouse")).append(
         HistoryRow(view=view, generation=number, state=state, sinks=("delta",), note="it broke")
         for view, number, state in steps
     )
-    findings, numbers = Findings(), {"served": 6, "without_file": 3}
+    findings, numbers = Findings(), {"served": 6, "without_file": 3, "cut_off": 4}
 
     def make_served(spec: ViewSpec, _project: Project, _spark: Any) -> Any:
         held = {name: Held(numbers.get(spec.name), frozenset()) for name in spec.sinks}
@@ -120,10 +122,15 @@ def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_pat
 
     look_at_views(findings, load_project(tmp_path, needs=[]), make_served=make_served)
     found = {each.what: each for each in findings.all}
-    assert set(found) == {"view served", "view unserved", "view without_file"}
+    assert set(found) == {
+        f"view {name}" for name in ("served", "unserved", "without_file", "cut_off")
+    }
     hint = "rebuild-view {} --history; {}"
     assert found["view served"].hint == hint.format("served", "generation 6 serves")
     assert found["view unserved"].hint == hint.format("unserved", "nothing serves yet")
+    cut_off = found["view cut_off"]
+    assert (cut_off.state, cut_off.exit_code) == (Level.PROBLEM, 1)
+    assert "generation 4 serves, and the history says generation 2" in cut_off.said
     without_file = found["view without_file"]
     assert without_file.state is Level.NOTE
     assert without_file.said == (
