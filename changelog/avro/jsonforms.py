@@ -19,10 +19,8 @@ from changelog.avro.decimals import decimal_text
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.moments import date_text, moment_text, time_text
 from changelog.contract.rows.text import (
-    DATE_INFINITY,
-    DATE_MINUS_INFINITY,
-    TIMESTAMP_INFINITY,
-    TIMESTAMP_MINUS_INFINITY,
+    DATE_ENDS,
+    TIMESTAMP_ENDS,
 )
 
 _ENDLESS = "endless"
@@ -135,15 +133,15 @@ def decimal(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN4
 
 
 def _date(value: int, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-    if schema.get(_ENDLESS) and value in {DATE_INFINITY, DATE_MINUS_INFINITY}:
-        return "infinity" if value > 0 else "-infinity"
+    if schema.get(_ENDLESS) and value in DATE_ENDS:
+        return DATE_ENDS[value]
     return date_text(value)
 
 
 def _moment(digits: int, *, zoned: bool) -> Callable[..., str]:
     def read(value: int, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-        if schema.get(_ENDLESS) and value in {TIMESTAMP_INFINITY, TIMESTAMP_MINUS_INFINITY}:
-            return "infinity" if value > 0 else "-infinity"
+        if schema.get(_ENDLESS) and value in TIMESTAMP_ENDS:
+            return TIMESTAMP_ENDS[value]
         return moment_text(value, digits=digits, zoned=zoned)
 
     return read

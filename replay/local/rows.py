@@ -18,10 +18,8 @@ from changelog.contract.base.errors import LogError
 from changelog.contract.log.form import Output
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.text import (
-    DATE_INFINITY,
-    DATE_MINUS_INFINITY,
-    TIMESTAMP_INFINITY,
-    TIMESTAMP_MINUS_INFINITY,
+    DATE_ENDS,
+    TIMESTAMP_ENDS,
 )
 from changelog.contract.rows.types import ColumnType, Kind
 from replay.base.task_faults import HINT, Fault, error_of
@@ -29,8 +27,6 @@ from replay.decode.schemas import TopicSchemas
 
 Placed = tuple[bytes, int, int]
 """A record's value, partition and offset; a `Written` is one."""
-_DAY_ENDS = {DATE_INFINITY: "infinity", DATE_MINUS_INFINITY: "-infinity"}
-_MOMENT_ENDS = {TIMESTAMP_INFINITY: "infinity", TIMESTAMP_MINUS_INFINITY: "-infinity"}
 
 
 def can_read(schemas: TopicSchemas) -> bool:
@@ -121,7 +117,8 @@ def _text(value: Any, kind: ColumnType) -> str:  # noqa: ANN401 - any type
     if kind.kind is Kind.DECIMAL and isinstance(value, bytes):
         return str(array_maker(kind)([value])[0].as_py())
     if kind.kind in {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
-        if (ends := _DAY_ENDS if kind.kind is Kind.DATE else _MOMENT_ENDS).get(value):
+        ends = DATE_ENDS if kind.kind is Kind.DATE else TIMESTAMP_ENDS
+        if value in ends:
             return ends[value]
         return str(array_maker(kind)([value]).cast(pa.string())[0].as_py())
     return str(value)

@@ -181,12 +181,12 @@ def _require_whole(
     """Ask every sink for its whole staged generation; one that lacks it refuses."""
     steps.more(_sinks(target.served for target in targets))
     for target in targets:
+        rows = history.rows([target.spec.name])
         for name, sink in target.served.sinks.items():
             steps.begin(f"{target.spec.name} {target.row.generation} in {name}")
             if verify is VerifyMode.NONE:
                 sink.rows(target.row.generation)
             else:
-                rows = history.rows([target.spec.name])
                 check_whole(target.served, name, target.row.generation, rows)
             steps.done()
 

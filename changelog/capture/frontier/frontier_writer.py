@@ -58,7 +58,7 @@ class FrontierWriter:
             partitions: of the topics whose number of them must stay, see `check_not_grown`.
             alone: tells records of others; not needed where these cannot write.
             growth: notices topics that get more partitions.
-            key_ids: of topics that are written to in this attempt; read at each frontier.
+            key_ids: per topic the id of its key schema; read at each frontier.
             timeline: the source's, asked after `check`; None for that of `base`.
         """
         self._timeline = timeline or (lambda: base.timeline)
@@ -148,9 +148,7 @@ class FrontierWriter:
             signals=dict(ledger.signals),
             paused=ledger.paused,
             commit=commit or base.commit,
-            key_ids={
-                t: each for t, each in {**base.key_ids, **self._key_ids}.items() if t in tables
-            },
+            key_ids={t: each for t, each in self._key_ids.items() if t in tables},
         )
         self._log.write(frontier)
         if grown := self._growth.unknown() & tables.keys():

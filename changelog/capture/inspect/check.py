@@ -420,7 +420,10 @@ class _Check:
     ) -> None:
         """Ask for each table whether its next schema would be taken."""
         before = len(self._findings.all)
-        errors = uncarried(environment, begin) if isinstance(begin, Resume) else {}
+        errors = {}
+        if isinstance(begin, Resume):
+            found = self._findings.ask("schemas", lambda: uncarried(environment, begin))
+            errors = found or {}
         for table, relation in sorted(environment.relations.items()):
             what, anew = f"schema of {table}", table in fresh
             try:

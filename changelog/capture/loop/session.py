@@ -330,6 +330,7 @@ class CaptureSession:
         )
         refiltered = environment.publish(frontier, going).refiltered
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
+        environment.tables.key_ids = {**frontier.key_ids, **environment.tables.key_ids}
         start_state = StartState.resumed(
             frontier, set(environment.topics.values()), written.positions
         )
@@ -466,7 +467,6 @@ class CaptureSession:
             epoch=start_state.epoch,
             lsn=start_state.lsn,
             ts_us=start_state.ts_us,
-            key_ids=start_state.key_ids,
             commit=start_state.commit
             if start_state.has_frontier
             else LastCommit(start_state.lsn, 0),

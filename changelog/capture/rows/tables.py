@@ -74,7 +74,7 @@ class CapturedTables:
     Attributes:
         topics: of each table.
         shape: how the rows of a relation are written.
-        key_ids: per topic that has been written to the id of its key schema.
+        key_ids: per topic the id of its key schema, as far as it is known.
     """
 
     def __init__(

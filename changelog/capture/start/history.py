@@ -56,8 +56,9 @@ def why_undone(
             )
         return behind(wal_end, reached)
     stands = slot.confirmed_flush_lsn
-    is_past = frontier is None or stands is None or stands >= frontier.lsn
-    if is_past or frontier is None or frontier.commit is None or slot.wal_status == "lost":
+    if stands is None or slot.wal_status == "lost":
+        return ""
+    if frontier is None or frontier.commit is None or stands >= frontier.lsn:
         return ""
     return _compared(environment, slot.together, frontier, frontier.commit)
 

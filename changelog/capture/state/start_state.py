@@ -23,7 +23,6 @@ class StartState:
         epoch: of the positions written.
         lsn: where the stream begins; what lies before is on the log.
         ts_us: commit time that belongs to `lsn`, microseconds since 1970.
-        key_ids: per topic the id of its key schema, as the last frontier says.
         commit: the last transaction before `lsn`, where the last frontier names it.
         has_frontier: whether the log has a frontier of this epoch.
         since: per topic the first position that is alive.
@@ -43,7 +42,6 @@ class StartState:
     epoch: int
     lsn: Lsn
     ts_us: int = 0
-    key_ids: Mapping[str, int] = field(default_factory=dict)
     commit: LastCommit | None = None
     has_frontier: bool = False
     since: dict[str, Position] = field(default_factory=dict)
@@ -89,7 +87,6 @@ class StartState:
             epoch=frontier.epoch,
             lsn=frontier.lsn,
             ts_us=frontier.ts_us,
-            key_ids={t: each for t, each in frontier.key_ids.items() if t in topics},
             commit=frontier.commit,
             has_frontier=True,
             since={topic: at for topic, at in frontier.since.items() if topic in topics},

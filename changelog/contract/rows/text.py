@@ -40,6 +40,8 @@ DATE_INFINITY = (1 << 31) - 1
 DATE_MINUS_INFINITY = -(1 << 31)
 TIMESTAMP_INFINITY = (1 << 63) - 1
 TIMESTAMP_MINUS_INFINITY = -(1 << 63)
+DATE_ENDS = {DATE_INFINITY: "infinity", DATE_MINUS_INFINITY: "-infinity"}
+TIMESTAMP_ENDS = {TIMESTAMP_INFINITY: "infinity", TIMESTAMP_MINUS_INFINITY: "-infinity"}
 
 Encoder = Callable[[bytes], bytes]
 

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.postgres.connection import Connection
+from changelog.runtime.process.beside import working_beside
 from changelog.source.connect.connect import connect, source_errors
 
 log = logging.getLogger("changelog.capture")
@@ -34,51 +35,41 @@ SELECT format('server process %s of role "%s" in database "%s", since %s', pid, 
 
 
 def prepared_transactions(connection: Connection) -> list[str]:
-    """Return the prepared transactions of all databases, each in words, the oldest first."""
-    return _told(connection, _PREPARED)
-
-
-def open_transactions(connection: Connection) -> list[str]:
-    """Return the writing transactions in words, the prepared ones first.
-
-    Of sessions of other roles PostgreSQL shows none to a role without `pg_read_all_stats`.
-    """
-    return [*prepared_transactions(connection), *_told(connection, _RUNNING)]
+    """Describe the prepared transactions of all databases, the oldest first."""
+    return _described(connection, _PREPARED)
 
 
 @contextmanager
 def naming_open_transactions(dsn: str) -> Iterator[None]:
-    """Log which transactions a block waits for, when it takes more than a moment."""
-    done = threading.Event()
+    """Log which transactions a block waits for, when it takes more than a moment.
 
-    def tell() -> None:
+    Of sessions of other roles PostgreSQL shows none to a role without `pg_read_all_stats`.
+    """
+
+    def tell(done: threading.Event) -> None:
         wait_s = _TOLD_AFTER_S
         while not done.wait(wait_s):
             wait_s = _TOLD_EVERY_S
             try:
                 with closing(connect(dsn)) as connection:
-                    waited_for = open_transactions(connection)
+                    waited_for = prepared_transactions(connection)
+                    waited_for += _described(connection, _RUNNING)
             except ChangelogError as error:
                 log.warning("cannot ask which transactions are open: %s", error)
                 return
             if waited_for:
                 more = f", and {len(waited_for) - _MOST} more" if len(waited_for) > _MOST else ""
                 log.warning(
-                    "the slot is made once the transactions have ended that are open: %s%s",
+                    "the slot is made once these open transactions have ended: %s%s",
                     "; ".join(waited_for[:_MOST]),
                     more,
                 )
 
-    thread = threading.Thread(target=tell, name="open transactions", daemon=True)
-    thread.start()
-    try:
+    with working_beside("open transactions", tell):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
-def _told(connection: Connection, query: str) -> list[str]:
+def _described(connection: Connection, query: str) -> list[str]:
     what = "cannot ask which transactions are open"
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(query)

@@ -18,6 +18,7 @@ import psycopg2
 from changelog.contract.base.errors import ConfigurationError, SourceError, UnavailableSourceError
 from changelog.contract.base.lsn import Lsn
 from changelog.postgres.connection import Connection
+from changelog.runtime.process.beside import working_beside
 from changelog.source.connect.connect import connect, source_errors
 from changelog.source.connect.system import (
     SystemIdentity,
@@ -169,10 +170,9 @@ def running_logged(dsn: str) -> Iterator[None]:
         log.info("the slot is ready once the primary has run pg_log_standby_snapshot()")
         yield
         return
-    done = threading.Event()
     with closing(connect(dsn)) as connection:
 
-        def repeat() -> None:
+        def repeat(done: threading.Event) -> None:
             while not done.wait(_LOG_EVERY_S):
                 try:
                     with connection.cursor() as cursor:
@@ -181,10 +181,5 @@ def running_logged(dsn: str) -> Iterator[None]:
                     log.warning("cannot run pg_log_standby_snapshot() at the primary: %s", error)
                     return
 
-        thread = threading.Thread(target=repeat, name="running transactions", daemon=True)
-        thread.start()
-        try:
+        with working_beside("running transactions", repeat):
             yield
-        finally:
-            done.set()
-            thread.join()
