@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 
 import psycopg2
 import pytest
 from psycopg2 import sql
 
 from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.wait import wait_until
+from views import command
+from views.base.progress import Stages
 from views.sinks.postgres.registry import place
 from views.sinks.postgres.sink import PostgresSink
 
@@ -97,3 +102,79 @@ def test_a_captured_table_is_never_overwritten(spark, project, capsys, monkeypat
     assert "public.orders was not made for this view" in done.err
     assert select(project, "SELECT count(*) FROM orders WHERE amount IS NOT NULL") != [(0,)]
     assert project.dsn.split("password=")[-1] not in done.err or "password" not in project.dsn
+
+
+PAIR = ("first", "second")
+WAITS = """
+SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity USING (pid)
+WHERE NOT l.granted AND datname = current_database() AND application_name LIKE 'changelog%')
+"""
+
+
+def served(project, mode):
+    """Return what readers of both views, in both sinks, see of a row that changes."""
+    tables = [f"SELECT amount FROM served.{name}_{mode} WHERE id = 20" for name in PAIR]
+    ((one, other),) = select(project, f"SELECT ({tables[0]}), ({tables[1]})")
+    in_delta = [row["amount"] for name in PAIR for row in project.delta(name) if row["id"] == 20]
+    return {"postgres": [one, other], "delta": in_delta}
+
+
+def seen_while_one_is_used(project, capsys, monkeypatch, mode):
+    """Move two views together while somebody uses the second: what is served before, then, after.
+
+    A row that is locked holds `upsert` up, a query that runs `exchange`.
+    """
+    query = "-- key: id\n-- sinks: delta, postgres\nSELECT id, amount FROM orders\n"
+    for name, how in zip(PAIR, ("upsert", mode), strict=True):
+        project.view(f"{name}.sql", query)
+        options = json.dumps({"table": f"served.{name}_{mode}", "mode": how})
+        project.view(f"{name}.postgres.json", options)
+    done = rebuild_view(capsys, monkeypatch, project, *PAIR)
+    assert done.code == 0, done.err
+    project.execute("UPDATE orders SET amount = amount + 1 WHERE id = 20")
+    project.capture()
+    seen = [served(project, mode)]
+    use = f"SELECT * FROM served.second_{mode}"
+    with closing(psycopg2.connect(project.dsn)) as user, ThreadPoolExecutor(1) as beside:
+
+        def let_go():
+            wait_until(lambda: select(project, WAITS) == [(True,)], 60, "somebody to wait")
+            seen.append(served(project, mode))
+            user.rollback()
+
+        def before(stage):
+            if stage == "publish":
+                user.cursor().execute(use + (" FOR UPDATE" if mode == "upsert" else ""))
+                looked.append(beside.submit(let_go))
+
+        looked: list[Future[None]] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(command, "Stages", partial(Stages, before=before))
+            done = rebuild_view(capsys, patched, project, *PAIR, "--together")
+        looked[0].result()
+    assert done.code == 0, done.err
+    seen.append(served(project, mode))
+    for name in PAIR:
+        assert rebuild_view(capsys, monkeypatch, project, name, "--drop", "--yes").code == 0
+        for path in (project.root / "views").glob(f"{name}.*"):
+            path.unlink()
+    return seen
+
+
+@pytest.mark.parametrize("mode", ["upsert", "exchange"])
+def test_no_view_moves_while_one_that_is_to_move_with_it_waits_for_a_lock(
+    spark, project, capsys, monkeypatch, mode
+):
+    before, meanwhile, after = seen_while_one_is_used(project, capsys, monkeypatch, mode)
+    assert meanwhile == before
+    assert after == {sink: [value + 1 for value in values] for sink, values in before.items()}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("mode", ["upsert", "exchange"])
+def test_twin_that_moves_one_after_the_other_leaves_them_apart(
+    spark, project, capsys, monkeypatch, mode
+):
+    monkeypatch.setattr("views.generations.swap.TransactionalSink", type(None))
+    before, meanwhile, _ = seen_while_one_is_used(project, capsys, monkeypatch, mode)
+    assert meanwhile["postgres"][0] != before["postgres"][0]

@@ -74,11 +74,13 @@ _SCHEMA = pa.schema(
         ("origin", pa.string()),
         ("switch_seconds", pa.float64()),
         ("declaration", pa.string()),
+        ("together", pa.string()),
     ]
 )
 _OUTCOME = ("verified", "rows_expected", "rows_served", "mismatches", "notes")
 """What a list of generations tells of a certificate."""
 _LATER = ("definition", "origin")  # a history from before has no such columns
+_NESTED = ("declaration", "together")  # nor these
 Step = tuple[int, str]
 """A generation and a state that it came to."""
 
@@ -111,6 +113,7 @@ class HistoryRow:
         switch_seconds: from the moment the first sink had moved until the last one had.
         declaration: the view as it was: `text` of its file, `key`, `columns` with their types,
             `options` of its sinks where it has any.
+        together: the generations of all views that are published with it, or none of them is.
     """
 
     view: str
@@ -135,6 +138,7 @@ class HistoryRow:
     origin: str = ""
     switch_seconds: float | None = None
     declaration: Mapping[str, Any] = field(default_factory=dict)
+    together: Mapping[str, int] = field(default_factory=dict)
 
     def to_columns(self) -> dict[str, Any]:
         """Return the row as the table has it: nested values as JSON."""
@@ -142,17 +146,19 @@ class HistoryRow:
         row["seconds"] = json.dumps(dict(self.seconds))
         row["certificate"] = json.dumps(dict(self.certificate), default=str)
         row["sinks"] = ",".join(self.sinks)
-        row["declaration"] = json.dumps(dict(self.declaration)) if self.declaration else ""
+        for name in _NESTED:
+            value = getattr(self, name)
+            row[name] = json.dumps(dict(value)) if value else ""
         return row
 
     @classmethod
     def from_columns(cls, row: Mapping[str, Any]) -> HistoryRow:
         """Read a row of the table."""
-        later = {*_LATER, "switch_seconds", "declaration"}
+        later = {*_LATER, *_NESTED, "switch_seconds"}
         values = {name: row[name] for name in _SCHEMA.names if name not in later}
         values |= {name: row.get(name) or "" for name in _LATER}
         values["switch_seconds"] = row.get("switch_seconds")
-        values["declaration"] = json.loads(row.get("declaration") or "{}")
+        values |= {name: json.loads(row.get(name) or "{}") for name in _NESTED}
         values["seconds"] = json.loads(row["seconds"])
         values["certificate"] = json.loads(row["certificate"])
         values["sinks"] = tuple(filter(None, row["sinks"].split(",")))

@@ -11,6 +11,7 @@ from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
 from views.base.sections import Rebuild, Sinks
 from views.generations.succession import Held
+from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.make import make_sink
@@ -43,6 +44,9 @@ class Served:
             yield name, sink
             steps.done()
 
+
+Peers = Callable[[str], Served | None]
+"""Returns the sinks of a view by its name, or None where the project has no such view."""
 
 MakeServed = Callable[[ViewSpec, Project, "SparkSession | None"], Served]
 """Returns the sinks of a view; without a session they can only tell what they serve."""
@@ -80,6 +84,16 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
             for kind in spec.sinks
         },
     )
+
+
+def peers_of(project: Project, make_served: MakeServed = served_of) -> Peers:
+    """Return what gives the sinks of any view of a project, to ask what they serve."""
+
+    def peer(view: str) -> Served | None:
+        catalog = catalog_of(project)
+        return make_served(catalog.load(view), project, None) if view in catalog.names else None
+
+    return peer
 
 
 def topic_prefix_of(project: Project) -> str:

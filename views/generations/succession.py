@@ -6,7 +6,7 @@ the history, which knows what the sinks cannot say (sealed, refuted, rolled back
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -88,15 +88,22 @@ def next_generation(
     return max([0, *used, *states, *others]) + 1
 
 
-def unfinished_swap(sinks: Collection[Held], states: States) -> int | None:
+def unfinished_swap(
+    sinks: Collection[Held], states: States, moved: Collection[int] = ()
+) -> int | None:
     """Return the generation that a killed run was publishing, or None.
 
     It was verified and written whole in every sink before the first one was swapped, so going
     on is safe; that some sink already serves it shows that the swap had begun. A staged one may
     have a lower number than what the other sinks serve, and so may one that was built beside a
     follower: it was sealed after all that the follower published.
+
+    Args:
+        sinks: what they hold.
+        states: what the history knows.
+        moved: generations with which other views were to move that have.
     """
-    begun = {held.published for held in sinks if held.published is not None}
+    begun = {held.published for held in sinks if held.published is not None} | {*moved}
     newest = {max(begun, default=None), *[number for number in states if number in begun][-1:]}
     moving = [
         number
@@ -120,6 +127,24 @@ def rollback_target(sinks: Collection[Held], states: States, late: Late = _NONE_
         if _place(number, late) < current and states.get(number, PUBLISHED) == PUBLISHED
     ]
     return max(once_published, default=None, key=lambda number: _place(number, late))
+
+
+def begun_rollback(
+    sinks: Collection[Held], published: Sequence[int], late: Late = _NONE_LATE
+) -> int | None:
+    """Return the older generation that all sinks serve though a newer one was published last.
+
+    Only a rollback that was cut off before it was recorded leaves that.
+
+    Args:
+        sinks: what they hold.
+        published: the generations as they were published, what was told last at the end.
+        late: those that were published behind higher numbers.
+    """
+    current = serving(sinks)
+    if current is None or current not in published:
+        return None
+    return current if _place(current, late) < _place(published[-1], late) else None
 
 
 def to_retire(

@@ -2,9 +2,11 @@
 
 There is no transaction across a Delta table, an index and a cache. What there is: all sinks hold
 the whole new generation before the first one is moved, each moves in one atomic step of its own,
-the steps follow each other within milliseconds, and if one fails the others are moved back. A
-kill between two steps is finished by the next run (`settle`). For how long the sinks differed is
-measured.
+the steps follow each other within milliseconds, and if one fails the others are moved back. Tables
+in PostgreSQL move in one transaction, of all the views, that has all its locks and has done all its
+work before any other sink moves: nobody waits for a lock while the sinks differ. A kill between two
+steps is finished by the next run (`settle`), of the other views that were to move too: the history
+says which these are. For how long the sinks differed is measured.
 """
 
 from __future__ import annotations
@@ -12,13 +14,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.base.failure import explained
-from views.generations.history import PUBLISHED, RETIRED, History, HistoryRow, states_of
+from views.generations.history import (
+    PUBLISHED,
+    RETIRED,
+    SEALED,
+    STAGED,
+    History,
+    HistoryRow,
+    states_of,
+)
 from views.generations.reservation import NOBODY, Others
-from views.generations.served import Served
+from views.generations.served import Peers, Served
 from views.generations.staging import take_away
 from views.generations.succession import (
     leftovers,
@@ -27,7 +39,18 @@ from views.generations.succession import (
     to_retire,
     unfinished_swap,
 )
-from views.sinks.base import Sink
+from views.sinks.base import (
+    BusyError,
+    Database,
+    Sink,
+    TransactionalSink,
+    UnavailableSinkError,
+)
+
+if TYPE_CHECKING:
+    from changelog.postgres.connection import Connection
+
+S = TypeVar("S")
 
 log = logging.getLogger("changelog.views")
 
@@ -78,61 +101,178 @@ def swap(
         LostInSwapError: either came after some sink had moved.
     """
     steps.more(2 * sum(len(served.sinks) for served, _ in targets))
-    to_move = [
-        (served.view, name, served.sinks[name], generation, held.published)
+    moves = [
+        _Move(served.view, name, served.sinks[name], generation, held.published)
         for served, generation in targets
         for name, held in served.held_without_listing(steps).items()
     ]
-    ends: list[float] = []
-    for place, (view, name, sink, generation, _) in enumerate(to_move):
-        _confirmed(confirm, to_move[:place])
-        steps.begin(f"{view} {generation} in {name}")
-        try:
-            sink.publish(generation)
-        except Exception as error:
-            reason = explained(error, f'publishing view "{view}" in {name}')
-            stuck = _move_back(to_move[: place + 1])
-            raise HalfPublishedError(reason, stuck) if stuck else reason from error
-        ends.append(time.monotonic())
-        steps.done()
-    _confirmed(confirm, to_move)
-    return round(ends[-1] - ends[0], 6) if ends else 0.0
+    swap_of = _Swap(moves, confirm, steps)
+    if not swap_of.in_transaction:
+        return swap_of.run(None)
+    swap_of.prepare()
+    # Those of a project are in one database.
+    database = swap_of.in_transaction[0].sink.database
+    return database.patiently(lambda: swap_of.run(database))
 
 
-def _confirmed(
-    confirm: Callable[[], None], moved: Sequence[tuple[str, str, Sink, int, int | None]]
-) -> None:
-    try:
-        confirm()
-    except ChangelogError as error:  # lost, or the brokers do not answer and nobody knows
-        if not moved:
-            raise
-        said = [
-            f'view "{view}" in {name} was moved to generation {n}' for view, name, _, n, _ in moved
+@dataclass(frozen=True, slots=True)
+class _Move(Generic[S]):
+    """A sink whose readers are to be moved; `before` is what they see until then."""
+
+    view: str
+    name: str
+    sink: S
+    generation: int
+    before: int | None
+
+
+class _Swap:
+    """Moves readers: those in transactions see it when all others have been moved.
+
+    The work of transactions comes first, since it can have to wait for other sessions' locks. Those
+    that keep readers out meanwhile are tried, undone, and done last.
+    """
+
+    def __init__(
+        self, moves: Sequence[_Move[Sink]], confirm: Callable[[], None], steps: Steps
+    ) -> None:
+        self._moves, self._confirm, self._steps = moves, confirm, steps
+        self.in_transaction = [
+            cast("_Move[TransactionalSink]", move)
+            for move in moves
+            if isinstance(move.sink, TransactionalSink)
         ]
-        raise LostInSwapError(error, said) from error
+        self._current: _Move[Any] | None = None
+        self._moved: list[_Move[Any]] = []
+        self._ends: list[float] = []
+        self._shown = 0
 
+    def prepare(self) -> None:
+        """Do what takes long before the transaction."""
+        for move in self.in_transaction:
+            try:
+                move.sink.prepare(move.generation)
+            except Exception as error:
+                raise self._explained(error, move) from error
 
-def _move_back(moved: Sequence[tuple[str, str, Sink, int, int | None]]) -> list[str]:
-    stuck: list[str] = []
-    for view, name, sink, generation, before in reversed(moved):
+    def run(self, database: Database | None) -> float:
+        """Move all readers once; returns the seconds during which sinks differed.
+
+        Raises:
+            BusyError: somebody holds a lock; nothing has moved.
+        """
+        self._moved, self._ends = [], []
         try:
-            if sink.published() == before:
+            if database is None:
+                self._move_others()
+            else:
+                with database.connection() as connection:
+                    self._move_in(connection)
+                self._end(self.in_transaction)
+        except LostInSwapError:
+            raise
+        except Exception as error:
+            reason = self._explained(error, self._current)
+            if stuck := _move_back(self._moved):
+                raise HalfPublishedError(reason, stuck) from error
+            if isinstance(error, BusyError):
+                raise
+            raise reason from error
+        self._check_locks()
+        return round(self._ends[-1] - self._ends[0], 6) if self._ends else 0.0
+
+    def _move_in(self, connection: Connection) -> None:
+        brief = [move for move in self.in_transaction if move.sink.locks_readers_out]
+        with connection:
+            for move in self.in_transaction:
+                if move not in brief:
+                    self._move(move, connection)
+            if len(self._moves) > len(brief):
+                with connection.cursor() as cursor:
+                    cursor.execute("SAVEPOINT tried")
+                    for move in brief:
+                        self._move(move, connection)
+                    cursor.execute("ROLLBACK TO SAVEPOINT tried")
+            self._move_others()
+            for move in brief:
+                self._move(move, connection)
+            self._check_locks()
+            # Whether a commit that fails has come to pass is asked of the sinks.
+            self._moved += self.in_transaction
+
+    def _move(self, move: _Move[TransactionalSink], connection: Connection) -> None:
+        self._begin(move)
+        move.sink.move(connection, move.generation)
+
+    def _move_others(self) -> None:
+        for move in self._moves:
+            if isinstance(move.sink, TransactionalSink):
                 continue
-            if before is not None:
-                sink.publish(before)
+            self._check_locks()
+            self._begin(move)
+            self._moved.append(move)
+            move.sink.publish(move.generation)
+            self._end([move])
+
+    def _begin(self, move: _Move[Any]) -> None:
+        self._current = move
+        self._steps.begin(f"{move.view} {move.generation} in {move.name}")
+
+    def _end(self, moves: Sequence[_Move[Any]]) -> None:
+        self._ends += [time.monotonic()] * len(moves)
+        while self._shown < len(self._ends):  # of a further attempt the same ones are not shown
+            self._shown += 1
+            self._steps.done()
+
+    @staticmethod
+    def _explained(error: Exception, move: _Move[Any] | None) -> ChangelogError:
+        if isinstance(error, BusyError):
+            return UnavailableSinkError(str(error))
+        place = "" if move is None else f' view "{move.view}" in {move.name}'
+        return explained(error, f"publishing{place}")
+
+    def _check_locks(self) -> None:
+        """Check that this process still has its locks.
+
+        Raises:
+            LostInSwapError: it has not, or nobody knows, and some readers have been moved.
+        """
+        try:
+            self._confirm()
+        except ChangelogError as error:  # lost, or the brokers do not answer and nobody knows
+            if not self._moved:
+                raise
+            moved = [
+                f'view "{move.view}" in {move.name} was moved to generation {move.generation}'
+                for move in self._moved
+            ]
+            raise LostInSwapError(error, moved) from error
+
+
+def _move_back(moved: Sequence[_Move[Any]]) -> list[str]:
+    stuck: list[str] = []
+    for move in reversed(moved):
+        try:
+            if move.sink.published() == move.before:
+                continue
+            if move.before is not None:
+                move.sink.publish(move.before)
                 continue
         except Exception as error:  # the others are moved back all the same
-            reason = explained(error, f"moving back to generation {before}")
-            log.warning('view "%s" in %s does not move back: %s', view, name, reason)
+            reason = explained(error, f"moving back to generation {move.before}")
+            log.warning('view "%s" in %s does not move back: %s', move.view, move.name, reason)
             log.debug("it does not move back", exc_info=error)
         # A first generation has nothing to move back to: sinks cannot serve nothing again.
-        stuck.append(f'view "{view}" in {name} serves generation {generation}')
+        stuck.append(f'view "{move.view}" in {move.name} serves generation {move.generation}')
     return stuck
 
 
 def settle(
-    served: Served, history: History, others: Others = NOBODY, steps: Steps = UNSEEN
+    served: Served,
+    history: History,
+    others: Others = NOBODY,
+    steps: Steps = UNSEEN,
+    peers: Peers = lambda _: None,
 ) -> int | None:
     """Finish what a killed run of a view was publishing, and remove what others left.
 
@@ -144,13 +284,21 @@ def settle(
         history: what is known of its generations.
         others: what others build of it, or have left.
         steps: counts the sinks that are asked, which are expected, and what is found to do.
+        peers: gives the sinks of another view, to see whether those that were to move with this
+            one have.
 
     Returns:
         The generation whose publication was finished, or None.
     """
     states = history.states(served.view)
     held = served.held(steps)
-    generation = unfinished_swap(list(held.values()), states)
+    waiting = [
+        number
+        for number, state in states.items()
+        if state in (SEALED, STAGED) and all(number in one.generations for one in held.values())
+    ]
+    moved = [number for number in waiting if _has_moved(served.view, number, history, peers)]
+    generation = unfinished_swap(list(held.values()), states, moved)
     if generation is not None:
         behind = [name for name in served.sinks if held[name].published != generation]
         steps.more(len(behind))
@@ -178,6 +326,24 @@ def settle(
     others.cleared()
     take_away(served, history, staged(states)[:-1], note="replaced by a newer one", steps=steps)
     return generation
+
+
+def _has_moved(view: str, generation: int, history: History, peers: Peers) -> bool:
+    """Tell whether a view that was to move together with a generation of another has moved."""
+    *_, row = history.rows([view], generation=generation)
+    for other, number in row.together.items():
+        # One that was published alone since then says nothing of this one.
+        rows = [
+            (known.state, known.together.get(view) == generation)
+            for known in history.rows([other], generation=number)
+        ]
+        if (PUBLISHED, True) in rows:
+            return True
+        if other != view and rows and rows[-1][1] and (peer := peers(other)) is not None:
+            held = peer.held_without_listing().values()
+            if any(one.published == number for one in held):
+                return True
+    return False
 
 
 def retire(

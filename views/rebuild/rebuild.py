@@ -35,7 +35,7 @@ from views.generations.lock import (
     reserve,
 )
 from views.generations.place import Place, place_for
-from views.generations.served import MakeServed, served_of
+from views.generations.served import MakeServed, peers_of, served_of
 from views.generations.succession import next_generation, serving
 from views.generations.swap import HalfPublishedError, settle
 from views.project.spec import ViewSpec
@@ -300,7 +300,12 @@ class Rebuild:
         )
         if not self._run.is_follower:
             reserve(place, spec.name, [number])
-        settle(served, self._run.history, others)
+        settle(
+            served,
+            self._run.history,
+            others,
+            peers=peers_of(self._run.settings.project, self._run.make_served),
+        )
         previous = serving(list(served.held().values()))
         return ViewBuild(
             spec=spec,

@@ -12,8 +12,8 @@ from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow, as_built, states_of
 from views.generations.lock import Patience, locked, others_of
 from views.generations.place import Place, place_for
-from views.generations.served import MakeServed, Served, served_of
-from views.generations.succession import published_late, rollback_target
+from views.generations.served import MakeServed, Peers, Served, peers_of, served_of
+from views.generations.succession import begun_rollback, published_late, rollback_target
 from views.generations.swap import settle, swap
 from views.project.spec import ViewSpec
 from views.rebuild.read_back import check_whole
@@ -57,7 +57,8 @@ def roll_back(
         servings = [make_served(spec, settings.project, None) for spec in specs]
         with stages.looking("what serves now"):
             steps = stages.steps(2 * sum(len(served.sinks) for served in servings))
-            found = [_target(served, history, place, steps) for served in servings]
+            peers = peers_of(settings.project, make_served)
+            found = [_target(served, history, place, steps, peers) for served in servings]
             if settings.verify is not VerifyMode.NONE:
                 _require_whole(found, history)
         targets = [(each.served, each.generation) for each in found]
@@ -71,23 +72,28 @@ def roll_back(
     return [ViewResult.of_row(row) for row in rows]
 
 
-def _target(served: Served, history: History, place: Place, steps: Steps) -> _Target:
+def _target(served: Served, history: History, place: Place, steps: Steps, peers: Peers) -> _Target:
     """Return the generation that a view goes back to.
+
+    Of a rollback that was cut off this is the one that sinks serve already.
 
     Raises:
         NothingToRollBackError: it has no older generation in all of its sinks.
     """
-    settle(served, history, others_of(place, served.view, builds=True), steps)
+    settle(served, history, others_of(place, served.view, builds=True), steps, peers)
     held = list(served.held(steps).values())
     known = history.rows([served.view])
     states = [(row.generation, row.state) for row in known]
-    target = rollback_target(held, states_of(states), published_late(states))
+    published = [number for number, state in states if state == PUBLISHED]
+    late = published_late(states)
+    target = begun_rollback(held, published, late) or rollback_target(held, states_of(states), late)
     if target is None:
         raise NothingToRollBackError(
             f'view "{served.view}" has no older generation to go back to',
             hint="`rebuild-view --history` shows what there was; --keep says how many stay",
         )
-    return _Target(served, target, as_built(known, target), max(one.published or 0 for one in held))
+    before = max([published[-1] if published else 0, *(one.published or 0 for one in held)])
+    return _Target(served, target, as_built(known, target), before)
 
 
 def _require_whole(targets: Sequence[_Target], history: History) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.progress.steps import Steps
@@ -20,7 +20,7 @@ from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow
 from views.generations.lock import Patience, locked, others_of
 from views.generations.place import Place, place_for
-from views.generations.served import MakeServed, Served, served_of
+from views.generations.served import MakeServed, Peers, Served, peers_of, served_of
 from views.generations.staging import NothingStagedError, take_away
 from views.generations.succession import staged
 from views.generations.swap import retire, settle, swap
@@ -79,14 +79,16 @@ def publish_staged(
         with stages.stage("settle", "what is staged"):
             found = [(spec, make_served(spec, settings.project, None)) for spec in specs]
             steps = stages.steps(2 * _sinks(served for _, served in found))
+            peers = peers_of(settings.project, make_served)
             targets = [
-                _target(spec, served, history, generation, place, steps=steps)
+                _target(spec, served, history, generation, place, steps=steps, peers=peers)
                 for spec, served in found
             ]
             if settings.verify is not VerifyMode.NONE:
                 _require_verified(targets)
             to_move = [target for target in targets if not target.is_done]
             _require_whole(to_move, history, steps, settings.verify)
+            to_move = _noted_together(to_move, history)
         with stages.stage("publish", "publish every sink at once"):
             targets_to_move = [(target.served, target.row.generation) for target in to_move]
             seconds = swap(targets_to_move, confirm=place.confirm, steps=stages.steps())
@@ -127,9 +129,10 @@ def abort_staged(
     ):
         servings = [make_served(spec, settings.project, None) for spec in specs]
         steps = stages.steps(_sinks(servings))
+        peers = peers_of(settings.project, make_served)
         for served in servings:
             with stages.looking("what is staged"):
-                settle(served, history, others_of(place, served.view, builds=True), steps)
+                settle(served, history, others_of(place, served.view, builds=True), steps, peers)
             found = staged(history.states(served.view))
             if not found:
                 raise nothing_staged(served.view)
@@ -154,9 +157,10 @@ def _target(
     place: Place,
     *,
     steps: Steps,
+    peers: Peers,
 ) -> _Target:
     waiting = staged(history.states(spec.name))
-    finished = settle(served, history, others_of(place, spec.name, builds=True), steps)
+    finished = settle(served, history, others_of(place, spec.name, builds=True), steps, peers)
     is_done = finished is not None and finished in waiting
     number = finished if is_done else next(reversed(staged(history.states(spec.name))), None)
     if number is None:
@@ -201,6 +205,17 @@ def _require_verified(targets: Sequence[_Target]) -> None:
                 "verified",
                 hint="stage it again without --verify none, or publish it with --verify none",
             )
+
+
+def _noted_together(targets: Sequence[_Target], history: History) -> list[_Target]:
+    """Put on record which generations move together: the next run then ends what is cut off."""
+    together = {target.spec.name: target.row.generation for target in targets}
+    if len(together) < 2:  # noqa: PLR2004 - one moves alone
+        together = {}
+    noted = [replace(target, row=target.row.again(together=together)) for target in targets]
+    pairs = zip(targets, noted, strict=True)
+    history.append(after.row for before, after in pairs if before.row.together != together)
+    return noted
 
 
 def _record(targets: Sequence[_Target], history: History, seconds: float) -> None:

@@ -14,9 +14,10 @@ by the rows of some keys, in one step for its readers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from changelog.contract.base.errors import SinkError, UnavailableError
 
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
     from changelog.contract.base.connection import KafkaConnection, RegistryConnection
     from changelog.contract.base.position import Position
+    from changelog.postgres.connection import Connection
     from views.base.address import Address
+
+T = TypeVar("T")
 
 GONE = "__gone"
 """The column of a delta that says whether a key has no row any more."""
@@ -35,6 +39,10 @@ GONE = "__gone"
 
 class UnavailableSinkError(SinkError, UnavailableError):
     """A sink's server does not answer now; trying again later may succeed."""
+
+
+class BusyError(Exception):
+    """A lock is held by others, or a transaction would be disturbed; later it may go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +182,50 @@ class Sink(Protocol):
 
     def generations(self) -> list[int]:
         """List the generations that the sink itself holds, whole or not, in order."""
+        ...
+
+
+class Database(Protocol):
+    """A server with transactions, in which sinks of several views may be."""
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """Open a connection in autocommit mode."""
+        ...
+
+    def patiently(self, act: Callable[[], T]) -> T:
+        """Repeat an action while it raises BusyError, for as long as the server may be busy."""
+        ...
+
+
+@runtime_checkable
+class TransactionalSink(Sink, Protocol):
+    """A sink that publishes in a transaction, which it can share with other views' sinks."""
+
+    @property
+    def database(self) -> Database:
+        """Return the server; the sinks of a project are in one."""
+        ...
+
+    @property
+    def locks_readers_out(self) -> bool:
+        """Tell whether readers wait from `move` until the transaction ends."""
+        ...
+
+    def prepare(self, generation: int) -> None:
+        """Do what can be done before the transaction, and takes long.
+
+        Raises:
+            SinkError: there is no such generation, or it is not sealed.
+        """
+        ...
+
+    def move(self, connection: Connection, generation: int) -> None:
+        """Publish within the transaction of a connection; readers see it once that is committed.
+
+        Raises:
+            BusyError: somebody holds a lock that it needs.
+            SinkError: readers cannot be moved.
+        """
         ...
 
 

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
@@ -15,7 +15,7 @@ from replay.result.state import States
 from views.base.config import RebuildSettings
 from views.base.failure import RebuildError, explained, is_of_the_run, of_view
 from views.base.progress import Stages
-from views.generations.history import History
+from views.generations.history import PUBLISHED, SEALED, History
 from views.generations.lock import Moving
 from views.generations.place import Place
 from views.generations.served import MakeServed
@@ -141,9 +141,11 @@ class Run:
         replay: States | None,
     ) -> None:
         """Tell the history that generations are in a state."""
-        self.history.append(
-            self.result(build, plan, replay).to_history(state, self.id) for build in builds
-        )
+        rows = [self.result(build, plan, replay).to_history(state, self.id) for build in builds]
+        if self.settings.together and state in (SEALED, PUBLISHED):
+            numbers = {build.spec.name: build.number for build in builds}
+            rows = [replace(row, together=numbers) for row in rows]
+        self.history.append(rows)
 
     def note_refused(self, build: ViewBuild, generation: int) -> None:
         """Put on record the rows that a generation goes without in some sinks."""

@@ -17,10 +17,8 @@ from typing import Any
 from psycopg2 import sql
 
 from changelog.contract.base.errors import SinkError
-from changelog.postgres.connection import Connection
-from views.sinks.postgres.readers import briefly
+from views.sinks.base import BusyError
 from views.sinks.postgres.registry import Entry, Registry, place
-from views.sinks.postgres.server import BusyError
 from views.sinks.postgres.stable import Stable, columns_of, foreign
 
 _OLDER = """
@@ -83,37 +81,30 @@ class Exchange:
             self.stable.prepare(cursor, relation)
 
     @staticmethod
-    def wait(connection: Connection, entry: Entry) -> None:
+    def wait(cursor: Any, entry: Entry) -> None:  # noqa: ANN401
         """Raise BusyError while a transaction could find the generation empty."""
-        with connection.cursor() as cursor:
-            cursor.execute(_OLDER, [entry.sealed_at])
-            found = cursor.fetchone()
+        cursor.execute(_OLDER, [entry.sealed_at])
+        found = cursor.fetchone()
         if found is not None:
             raise BusyError(
                 f"a transaction of {found[1]} (process {found[0]}, {found[2]}) began before the "
                 "generation was written, and would find it empty"
             )
 
-    def move(self, connection: Connection, generation: int) -> None:
+    def move(self, cursor: Any, entry: Entry, generation: int) -> None:  # noqa: ANN401
         """Attach a sealed generation in place of the one that serves."""
-
-        def move(cursor: Any) -> None:  # noqa: ANN401
-            self.registry.lock(cursor)
-            entry = self.registry.sealed(cursor, generation)
-            found = self.stable.found(cursor)
-            if found is None:
-                self.stable.make(cursor, entry.relation)
-                self.stable.attach(cursor, entry.relation)
-            elif self.current(cursor) != generation:
-                attached = self.stable.partition(cursor, found)
-                if not self.auto_create:
-                    wanted = columns_of(cursor, place(entry.relation))
-                    if reason := self.stable.unfit(cursor, wanted):
-                        raise SinkError(f"{self.stable.target} does not fit: {reason}")
-                self.stable.move(cursor, entry.relation, attached)
-            self.registry.note_made(cursor, self.stable.found(cursor))
-
-        briefly(connection, move)
+        found = self.stable.found(cursor)
+        if found is None:
+            self.stable.make(cursor, entry.relation)
+            self.stable.attach(cursor, entry.relation)
+        elif self.current(cursor) != generation:
+            attached = self.stable.partition(cursor, found)
+            if not self.auto_create:
+                wanted = columns_of(cursor, place(entry.relation))
+                if reason := self.stable.unfit(cursor, wanted):
+                    raise SinkError(f"{self.stable.target} does not fit: {reason}")
+            self.stable.move(cursor, entry.relation, attached)
+        self.registry.note_made(cursor, self.stable.found(cursor))
 
     def drop(self, cursor: Any) -> None:  # noqa: ANN401
         """Remove the table; one that a user made stays, without rows."""

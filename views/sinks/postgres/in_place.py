@@ -16,16 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg2
 from psycopg2 import sql
 
 from changelog.contract.base.errors import SinkError
-from changelog.postgres.connection import Connection
-from changelog.postgres.errors import is_busy
 from views.sinks.postgres.options import Mode
-from views.sinks.postgres.readers import LOCK_TIMEOUT
 from views.sinks.postgres.registry import Entry, Registry, place
-from views.sinks.postgres.server import BusyError
 from views.sinks.postgres.stable import Stable, columns_of, foreign, has_unique_key
 
 _HAS_ITS_OWN_MIND = """
@@ -81,35 +76,27 @@ class InPlace:
     def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
         """Do nothing: the table keeps what users gave it."""
 
-    def wait(self, connection: Connection, entry: Entry) -> None:
+    def wait(self, cursor: Any, entry: Entry) -> None:  # noqa: ANN401
         """Do nothing: readers of an older state keep reading it."""
 
-    def move(self, connection: Connection, generation: int) -> None:
+    def move(self, cursor: Any, entry: Entry, generation: int) -> None:  # noqa: ANN401
         """Bring the rows of a sealed generation into the table."""
-        try:
-            with connection, connection.cursor() as cursor:
-                cursor.execute(LOCK_TIMEOUT)
-                self.registry.lock(cursor)
-                entry = self.registry.sealed(cursor, generation)
-                before = self.current(cursor)
-                if before == generation:
-                    return
-                wanted = columns_of(cursor, place(entry.relation))
-                if self.auto_create and self.stable.found(cursor) is None:
-                    self._make(cursor, entry.relation, wanted)
-                    self._note(cursor, generation)
-                    return
-                self._fit(cursor, wanted)
-                # Readers read on; no other writer comes between the comparison and the rows.
-                statement = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
-                cursor.execute(statement.format(self.stable.name))
-                cursor.execute("SET LOCAL lock_timeout = 0")
-                self._bring(cursor, entry, before, [name for name, _ in wanted])
-                self._note(cursor, generation)
-        except psycopg2.Error as error:
-            if is_busy(error):
-                raise BusyError("a transaction holds a lock on the view's table") from error
-            raise
+        before = self.current(cursor)
+        if before == generation:
+            return
+        wanted = columns_of(cursor, place(entry.relation))
+        if self.auto_create and self.stable.found(cursor) is None:
+            self._make(cursor, entry.relation, wanted)
+            self._note(cursor, generation)
+            return
+        self._fit(cursor, wanted)
+        # Readers read on; no other writer comes between the comparison and the rows.
+        statement = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
+        cursor.execute(statement.format(self.stable.name))
+        # Rows that somebody has locked are all that can hold this up now.
+        cursor.execute("SET LOCAL lock_timeout = '1s'")
+        self._bring(cursor, entry, before, [name for name, _ in wanted])
+        self._note(cursor, generation)
 
     def _note(self, cursor: Any, generation: int) -> None:  # noqa: ANN401
         self.registry.note_made(cursor, self.stable.found(cursor))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import psycopg2
@@ -10,8 +11,8 @@ from psycopg2 import sql
 
 from changelog.postgres.connection import Connection
 from changelog.postgres.errors import is_busy
+from views.sinks.base import BusyError
 from views.sinks.postgres.registry import Entry
-from views.sinks.postgres.server import BusyError
 
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 """So long a lock is asked for: whoever comes later waits behind the request."""
@@ -36,15 +37,14 @@ class Readers(Protocol):
         """Make a generation ready, before any lock is asked for."""
         ...
 
-    def wait(self, connection: Connection, entry: Entry) -> None:
+    def wait(self, cursor: Any, entry: Entry) -> None:  # noqa: ANN401
         """Raise BusyError while a transaction could not read a generation."""
         ...
 
-    def move(self, connection: Connection, generation: int) -> None:
-        """Show readers a sealed generation, in one transaction.
+    def move(self, cursor: Any, entry: Entry, generation: int) -> None:  # noqa: ANN401
+        """Show readers a sealed generation once the transaction of a cursor is committed.
 
         Raises:
-            BusyError: somebody holds a lock that it needs.
             SinkError: the table does not fit, or its rows cannot be those of the generation.
         """
         ...
@@ -68,10 +68,20 @@ def briefly(connection: Connection, act: Callable[[Any], None]) -> None:
     Raises:
         BusyError: somebody holds a lock that it needs.
     """
+    with connection, connection.cursor() as cursor, briefly_waiting(cursor):
+        act(cursor)
+
+
+@contextmanager
+def briefly_waiting(cursor: Any) -> Iterator[None]:  # noqa: ANN401
+    """Wait for no lock longer than a moment, in the block of a transaction.
+
+    Raises:
+        BusyError: somebody holds a lock that it needs.
+    """
     try:
-        with connection, connection.cursor() as cursor:
-            cursor.execute(LOCK_TIMEOUT)
-            act(cursor)
+        cursor.execute(LOCK_TIMEOUT)
+        yield
     except psycopg2.Error as error:
         if is_busy(error):
             raise BusyError("a transaction holds a lock on the view's table") from error

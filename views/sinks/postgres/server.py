@@ -18,14 +18,14 @@ from changelog.contract.base.errors import SinkError
 from changelog.postgres.connection import DEFAULTS, Connection, opened, parts_of
 from changelog.postgres.errors import NotOpened, is_lost, why_not_opened, without_secrets
 from changelog.postgres.watched import watched
-from views.sinks.base import UnavailableSinkError
+from views.sinks.base import BusyError, UnavailableSinkError
 
 T = TypeVar("T")
 
 _SESSION = (
     "-c statement_timeout=0 -c datestyle=ISO -c standard_conforming_strings=on "
     "-c timezone=UTC -c default_transaction_isolation=read\\ committed "
-    "-c default_transaction_read_only=off"
+    "-c default_transaction_read_only=off -c idle_in_transaction_session_timeout=0"
 )
 _DEPENDS = "drop what depends on it, and make it anew afterwards"
 _HINTS = {
@@ -35,10 +35,6 @@ _HINTS = {
     errorcodes.FEATURE_NOT_SUPPORTED: _DEPENDS,
     errorcodes.UNTRANSLATABLE_CHARACTER: "leave such values out, or cast the column to a string",
 }
-
-
-class BusyError(Exception):
-    """A lock is held by others, or a transaction would be disturbed; later it may go."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from views.sinks.postgres.forms import Form, first_changed, forms_of
 from views.sinks.postgres.forward import PostgresForward, columns_sent, values_sent
 from views.sinks.postgres.in_place import InPlace
 from views.sinks.postgres.options import Mode, PostgresOptions
-from views.sinks.postgres.readers import Readers, briefly
+from views.sinks.postgres.readers import Readers, briefly, briefly_waiting
 from views.sinks.postgres.registry import LOADED, OPEN, SCHEMA, SEALED, Registry, place
 from views.sinks.postgres.server import PostgresClient
 from views.sinks.postgres.stable import Stable
@@ -162,16 +162,41 @@ class PostgresSink:
             location["columns"] = orjson.dumps(self._options.columns).decode()
         return Address("postgres", location)
 
+    @property
+    def database(self) -> PostgresClient:
+        """Return the server."""
+        return self._server
+
+    @property
+    def locks_readers_out(self) -> bool:
+        """Tell whether readers wait from `move` until the transaction ends."""
+        return self._options.mode is Mode.EXCHANGE
+
+    def prepare(self, generation: int) -> None:
+        """Give a sealed generation the indexes of the table that readers open."""
+        with self._server.connection() as connection, connection, connection.cursor() as cursor:
+            entry = self._registry.sealed(cursor, generation)
+            self._readers.check(cursor)
+            if self._readers.current(cursor) != generation:
+                self._readers.prepare(cursor, entry.relation)
+
+    def move(self, connection: Connection, generation: int) -> None:
+        """Publish a generation within the transaction of a connection."""
+        with connection.cursor() as cursor, briefly_waiting(cursor):
+            self._registry.lock(cursor)
+            entry = self._registry.sealed(cursor, generation)
+            self._readers.wait(cursor, entry)
+            self._readers.move(cursor, entry, generation)
+
     def publish(self, generation: int) -> None:
         """Show readers a sealed generation instead of the present one, atomically."""
-        with self._server.connection() as connection:
-            with connection, connection.cursor() as cursor:
-                entry = self._registry.sealed(cursor, generation)
-                self._readers.check(cursor)
-                if self._readers.current(cursor) != generation:
-                    self._readers.prepare(cursor, entry.relation)
-            self._server.patiently(lambda: self._readers.wait(connection, entry))
-            self._server.patiently(lambda: self._readers.move(connection, generation))
+        self.prepare(generation)
+
+        def once() -> None:
+            with self._server.connection() as connection, connection:
+                self.move(connection, generation)
+
+        self._server.patiently(once)
 
     def discard(self, generation: int) -> None:
         """Remove a generation's table, then its entry: so a killed removal is resumed."""

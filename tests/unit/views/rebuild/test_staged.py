@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from views.generations.lock import building
 from views.generations.place import place_for
 from views.generations.served import Served
 from views.generations.staging import NothingStagedError
+from views.generations.swap import settle
 from views.project.catalog import Catalog
 from views.project.definition import changed_declaration, declaration_of
 from views.rebuild.diff import Columns, diff
@@ -70,6 +72,9 @@ class Bench:
 
     def served(self, spec, *_):
         return Served(spec.name, self.sinks[spec.name])
+
+    def served_by_name(self, view: str):
+        return Served(view, self.sinks[view])
 
     def has(self, *steps: tuple[int, str], view: str = VIEW, **more) -> None:
         """Let generations have come so far, and the last published one serve."""
@@ -173,6 +178,102 @@ def test_views_move_together_or_not_at_all(bench) -> None:
     bench.sinks[OTHER]["b"].refuses = set()
     assert [result.generation for result in bench.publish(*bench.all)] == [2, 2]
     assert [bench.current(view) for view in bench.all] == [[2, 2], [2, 2]]
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing catches."""
+
+
+class Kills(FakeSink):
+    """Ends the process that asks it to move."""
+
+    def publish(self, generation: int) -> None:
+        raise Killed
+
+
+def cut_off(bench, act) -> None:
+    """Kill what moves both views before the last sink of the second has moved."""
+    sound = bench.sinks[OTHER]["b"]
+    bench.sinks[OTHER]["b"] = Kills(sound.current, sound.there)
+    with pytest.raises(Killed):
+        act()
+    bench.sinks[OTHER]["b"] = sound
+
+
+@pytest.mark.parametrize("sinks", [["a", "b"], ["b"]])
+@pytest.mark.parametrize("first", [VIEW, OTHER])
+def test_a_publication_that_was_cut_off_is_ended_by_whichever_view_runs_next(
+    bench, sinks, first
+) -> None:
+    bench.sinks[OTHER] = {name: bench.sinks[OTHER][name] for name in sinks}
+    for view in bench.all:
+        bench.has((1, PUBLISHED), (2, STAGED), view=view, verified=True)
+    cut_off(bench, lambda: bench.publish(*bench.all))
+    for view in (first, *({*bench.all} - {first})):
+        bench.publish(view)
+        assert set(bench.current(view)) == {2}
+        assert bench.history.states(view)[2] == PUBLISHED
+
+
+def sealed_together(bench, moved: str | None) -> None:
+    for view in bench.all:
+        bench.has((1, PUBLISHED), view=view)
+        bench.has((2, SEALED), view=view, together=dict.fromkeys(bench.all, 2))
+    for sink in bench.sinks[moved].values() if moved else ():
+        sink.current = 2
+
+
+@pytest.mark.parametrize("moved", [VIEW, OTHER, None])
+def test_views_of_a_run_that_was_killed_are_published_together_or_not_at_all(bench, moved) -> None:
+    sealed_together(bench, moved)
+    for view in bench.all:
+        settle(bench.served_by_name(view), bench.history, peers=bench.served_by_name)
+    expected = 2 if moved else 1
+    assert [bench.current(view) for view in bench.all] == [[expected] * 2] * 2
+    assert [bench.history.states(view)[2] == PUBLISHED for view in bench.all] == [bool(moved)] * 2
+
+
+def test_twin_that_asks_no_other_view_throws_one_away(bench, monkeypatch) -> None:
+    monkeypatch.setattr("views.generations.swap._has_moved", lambda *_: False)
+    sealed_together(bench, OTHER)
+    for view in bench.all:
+        settle(bench.served_by_name(view), bench.history, peers=bench.served_by_name)
+    assert [bench.current(view) for view in bench.all] == [[1, 1], [2, 2]]
+
+
+def test_a_view_that_was_published_alone_since_takes_no_other_along(bench) -> None:
+    for view in bench.all:
+        bench.has((1, PUBLISHED), (2, STAGED), view=view, verified=True)
+    bench.sinks[OTHER]["b"].refuses = {2}
+    with pytest.raises(SinkError):
+        bench.publish(*bench.all)
+    bench.publish(VIEW)
+    settle(bench.served_by_name(OTHER), bench.history, peers=bench.served_by_name)
+    assert [bench.current(view) for view in bench.all] == [[2, 2], [1, 1]]
+
+
+def test_a_rollback_that_was_cut_off_is_ended_and_goes_no_further(bench) -> None:
+    for view in bench.all:
+        bench.has((1, PUBLISHED), (2, PUBLISHED), (3, PUBLISHED), view=view)
+    specs = bench.specs(*bench.all)
+    back = partial(
+        roll_back,
+        specs,
+        replace(bench.settings, verify=VerifyMode.NONE),
+        bench.stages,
+        make_served=bench.served,
+    )
+    cut_off(bench, back)
+    assert [bench.current(view) for view in bench.all] == [[2, 2], [2, 3]]
+    assert [result.generation for result in back()] == [2, 2]
+    assert [bench.current(view) for view in bench.all] == [[2, 2], [2, 2]]
+    assert [result.generation for result in back()] == [1, 1]
+
+
+def test_twin_that_knows_no_rollback_that_was_cut_off_goes_too_far(bench, monkeypatch) -> None:
+    monkeypatch.setattr("views.rebuild.rollback.begun_rollback", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_a_rollback_that_was_cut_off_is_ended_and_goes_no_further(bench)
 
 
 def test_a_sink_without_it_keeps_all_sinks_from_moving(bench) -> None:
