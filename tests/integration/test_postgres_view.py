@@ -112,7 +112,7 @@ WHERE NOT l.granted AND datname = current_database() AND application_name LIKE '
 
 
 def served(project, mode):
-    """Return what readers of both views, in both sinks, see of a row that changes."""
+    """Read a row that changes as readers of both views see it, in both sinks."""
     tables = [f"SELECT amount FROM served.{name}_{mode} WHERE id = 20" for name in PAIR]
     ((one, other),) = select(project, f"SELECT ({tables[0]}), ({tables[1]})")
     in_delta = [row["amount"] for name in PAIR for row in project.delta(name) if row["id"] == 20]

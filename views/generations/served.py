@@ -87,7 +87,7 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
 
 
 def peers_of(project: Project, make_served: MakeServed = served_of) -> Peers:
-    """Return what gives the sinks of any view of a project, to ask what they serve."""
+    """Return a function that gives the sinks of any view of a project by its name."""
 
     def peer(view: str) -> Served | None:
         catalog = catalog_of(project)

@@ -134,7 +134,7 @@ def begun_rollback(
 ) -> int | None:
     """Return the older generation that all sinks serve though a newer one was published last.
 
-    Only a rollback that was cut off before it was recorded leaves that.
+    A rollback that was cut off before it was recorded leaves the sinks so.
 
     Args:
         sinks: what they hold.

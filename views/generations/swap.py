@@ -127,7 +127,7 @@ class _Move(Generic[S]):
 
 
 class _Swap:
-    """Moves readers: those in transactions see it when all others have been moved.
+    """Moves readers: in transactions they see it when all others have been moved.
 
     The work of transactions comes first, since it can have to wait for other sessions' locks. Those
     that keep readers out meanwhile are tried, undone, and done last.
@@ -330,12 +330,12 @@ def settle(
 
 def _has_moved(view: str, generation: int, history: History, peers: Peers) -> bool:
     """Tell whether a view that was to move together with a generation of another has moved."""
-    *_, row = history.rows([view], generation=generation)
-    for other, number in row.together.items():
+    *_, last = history.rows([view], generation=generation)
+    for other, number in last.together.items():
         # One that was published alone since then says nothing of this one.
         rows = [
-            (known.state, known.together.get(view) == generation)
-            for known in history.rows([other], generation=number)
+            (row.state, row.together.get(view) == generation)
+            for row in history.rows([other], generation=number)
         ]
         if (PUBLISHED, True) in rows:
             return True

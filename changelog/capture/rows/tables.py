@@ -343,19 +343,25 @@ class CapturedTables:
         back = sorted({*added} & ever)
         hint = ""
         if added and gone:
-            what = f"columns {added} came and {gone} went: one may be the other, renamed"
+            reason = f"columns {added} came and {gone} went: one may be the other, renamed"
         elif computed:
-            what = f"columns {computed} are or were generated, and older rows have their values too"
+            reason = (
+                f"columns {computed} are or were generated, and older rows have their values too"
+            )
             hint = left_out(relation.name, computed)
         elif back:
-            what = f"columns {back} were dropped and are back, and older records have their values"
+            reason = (
+                f"columns {back} were dropped and are back, and older records have their values"
+            )
         elif unknown:
-            what = f"columns {unknown} were added with a default, which older rows have too"
+            reason = f"columns {unknown} were added with a default, which older rows have too"
+        elif places := _places_changed(logged, shape):
+            reason = f"columns {places} stand in another order: they may have changed names"
         elif other := _retyped([logged, *older], shape):
-            what = f"columns {other} have another type, and older rows the form of the old one"
+            reason = f"columns {other} have another type, and older rows the form of the old one"
         else:
             return relation.with_defaults(defaults)
-        raise self._conflict(relation, f"{what}; the log has no word of it", hint)
+        raise self._conflict(relation, f"{reason}; the log has no word of it", hint)
 
     def _defaults(
         self, relation: Relation, values: Mapping[str, Field | Unknown]
@@ -390,6 +396,18 @@ class CapturedTables:
                     column.name,
                     column.type.name,
                 )
+
+
+def _places_changed(before: LoggedSchema, shape: RowShape) -> list[str]:
+    """Return the columns that both versions have and that stand in another order now.
+
+    PostgreSQL never moves a column: its name has gone to another one, with the values that are
+    there, or it was dropped and is back.
+    """
+    old = [column.column for column in before.columns]
+    new = [column.name for column in shape.logged.columns]
+    pairs = zip((n for n in old if n in new), (n for n in new if n in old), strict=True)
+    return sorted({name for pair in pairs if pair[0] != pair[1] for name in pair})
 
 
 def _retyped(versions: Sequence[LoggedSchema], shape: RowShape) -> list[str]:
