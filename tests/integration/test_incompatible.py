@@ -21,13 +21,16 @@ class Capture(CrashingCapture):
         more = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
         path.write_text(path.read_text() + more)
 
-    def differing(self, table, *, only=False):
+    def differing(self, table, *, only=False, key=("id",)):
         """Return the keys of rows that differ between the table and the fold of its topic."""
         with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {'ONLY' if only else ''} {table}")
             names = [column.name for column in cursor.description or ()]
-            at = names.index("id")
-            rows = {(row[at],): dict(zip(names, row, strict=True)) for row in cursor}
+            at = [names.index(name) for name in key]
+            rows = {
+                tuple(row[place] for place in at): dict(zip(names, row, strict=True))
+                for row in cursor
+            }
         folded = self.reader.folded(self.frontier(), f"{self.prefix}.{table}")
         return sorted(k for k in {*rows, *folded} if rows.get(k) != folded.get(k))
 
