@@ -27,9 +27,9 @@ class ReadWords:
         typer.Option(
             "-o",
             "--from",
-            help="beginning (the default), end, an offset, -N (before the end), @TIME (ISO 8601 or "
-            "milliseconds), or stored (the default with --group). As in kcat s@MS, and e@MS to end "
-            "there.",
+            help="beginning (the default), end, an offset, -N (N offsets before the end), @TIME "
+            "(ISO 8601 or milliseconds), or stored (the default with --group). As in kcat s@MS, "
+            "and e@MS to end there.",
         ),
     ] = None
     until: Annotated[

@@ -211,6 +211,11 @@ def _settings(topics: list[str], url: str, table: str, asked: _Load) -> LoadSett
         raise ConfigurationError(
             f'--on-error "{asked.on_error}"', hint=f"it is fail or {_DEAD_LETTER}TOPIC"
         )
+    if asked.on_error != "fail" and dead_letters in topics:
+        raise ConfigurationError(
+            f'topic "{dead_letters}" is loaded: its dead letters would be read and put aside again',
+            hint=f"--on-error {_DEAD_LETTER}TOPIC names a topic that is not loaded",
+        )
     return LoadSettings(
         url=url,
         table=table,

@@ -119,14 +119,18 @@ def note_check(findings: Findings, check: Answer, status: Answer | None = None) 
     Args:
         findings: gets the lines.
         check: what it said.
-        status: what `changelog status` said: that the slot is read is well where capture is.
+        status: what `changelog status` said: it looks at who reads the slot, and what comes of it.
     """
     if "checks" not in check.said:
         _unanswered(findings, "source and log", check)
         return
     for each in check.said["checks"]:
         state = Level(each["state"])
-        if state is Level.PROBLEM and not (_is_of_capture(each) and _is_well(status)):
+        if _is_of_capture(each) and status is not None and "problems" in status.said:
+            if status.said["problems"]:
+                whose = "a capture of this project, or another, which needs a slot of its own"
+                findings.add(each["check"], Level.NOTE, f"{each['found']}: {whose}")
+        elif state is Level.PROBLEM:
             error = ChangelogError(each["found"], hint=each["hint"])
             error.exit_code = each["exit_code"] or 1
             findings.refused(each["check"], error)
@@ -139,10 +143,6 @@ def note_check(findings: Findings, check: Answer, status: Answer | None = None) 
 def _is_of_capture(found: Mapping[str, Any]) -> bool:
     """Tell whether a problem is that a process reads the slot."""
     return found["check"] == "slot" and "is read by" in found["found"]
-
-
-def _is_well(status: Answer | None) -> bool:
-    return status is not None and status.said.get("problems") == []
 
 
 def _unanswered(findings: Findings, what: str, answer: Answer) -> None:

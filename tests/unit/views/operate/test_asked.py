@@ -75,7 +75,7 @@ def test_of_a_check_problems_and_notes_are_shown_and_the_rest_counted() -> None:
     ]
 
 
-def test_that_capture_reads_its_slot_is_no_problem_while_capture_is_well() -> None:
+def test_that_a_process_reads_the_slot_is_no_problem_where_status_answers() -> None:
     busy = {
         "check": "slot",
         "state": "problem",
@@ -85,11 +85,13 @@ def test_that_capture_reads_its_slot_is_no_problem_while_capture_is_well() -> No
     }
     check = Answer(1, {"checks": [busy]}, "")
 
-    def exit_code(status: Answer) -> int:
+    def slot(status: Answer) -> list[tuple[Level, str]]:
         findings = Findings()
         note_check(findings, check, status)
-        return findings.exit_code
+        return [(each.state, each.hint) for each in findings.all if each.what == "slot"]
 
-    assert exit_code(Answer(0, {"problems": [], "slot": "s"}, "")) == 0
-    assert exit_code(Answer(1, {"problems": ["the slot is lost"], "slot": "s"}, "")) == 1
-    assert exit_code(Answer(1, {}, "error: no broker answers")) == 1
+    assert slot(Answer(0, {"problems": [], "slot": "s"}, "")) == []
+    excluded = {"problems": ["the table a.b is excluded: too large"], "slot": "s"}
+    assert slot(Answer(1, excluded, "")) == [(Level.NOTE, "")]
+    no_answer = Answer(1, {}, "error: no broker answers")
+    assert slot(no_answer) == [(Level.PROBLEM, "end the other capture")]
