@@ -84,8 +84,8 @@ def parse_start(text: str) -> Start:
     if found is None:
         raise ConfigurationError(
             f'--from "{text}" is no place in a topic',
-            hint="beginning, end, stored, an offset such as 42, -10 for ten offsets before the end, or "
-            "@2026-01-31T12:00:00Z",
+            hint="beginning, end, stored, an offset such as 42, -10 for ten offsets before the "
+            "end, or @2026-01-31T12:00:00Z",
         )
     return found
 
