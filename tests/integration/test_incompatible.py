@@ -1,6 +1,7 @@
 """Tables that the log cannot go on with: stopped by name, copied anew, or excluded."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import psycopg2
@@ -236,6 +237,28 @@ def test_tables_that_go_bad_are_excluded_and_named_and_taken_back(bad):
     bad.finish()
     assert bad.excluded() == {}
     assert {table: bad.differing(table) for table in BAD} == {table: [] for table in BAD}
+
+
+def test_whoever_waits_for_a_copy_hears_that_there_is_none(bad):
+    bad.set(on_error="log")
+    bad.sql(BAD["large"][0])
+    bad.finish()
+    bad.start()
+    code, _, said = bad.run_other("resnapshot", "large", "--wait")
+    assert code == 1, said
+    assert 'the table "public.large" is not copied: it is excluded: ' in said
+    assert "does not take a record" in said
+    # Nor is one that is gone when capture meets the request.
+    bad.end()
+    bad.sql("DROP TABLE keyless")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(bad.run_other, "resnapshot", "keyless", "--wait")
+        bad.start()
+        code, _, said = waiting.result()
+    assert (code, 'the table "public.keyless" is not copied: it is not captured' in said) == (
+        1,
+        True,
+    )
 
 
 @pytest.mark.matrix

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from changelog.capture.copy.backfill import RESNAPSHOT
 from changelog.config import Project
-from changelog.contract.base.errors import ConfigurationError, NoFrontierError
+from changelog.contract.base.errors import ConfigurationError, LogError, NoFrontierError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.backfill import BackfillRecord, copies_of
@@ -126,6 +126,7 @@ def follow(settings: Project, asked: Asked, *, console: Console, stop: Callable[
     """Wait until a frontier speaks of the fresh copies; False when stopped.
 
     Raises:
+        LogError: capture has met the request, and does not copy a table.
         UnavailableLogError: the broker does not answer.
     """
     what = f"snapshot of {len(asked.tables)} tables"
@@ -133,12 +134,17 @@ def follow(settings: Project, asked: Asked, *, console: Console, stop: Callable[
         FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers,
         RowBar(console, what, asked.estimate) as bar,
     ):
-        shown = 0
+        shown, was_met = 0, False
         while not stop():
-            record, backfill = frontiers.last(settings.slot), frontiers.backfill(settings.slot)
+            # In this order: a copy that has ended meanwhile is in the frontier.
+            backfill, record = frontiers.backfill(settings.slot), frontiers.last(settings.slot)
             if record is not None and _is_done(record.frontier, asked):
                 bar.add(max(0, asked.estimate - shown))
                 return True
+            if record is not None:
+                if was_met:
+                    _check_copied(record.frontier, backfill, asked)
+                was_met = record.frontier.lsn > asked.lsn
             rows = _rows(backfill, asked)
             bar.add(max(0, rows - shown))
             shown = max(shown, rows)
@@ -151,6 +157,20 @@ def _is_done(frontier: Frontier, asked: Asked) -> bool:
     topics = [frontier.topic_of(table) for table in asked.tables]
     since = [frontier.since.get(topic) if topic is not None else None for topic in topics]
     return all(each is not None and each > place for each in since)
+
+
+def _check_copied(frontier: Frontier, backfill: BackfillRecord | None, asked: Asked) -> None:
+    """Check that capture, which has met the request, copies the tables or has copied them."""
+    faulty = {copy.table: copy.fault for copy in copies_of(backfill)}
+    for table in asked.tables:
+        if faulty.get(table) == "" or table in frontier.tables.values():
+            continue
+        why = frontier.why_absent(table)
+        if table in frontier.excluded or table not in faulty:
+            raise LogError(
+                f"the table {table.said} is not copied: it {why}",
+                hint="mend that, and ask once more",
+            )
 
 
 def _rows(backfill: BackfillRecord | None, asked: Asked) -> int:
