@@ -159,10 +159,10 @@ def _is_done(frontier: Frontier, asked: Asked) -> bool:
     return all(each is not None and each > place for each in since)
 
 
-def _check_copied(frontier: Frontier, backfill: BackfillRecord | None, asked: Asked) -> None:
+def _check_copied(frontier: Frontier, backfill: BackfillRecord | None, request: Asked) -> None:
     """Check that capture, which has met the request, copies the tables or has copied them."""
     faulty = {copy.table: copy.fault for copy in copies_of(backfill)}
-    for table in asked.tables:
+    for table in request.tables:
         if faulty.get(table) == "" or table in frontier.tables.values():
             continue
         why = frontier.why_absent(table)
