@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 import httpx
@@ -225,6 +225,28 @@ class Registry:
         """
         there = set(self._told("subjects", self._client.get_subjects))
         return sorted(there & set(subjects))
+
+    def lost(self, topics: Mapping[str, int | None]) -> list[str]:
+        """Return the topics that lack a subject, or whose keys have another id there.
+
+        One question where all is well. A registry may keep names from us: each that is missing is
+        asked for by itself.
+
+        Args:
+            topics: names, each with the id of its keys' schema; None for one without.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+        subjects = [f"{topic}-value" for topic in topics]
+        subjects += [f"{topic}-key" for topic, number in topics.items() if number is not None]
+        missing = {*subjects} - {*self.present(subjects)}
+        return sorted(
+            topic
+            for topic, number in topics.items()
+            if (f"{topic}-value" in missing and self._first(f"{topic}-value") is None)
+            or (f"{topic}-key" in missing and self.key_id(topic) != number)
+        )
 
     def remove(self, subject: str) -> None:
         """Remove a subject with all its versions, for good; none there is no error.

@@ -20,6 +20,7 @@ from changelog.capture.state.lag import LagClock, Reserve, WalMark, WalRate, res
 from changelog.capture.state.newcomers import TRIED
 from changelog.config import Project
 from changelog.contract.base.errors import (
+    LogError,
     RefusedAccessError,
     SlotError,
     UnavailableLogError,
@@ -27,7 +28,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.pattern import pasted, quoted
 from changelog.contract.log.backfill import BackfillRecord, copies_of
-from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import KeyIndex, TableName
 from changelog.kafka.cluster import describe
@@ -78,7 +79,8 @@ class CaptureStatus:
         limits: from where on something is wrong.
         backfill: how far copies of tables are, and which are excluded; None when there are none.
         wanted: the tables that match the settings, each with what stands against capturing it.
-        removed: topics that have lost records or got other settings, each with its way out.
+        removed: topics that have lost records or schemas, or got other settings, each with its way
+            out.
         key_indexes: the unique indexes that give tables without a primary key their key.
         unanswered: why `source` or `log` did not answer; empty where both did.
         undone: that the server has lost what the log holds; empty where it is not known to.
@@ -536,6 +538,11 @@ def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: 
     steps.begin("topics")
     lost = (*_removed(frontiers, record, slot, exists=exists), *_altered(settings, record))
     steps.done()
+    if record is not None:
+        steps.more(1)
+        steps.begin("schemas")
+        lost = (*lost, *_forgotten(settings, record.frontier))
+        steps.done()
     return _OnLog(
         frontier=record,
         backfill=backfill,
@@ -555,6 +562,33 @@ def _altered(settings: Project, record: FrontierRecord | None) -> Iterator[str]:
         must = wanted if keyed else replace(wanted, compacted=False)
         if differences := must.differences(found.settings):
             yield altered(topic, differences)
+
+
+def _forgotten(settings: Project, frontier: Frontier) -> Iterator[str]:
+    """Yield that the registry lacks schemas of topics; nothing where it does not answer.
+
+    Capture goes on without it, and `capture --check` says why it does not answer.
+    """
+    topics = {
+        topic: number
+        for topic, number in frontier.key_ids.items()
+        if any(frontier.ends.get(topic, ()))
+    }
+    if not topics or not settings.registry.url:
+        return
+    from changelog.sink.registry import Registry  # noqa: PLC0415 - slow to import
+
+    try:
+        with closing(Registry(settings.registry)) as registry:
+            lost = registry.lost(topics)
+    except LogError:
+        return
+    if lost:
+        yield (
+            f"the schema registry does not have the schemas of {', '.join(lost)}: what was written "
+            "under them cannot be read; put them back with their ids, or start `changelog capture` "
+            "with `--on-incompatible resnapshot`: it copies the tables anew"
+        )
 
 
 def _lag_s(source: _AtSource, record: FrontierRecord) -> float:

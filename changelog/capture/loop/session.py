@@ -23,6 +23,7 @@ from changelog.capture.frontier.growth import GrowthWatch
 from changelog.capture.frontier.settle import Progress
 from changelog.capture.frontier.sole_writer import SoleWriter
 from changelog.capture.loop.heartbeat import Heartbeat
+from changelog.capture.loop.schema_watch import SchemaWatch
 from changelog.capture.loop.signals import Signals
 from changelog.capture.loop.streaming import StreamLoop
 from changelog.capture.start.catalogue_watch import CatalogueWatch
@@ -34,6 +35,7 @@ from changelog.capture.start.outlook import (
     SlotStanding,
     check_log_unmoved,
     check_slot_unmoved,
+    known_keys,
     refuse_first,
     skipped_tables,
     uncarried,
@@ -59,6 +61,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.backfill import BackfillRecord, TableBackfill
+from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier, LastCommit
 from changelog.contract.log.topic import ddl_topic, messages_topic, sequences_topic
 from changelog.contract.rows.relation import TableName
@@ -330,7 +333,10 @@ class CaptureSession:
         )
         refiltered = environment.publish(frontier, going).refiltered
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
-        environment.tables.key_ids = {**frontier.key_ids, **environment.tables.key_ids}
+        environment.tables.key_ids = {
+            **known_keys(environment, frontier),
+            **environment.tables.key_ids,
+        }
         start_state = StartState.resumed(
             frontier, set(environment.topics.values()), written.positions
         )
@@ -695,6 +701,9 @@ class CaptureSession:
             names=environment.names,
             watch=watch,
             roster=roster,
+            schemas=SchemaWatch(self._lost_schemas, lambda: environment.tables.registered)
+            if capture.form.output is Output.AVRO
+            else None,
             signals=signals,
             heartbeat=Heartbeat(
                 capture.slot, capture.heartbeat_table_s, lambda: environment.writer
@@ -704,6 +713,13 @@ class CaptureSession:
             report=self._context.report,
             failpoint=failpoint,
         )
+
+    def _lost_schemas(self, topics: Mapping[str, int | None]) -> list[str]:
+        """Return the topics whose schemas the registry does not have; asks in another thread."""
+        from changelog.sink.registry import Registry  # noqa: PLC0415 - a third of a start
+
+        with closing(Registry(self._settings.registry)) as registry:
+            return registry.lost(topics)
 
     def _message_writers(
         self, environment: Environment, producer: LogProducer, start: StartState

@@ -15,6 +15,7 @@ from changelog.capture.copy.backfill import Backfill
 from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.settle import Progress
 from changelog.capture.loop.heartbeat import Heartbeat
+from changelog.capture.loop.schema_watch import SchemaWatch
 from changelog.capture.loop.signals import Signals
 from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.roster import Roster
@@ -97,6 +98,7 @@ class StreamLoop:
         names: the captured tables by object id.
         watch: looks for changes of tables that the stream does not tell.
         roster: looks for tables that come and go.
+        schemas: looks for schemas that the registry has lost; None where there is no registry.
         signals: takes what rows of the signal table ask for.
         heartbeat: writes a row now and then.
         nudge: makes the server write a message into its WAL.
@@ -122,6 +124,7 @@ class StreamLoop:
     names: Mapping[int, TableName]
     watch: CatalogueWatch
     roster: Roster
+    schemas: SchemaWatch | None
     signals: Signals
     heartbeat: Heartbeat
     nudge: Callable[[], None]
@@ -180,6 +183,8 @@ class StreamLoop:
                 self.producer.commit()  # no frontier, but readers and the cleaner are not held up
             if self.progress.between_transactions:
                 self.roster.step()
+                if self.schemas is not None:
+                    self.schemas.step(self.ledger.absent)
                 self.backfill.step()
             if until is not None:
                 if self.progress.settle() >= until and not self.backfill.pending:

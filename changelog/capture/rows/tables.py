@@ -100,6 +100,16 @@ class CapturedTables:
         self._said: set[tuple[TableName, str]] = set()
         self.key_ids: dict[str, int] = {}
 
+    @property
+    def registered(self) -> dict[str, int | None]:
+        """Return the topics with schemas, each with the id of its keys' where it has keys."""
+        written = {codecs.relation.name for codecs in self._codecs.values()}
+        return {
+            topic: self.key_ids.get(topic)
+            for table, topic in self.topics.items()
+            if topic in self.key_ids or table in written
+        }
+
     def topic(self, relation: Relation) -> str:
         """Return the topic of a relation."""
         return self.topics[relation.name]
@@ -183,15 +193,13 @@ class CapturedTables:
         Raises:
             UnavailableLogError: the registry does not answer.
         """
-        topic = self.topic(relation)
-        if self.shape(relation).logged.key:
-            registered, part = self._registry.key_id(topic), "keys"
-        else:
-            versions = self._registry.values(topic)
-            registered, part = (versions[0].id if versions else None), "values"
-        if registered is None:
-            has = f"does not know the schema of its {part}"
-        elif key_id is not None and registered != key_id:
+        topic, has_key = self.topic(relation), bool(self.shape(relation).logged.key)
+        registered = self._registry.key_id(topic) if has_key else None
+        if has_key and registered is None:
+            has = "does not know the schema of its keys"
+        elif not self._registry.values(topic):
+            has = "does not know the schema of its values"
+        elif has_key and key_id is not None and registered != key_id:
             has = f"gives the schema of its keys the id {registered}, and they have {key_id}"
         else:
             return None

@@ -304,6 +304,22 @@ def uncarried(environment: Environment, begin: Resume) -> dict[TableName, Schema
     return {table: error for table, error in found.items() if error is not None}
 
 
+def known_keys(environment: Environment, frontier: Frontier) -> dict[str, int]:
+    """Return the ids of keys that a frontier names, but for empty topics of which all is forgotten.
+
+    The next record there gets another id, and nothing is lost by that.
+    """
+    tables = environment.tables
+    return {
+        topic: number
+        for topic, number in frontier.key_ids.items()
+        if any(frontier.ends.get(topic, ()))
+        or (relation := environment.relations.get(frontier.tables[topic])) is None
+        or environment.topics[relation.name] != topic
+        or tables.forgotten(relation, number) is None
+    }
+
+
 def _check_slot(environment: Environment, found: SlotStanding) -> None:
     assert found.slot is not None  # noqa: S101 - decide goes on only with a slot
     check_slot(found.slot)

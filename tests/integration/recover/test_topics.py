@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -12,6 +13,7 @@ from deltalake import DeltaTable
 
 from changelog.capture.inspect.status import last_frontier
 from changelog.config import load_project
+from changelog.sink.registry import Registry
 from replay.broker.topics import inspect
 from tests.integration.recover.orders import REPOSITORY, ROWS
 from tests.support.beginnings import alter, delete_records
@@ -68,6 +70,26 @@ def test_records_that_the_settings_removed_are_copied_anew(orders):
     assert (seen.code, "older records were deleted" in seen.said) == (4, True)
     orders.done("changelog resnapshot TABLE")
     orders.is_whole()
+
+
+def test_a_registry_that_loses_schemas_while_capture_runs_is_noticed(orders, registry):
+    told = recipe("The registry loses schemas")
+    (mend,) = told.commands
+    orders.view("delta")
+    with orders.started("changelog capture") as capture:
+        capture.until(lambda said: "streaming from" in said, "capture streams")
+        with closing(Registry(registry)) as there:
+            for part in ("key", "value"):
+                there.remove(f"{orders.topic}-{part}")
+        orders.project.execute("UPDATE orders SET name = 'new' WHERE id = 10")
+        status = orders.run("changelog status")
+        ended = capture.end()
+    assert (ended.code, status.code) == told.codes
+    assert told.is_seen_in(ended.said + status.said)
+    orders.done(f"{mend} --until now")
+    orders.is_whole()
+    assert orders.served()[10] == "new"
+    assert "schemas" not in orders.run("changelog status --allow-inactive").said
 
 
 @pytest.mark.matrix

@@ -52,6 +52,9 @@ class Subjects:
     def set_compatibility(self, subject, level):
         self.levels[subject] = level
 
+    def get_subjects(self):
+        return [*self.versions]
+
     def get_versions(self, subject):
         self._check()
         if subject not in self.versions:
@@ -89,6 +92,20 @@ def test_a_key_keeps_its_id_over_restarts(connect, subjects):
     first = connect().register_key("orders", key_schema())
     assert connect().register_key("orders", key_schema()) == first == 7
     assert len(subjects.versions["orders-key"]) == 1
+
+
+def test_topics_whose_schemas_are_gone_are_told(connect, subjects):
+    topics = {}
+    for topic in ("kept", "unkeyed", "no_key", "no_value", "hidden"):
+        topics[topic] = connect().register_key(topic, key_schema())
+        connect().register_value(topic, key_schema())
+    topics["unkeyed"] = None
+    assert connect().lost(topics) == []
+    for subject in ("unkeyed-key", "no_key-key", "no_value-value"):
+        del subjects.versions[subject]
+    # A registry may list what one may read alone.
+    subjects.get_subjects = lambda: [each for each in subjects.versions if "hidden" not in each]
+    assert connect().lost(topics) == ["no_key", "no_value"]
 
 
 @pytest.mark.parametrize("change", [{"type": "long"}, {"pg_type": "int"}, {"column": "ID"}])
