@@ -72,6 +72,7 @@ def test_records_that_the_settings_removed_are_copied_anew(orders):
     orders.is_whole()
 
 
+@pytest.mark.matrix
 def test_a_registry_that_loses_schemas_while_capture_runs_is_noticed(orders, registry):
     told = recipe("The registry loses schemas")
     (mend,) = told.commands
