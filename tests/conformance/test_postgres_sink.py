@@ -441,6 +441,52 @@ def writer_forms(sink, rows):
     return forms_of(rows.schema, sink._options, sink._view)
 
 
+ODD = {
+    "extra_float_digits": "0",
+    "array_nulls": "off",
+    "bytea_output": "escape",
+    "datestyle": "'German, DMY'",
+    "intervalstyle": "iso_8601",
+    "timezone": "'Asia/Kathmandu'",
+    "standard_conforming_strings": "off",
+    "transform_null_equals": "on",
+    "default_transaction_isolation": "serializable",
+}
+EXACT = """
+select id, array(id + 0.30000000000000004D, null) ds, array(0.1F) fs, array('NULL', null) texts,
+  named_struct('d', 0.30000000000000004D, 'at', timestamp'2020-02-29 01:02:03.5') doc,
+  array(timestamp'2020-02-29 01:02:03.5', null) ats, array(X'5c00') bs from range(3)
+"""
+
+
+def read_with(bench, settings):
+    """Read rows back from a database with its own settings, and count those that are others."""
+    ((name,),) = execute(bench, "SELECT current_database()")
+    for setting, value in settings.items():
+        execute(bench, f'ALTER DATABASE "{name}" SET {setting} = {value}')
+    try:
+        rows = bench.spark.sql(EXACT)
+        _, address = publish(bench, 1, rows)
+        database, _ = served_in(bench, rows, address)
+        query = "SELECT id, ds[1], fs[1], texts, doc.d, bs FROM served ORDER BY id"
+        wanted = [(n, n + 0.30000000000000004, 0.10000000149011612) for n in range(3)]
+        more = (["NULL", None], 0.30000000000000004, [b"\\\x00"])
+        found = database.execute(query).fetchall()
+        return sum(one != (*two, *more) for one, two in zip(found, wanted, strict=True))
+    finally:
+        for setting in settings:
+            execute(bench, f'ALTER DATABASE "{name}" RESET {setting}')
+
+
+def test_settings_of_the_database_change_no_value(postgres):
+    assert read_with(postgres, ODD) == 0
+
+
+def test_twin_that_takes_what_the_database_says_reads_others(postgres, monkeypatch):
+    monkeypatch.setattr("views.verify.served.postgres._SESSION", {"options": "-c timezone=UTC"})
+    assert read_with(postgres, {"extra_float_digits": "0"})
+
+
 def test_a_changed_row_a_missing_row_and_a_wrong_type_are_seen_by_the_reader(postgres):
     rows = postgres.spark.sql("select id, 'a' name from range(3)")
     _, address = publish(postgres, 1, rows)

@@ -59,6 +59,11 @@ def test_the_doctor_finds_what_is_wrong_from_source_to_sinks(captured) -> None:
     assert found["problem"]["capture"]["found"].endswith("capture does not run")
     assert "1 can be read exactly" in found["ok"]["topics"]["found"]
     assert "was never built" in found["note"]["view examined"]["found"]
+    project.view("examined.sql", "-- key: id\n-- sinks: delta\nSELECT id, gone FROM orders")
+    _, found = examined(project)
+    said = found["problem"]["view examined"]["found"]
+    assert said.startswith("cannot be built as the tables are now: ")
+    assert "gone" in said
     row = HistoryRow(view="examined", generation=1, state=REFUTED, note="a row differs")
     History(str(project.warehouse)).append([row])
     project.execute(f"SELECT pg_drop_replication_slot('{slot}')")

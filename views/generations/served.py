@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -13,7 +13,7 @@ from views.base.sections import Rebuild, Sinks
 from views.generations.succession import Held
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
-from views.sinks.base import Sink, SinkSettings
+from views.sinks.base import Sink, SinkSettings, UnavailableSinkError
 from views.sinks.make import make_sink
 
 if TYPE_CHECKING:
@@ -28,21 +28,31 @@ class Served:
     sinks: Mapping[str, Sink]
 
     def held(self, steps: Steps = UNSEEN) -> dict[str, Held]:
-        """Return the generations that each sink holds and serves; counts a step for each."""
-        return {
-            name: Held(sink.published(), frozenset(sink.generations()))
-            for name, sink in self._each(steps)
-        }
+        """Return the generations that each sink holds and serves; counts a step for each.
+
+        Raises:
+            SinkError: one cannot tell.
+            UnavailableSinkError: one does not answer; it is named.
+        """
+        return self._asked(
+            lambda sink: Held(sink.published(), frozenset(sink.generations())), steps
+        )
 
     def held_without_listing(self, steps: Steps = UNSEEN) -> dict[str, Held]:
-        """Return the generation that each sink serves, without Spark; counts a step for each."""
-        return {name: Held(sink.published(), frozenset()) for name, sink in self._each(steps)}
+        """Return the generation that each sink serves, without Spark; else as `held`."""
+        return self._asked(lambda sink: Held(sink.published(), frozenset()), steps)
 
-    def _each(self, steps: Steps) -> Iterator[tuple[str, Sink]]:
+    def _asked(self, ask: Callable[[Sink], Held], steps: Steps) -> dict[str, Held]:
+        answers = {}
         for name, sink in self.sinks.items():
             steps.begin(f"{self.view} in {name}")
-            yield name, sink
+            try:
+                answers[name] = ask(sink)
+            except UnavailableSinkError as error:
+                error.sink = name
+                raise
             steps.done()
+        return answers
 
 
 Peers = Callable[[str], Served | None]
@@ -52,8 +62,20 @@ MakeServed = Callable[[ViewSpec, Project, "SparkSession | None"], Served]
 """Returns the sinks of a view; without a session they can only tell what they serve."""
 
 
-def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> Served:
+def served_of(
+    spec: ViewSpec,
+    project: Project,
+    spark: SparkSession | None,
+    *,
+    retry_seconds: float = 60.0,
+) -> Served:
     """Return the sinks of a view as the project has them.
+
+    Args:
+        spec: the view.
+        project: its project.
+        spark: what sinks write by; None where they only tell what they serve.
+        retry_seconds: how long a server that is busy or away is asked again.
 
     Raises:
         ConfigurationError: there is no such sink, or the project does not say where it is.
@@ -69,6 +91,7 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
         registry=project.registry if project.registry.url else None,
         left_out_at_most=project.section(Rebuild).left_out_at_most,
         topic_prefix=topic_prefix_of(project),
+        retry_seconds=retry_seconds,
     )
     return Served(
         spec.name,

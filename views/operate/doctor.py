@@ -14,7 +14,7 @@ from replay.base.sections import warehouse_of
 from views.operate.asked import Answer, ask, note_capture, note_check, note_topics
 from views.operate.locks import look_at_locks
 from views.operate.machine import look_at_machine, look_at_readers
-from views.operate.served import look_at_views
+from views.operate.served import Planning, look_at_views, refused_by_plan
 from views.project.catalog import catalog_of
 
 Asking = Callable[[Path, Mapping[str, Sequence[str]], Steps], Mapping[str, Answer]]
@@ -25,12 +25,19 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 }
 
 
-def examine(folder: Path, *, asking: Asking = ask, steps: Steps = UNSEEN) -> Findings:
+def examine(
+    folder: Path,
+    *,
+    asking: Asking = ask,
+    plan: Planning = refused_by_plan,
+    steps: Steps = UNSEEN,
+) -> Findings:
     """Look at the machine, the settings, the source, the log and the views; makes nothing.
 
     Args:
         folder: of the project.
         asking: asks other commands.
+        plan: tells which views cannot be built.
         steps: shows how far it is.
     """
     findings = Findings()
@@ -59,11 +66,12 @@ def examine(folder: Path, *, asking: Asking = ask, steps: Steps = UNSEEN) -> Fin
     note_check(findings, answers["check"], answers["status"])
     note_capture(findings, answers["status"])
     note_topics(findings, answers["topics"])
-    if "topics" in answers["topics"].said:  # else the brokers do not answer, which is told
+    has_log = "topics" in answers["topics"].said  # else the brokers do not answer, which is told
+    if has_log:
         steps.begin("locks")
         look_at_locks(findings, project)
     steps.done()
-    look_at_views(findings, project, steps=steps)
+    look_at_views(findings, project, plan=plan if has_log else None, steps=steps)
     return findings
 
 

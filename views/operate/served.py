@@ -1,17 +1,18 @@
-"""The views of a project: whether each can be read, and whether its sinks answer and agree."""
+"""The views of a project: whether each can be built, and whether its sinks answer and agree."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
 from changelog.config import Project
-from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.errors import ChangelogError, NoFrontierError, UnavailableError
 from changelog.runtime.findings import Findings, Level
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
-from views.base.config import RebuildSettings
+from views.base.config import RebuildSettings, VerifyMode
 from views.generations.history import (
     DROPPED,
     FAILED,
@@ -25,13 +26,21 @@ from views.generations.served import MakeServed, served_of
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
 from views.rebuild.drop import to_drop
+from views.rebuild.plan.plan import groups_of
+from views.rebuild.plan.plannable import plannable
+from views.sinks.base import UnavailableSinkError
+
+Planning = Callable[[Sequence[ViewSpec], Project], Mapping[str, ChangelogError]]
+_quick_to_ask = partial(served_of, retry_seconds=3.0)
+"""Does not wait for a sink's server that is away as a rebuild does."""
 
 
 def look_at_views(
     findings: Findings,
     project: Project,
     *,
-    make_served: MakeServed = served_of,
+    plan: Planning | None = None,
+    make_served: MakeServed = _quick_to_ask,
     steps: Steps = UNSEEN,
 ) -> None:
     """Add the state of each view to the findings.
@@ -39,6 +48,7 @@ def look_at_views(
     Args:
         findings: gets a line for each view.
         project: whose views.
+        plan: tells which views cannot be built; None where no brokers can be asked.
         make_served: gives the sinks of a view.
         steps: shows how far it is.
     """
@@ -51,29 +61,85 @@ def look_at_views(
     steps.more(len(gone))
     for name in gone:
         steps.begin(f"view {name}")
-        look = partial(_look_without_file, findings, name, project, make_served)
-        findings.ask(f"view {name}", look)
+        without_file = partial(_look_without_file, findings, name, project, make_served)
+        findings.ask(f"view {name}", without_file)
         steps.done()
-    for name in names:
-        what = f"view {name}"
-        steps.begin(what)
-        spec = findings.ask(what, lambda name=name: catalog_of(project).load(name))  # type: ignore[misc]
-        if spec is not None:
-            findings.ask(what, lambda spec=spec: _look(findings, spec, project, rows, make_served))  # type: ignore[misc]
+    catalog = catalog_of(project)
+    specs = [
+        spec
+        for name in names
+        if (spec := findings.ask(f"view {name}", partial(catalog.load, name))) is not None
+    ]
+    refused = plan(specs, project) if plan is not None else {}
+    look = _Look(findings, project, make_served, refused)
+    steps.done(len(names) - len(specs))
+    for spec in specs:
+        steps.begin(f"view {spec.name}")
+        own = [row for row in rows if row.view == spec.name]
+        findings.ask(f"view {spec.name}", partial(look.at, spec, own))
         steps.done()
+
+
+def refused_by_plan(specs: Sequence[ViewSpec], project: Project) -> dict[str, ChangelogError]:
+    """Plan views; return the errors of views that cannot be built as tables are now, by name."""
+    settings = RebuildSettings(project=project, verify=VerifyMode.NONE)
+    errors: dict[str, ChangelogError] = {}
+    for group in groups_of(specs, settings):
+        try:
+            failed = plannable(group, settings, required=False).failed
+        except (UnavailableError, NoFrontierError):
+            continue  # which the looks at capture and topics tell
+        except ChangelogError as error:
+            errors |= {spec.name: error for spec in group}
+        else:
+            errors |= {result.view: result.error for result in failed if result.error}
+    return errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A look at views.
+
+    Attributes:
+        findings: gets a line for each view.
+        project: whose views.
+        make_served: gives the sinks of a view.
+        refused: why views cannot be built, by name.
+        away: the errors of sinks that do not answer: each is waited for once.
+    """
+
+    findings: Findings
+    project: Project
+    make_served: MakeServed
+    refused: Mapping[str, ChangelogError]
+    away: dict[str, UnavailableSinkError] = field(default_factory=dict)
+
+    def at(self, spec: ViewSpec, own: Sequence[HistoryRow]) -> None:
+        """Look at a view with its rows of the history.
+
+        Raises:
+            ChangelogError: it needs somebody's attention.
+        """
+        _look(self.findings, spec, own, self._serving(spec), self.refused.get(spec.name))
+
+    def _serving(self, spec: ViewSpec) -> dict[str, int | None]:
+        if unanswered := next((self.away[name] for name in spec.sinks if name in self.away), None):
+            raise unanswered
+        try:
+            held = self.make_served(spec, self.project, None).held_without_listing()
+        except UnavailableSinkError as error:
+            self.away[error.sink] = error
+            raise
+        return {name: each.published for name, each in held.items()}
 
 
 def _look(
     findings: Findings,
     spec: ViewSpec,
-    project: Project,
-    rows: Sequence[HistoryRow],
-    make_served: MakeServed,
+    own: Sequence[HistoryRow],
+    serving: Mapping[str, int | None],
+    refused: ChangelogError | None,
 ) -> None:
-    what = f"view {spec.name}"
-    held = make_served(spec, project, None).held_without_listing()
-    serving = {name: each.published for name, each in held.items()}
-    own = [row for row in rows if row.view == spec.name]
     last = own[-1] if own else None
     if len(set(serving.values())) > 1:
         said = ", ".join(f"{name} {number or 'none'}" for name, number in serving.items())
@@ -106,6 +172,14 @@ def _look(
             "a run is moving readers, or was cut off while it did",
             hint=f"where no run is left, rebuild-view {spec.name} ends what was cut off",
         )
+    if refused is not None:
+        error = ChangelogError(
+            f"cannot be built as the tables are now: {refused.args[0]}",
+            hint="; ".join(filter(None, [refused.hint, _serving(serving)])),
+        )
+        error.exit_code = refused.exit_code
+        raise error
+    what = f"view {spec.name}"
     if served is None:
         findings.add(what, Level.NOTE, f"was never built: rebuild-view {spec.name}")
         return

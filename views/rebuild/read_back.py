@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 from deltalake import DeltaTable
@@ -12,8 +13,9 @@ from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import ChangelogError, SinkError
 from views.base.address import Address
-from views.generations.history import HistoryRow
+from views.generations.history import HistoryRow, as_built
 from views.generations.served import Served
+from views.verify.compare.compare import rows_hash
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row, scratch
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
 from views.verify.served.served import read_served
@@ -90,7 +92,10 @@ class BuiltGeneration:
 
 
 def check_whole(served: Served, sink: str, generation: int, rows: Sequence[HistoryRow]) -> None:
-    """Check that a sink still has as many rows of a generation as were written, in their form.
+    """Check that a sink still has the rows of a generation that were proved, in their form.
+
+    Of one that was proved by its changed rows or a sample alone, or by an earlier version, the
+    number of its rows has to be the one that was written.
 
     Args:
         served: the view and its sinks.
@@ -99,21 +104,39 @@ def check_whole(served: Served, sink: str, generation: int, rows: Sequence[Histo
         rows: the view's history.
 
     Raises:
-        SinkError: it has more or fewer, or does not hold the generation at all.
+        SinkError: it has other rows, or does not hold the generation at all.
         UncomparableError: a row is not in the form in which it was written.
     """
     written = served.sinks[sink].rows(generation)
     built = BuiltGeneration.of(served, sink, generation, rows)
     if built is None:
         return
+    proof = _proof(as_built(rows, generation), sink)
+    if proof.get("hash"):
+        types = dict(proof["columns"])
+        built = replace(built, types=types, key=tuple(proof["key"]))
     with scratch(None, MEMORY_LIMIT) as database:
         there = built.read(database, "there")
+        own_hash = rows_hash(database, "there", built.columns)
     if there != written:
         raise SinkError(
             f'view "{served.view}" in {sink}: generation {generation} has {there:,} rows, '
             f"and {written:,} were written",
             hint=f"something else has changed it: `rebuild-view {served.view}` builds a new one",
         )
+    if proof.get("hash", own_hash) not in (own_hash, None):
+        raise SinkError(
+            f'view "{served.view}" in {sink}: the rows of generation {generation} have other '
+            "values than those that were proved",
+            hint=f"something else has changed it: `rebuild-view {served.view}` builds a new one",
+        )
+
+
+def _proof(row: HistoryRow | None, sink: str) -> Mapping[str, Any]:
+    """Return the certificate of a generation in a sink, empty without one."""
+    report = row.certificate.get(sink, {}) if row is not None else {}
+    certificate: Mapping[str, Any] = report.get("certificate", {})
+    return certificate
 
 
 def _types_in_delta(address: Address) -> dict[str, str]:

@@ -38,7 +38,13 @@ GONE = "__gone"
 
 
 class UnavailableSinkError(SinkError, UnavailableError):
-    """A sink's server does not answer now; trying again later may succeed."""
+    """A sink's server does not answer now; trying again later may succeed.
+
+    Attributes:
+        sink: its name, where it is known.
+    """
+
+    sink = ""
 
 
 class BusyError(Exception):

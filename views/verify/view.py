@@ -24,7 +24,14 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.joined import beside
 from changelog.contract.rows.relation import TableName
 from views.base.address import Address
-from views.verify.compare.compare import RELATIVE_TOLERANCE, Comparison, DifferingRow, Equality
+from views.verify.compare.compare import (
+    RELATIVE_TOLERANCE,
+    Comparison,
+    DifferingRow,
+    Equality,
+    hash_of_ranges,
+    rows_hash,
+)
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.left_out import LeftOut, take_left_out
 from views.verify.compare.report import Difference, VerifyReport
@@ -185,6 +192,7 @@ class _Verification:
         self._taken: dict[TableName, Taken] = {}
         self._served = 0
         self._left_out = LeftOut()
+        self._hash: str | None = None
 
     def sql_view(self, sql: str) -> VerifyReport:
         """Recompute the view and compare all of it, or a sample."""
@@ -206,6 +214,10 @@ class _Verification:
             self._served = take_sent(self._database, "served", sent.rows, self._columns)
         elif address is not None:
             self._read("served", address, self._columns, self._request.key)
+        is_read_whole = sent is None and self._request.mode != "sample"
+        served_hash = ""
+        if is_read_whole and (evaluated.bags or self._request.mode == "changed"):
+            served_hash = rows_hash(self._database, "served", self._columns)
         self._order("served", evaluated.bags)
         self._left_out = self._taken_away(address)
         comparison = self._comparison(
@@ -219,6 +231,8 @@ class _Verification:
             found = comparison.differences(self._request.max_differences)
             is_whole = self._request.mode == "full" and mismatches == 0 and sent is None
             ranges = comparison.ranges() if is_whole else []
+        if is_read_whole and mismatches == 0:
+            self._hash = served_hash or hash_of_ranges(ranges)
         notes = [*self._notes(evaluated), *self._left_out.notes]
         mismatches, counts = self._counted(mismatches, expected)
         return self._report(
@@ -451,6 +465,7 @@ class _Verification:
             "mismatches": mismatches,
             "notes": list(notes),
             "ranges": list(ranges),
+            "hash": self._hash,
             "by": {"duckdb": duckdb.__version__},
         }
         return VerifyReport(

@@ -280,6 +280,7 @@ def _reason(item: dict[str, Any]) -> str:
 def _body_reason(answer: httpx.Response) -> str:
     try:
         error = answer.json()["error"]
-        return str(error if isinstance(error, str) else error["reason"])[:1_000]
+        reason = error if isinstance(error, str) else error["reason"] or error["type"]
+        return str(reason)[:1_000]
     except (ValueError, KeyError, TypeError):
-        return answer.text[:300]
+        return answer.text[:300] or f"{answer.status_code} {answer.reason_phrase}"

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
+from operator import xor
 from types import MappingProxyType
 from typing import Any
 
@@ -88,6 +90,28 @@ def shown(value: str, kind: Type) -> str:
     if kind.name == "map":
         return f"CAST(list_sort(map_entries({value})) AS VARCHAR)"
     return f"CAST({value} AS VARCHAR)"
+
+
+def _row_hash(columns: Columns) -> str:
+    texts = [shown(quoted(name), kind) for name, kind in columns]
+    parts = ", ".join(f"strlen({text}), ':', {text}" for text in texts)
+    return f"md5_number(concat({parts}))"
+
+
+def _hex(number: int) -> str:
+    return f"{number:032x}"
+
+
+def rows_hash(database: duckdb.DuckDBPyConnection, table: str, columns: Columns) -> str:
+    """Return one hash of all rows of a table, whatever their order: that of `ranges`, of all."""
+    query = f"SELECT coalesce(bit_xor({_row_hash(columns)}), 0) FROM {quoted(table)}"
+    (number,) = first_row(database, query) or (0,)
+    return _hex(number)
+
+
+def hash_of_ranges(ranges: Sequence[Mapping[str, Any]]) -> str:
+    """Return the hash of all rows from the hashes of the ranges."""
+    return _hex(reduce(xor, (int(part["hash"], 16) for part in ranges), 0))
 
 
 _NO_COPIES = "SELECT CAST(NULL AS BIGINT) AS __row WHERE false"
@@ -245,13 +269,11 @@ class Comparison:
         The hash is the exclusive or of the MD5 of each row: of each column the length of its text
         in bytes, a colon and the text; of a null the colon alone.
         """
-        texts = [shown(quoted(name), kind) for name, kind in self._columns]
-        row = ", ".join(f"strlen({text}), ':', {text}" for text in texts)
         keys = ", ".join(shown(quoted(n), kind) for n, kind in self._columns if n in self._key)
         rows = self._database.execute(
             f"""
             WITH hashed AS (
-                SELECT {self._keys()}, md5_number(concat({row})) AS __hash
+                SELECT {self._keys()}, {_row_hash(self._columns)} AS __hash
                 FROM {quoted(self._served)}
             ), placed AS (
                 SELECT *, ntile({_RANGES}) OVER (ORDER BY {self._keys()}) AS __part,
@@ -264,7 +286,7 @@ class Comparison:
             """
         ).fetchall()
         return [
-            {"first": first, "last": last, "rows": count, "hash": f"{hash_:032x}"}
+            {"first": first, "last": last, "rows": count, "hash": _hex(hash_)}
             for _, first, last, count, hash_ in rows
         ]
 

@@ -24,7 +24,10 @@ from views.base.address import Address
 from views.verify.values.jsonform import reader
 from views.verify.values.types import Type, arrow_type
 
-_OPTIONS = "-c timezone=UTC -c statement_timeout=0 -c standard_conforming_strings=on"
+_OPTIONS = (
+    "-c timezone=UTC -c statement_timeout=0 -c standard_conforming_strings=on "
+    "-c extra_float_digits=3 -c intervalstyle=postgres -c bytea_output=hex"
+)
 _SESSION = {"connect_timeout": 10, "options": _OPTIONS, "client_encoding": "UTF8"}
 _SILENT_S = 60.0
 _SAMPLE = 200

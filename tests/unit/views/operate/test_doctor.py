@@ -14,8 +14,10 @@ from typing import Any
 from rich.console import Console
 
 from changelog.config import Project, load_project
+from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.findings import Findings, Level
 from changelog.runtime.progress.bar import StepBar
+from tests.unit.views.fakes import FakeSink
 from views.generations.history import (
     DROPPED,
     FAILED,
@@ -25,6 +27,7 @@ from views.generations.history import (
     History,
     HistoryRow,
 )
+from views.generations.served import Served
 from views.generations.succession import Held
 from views.leases.decide import Tenure
 from views.leases.record import Owner
@@ -33,6 +36,7 @@ from views.operate.doctor import COMMANDS, examine
 from views.operate.locks import lasts
 from views.operate.served import look_at_views
 from views.project.spec import ViewSpec
+from views.sinks.base import UnavailableSinkError
 
 CHECKED = Answer(0, {"checks": []}, "")
 STATUS = Answer(0, {"problems": [], "slot": "s"}, "")
@@ -43,6 +47,10 @@ def answers(_folder, commands, steps):
     assert commands is COMMANDS
     steps.done(len(commands))
     return {"check": CHECKED, "status": STATUS, "topics": TOPICS}
+
+
+def none_refused(*_):
+    return {}
 
 
 def never(*_):
@@ -84,7 +92,10 @@ def test_views_that_cannot_be_read_were_refuted_or_never_built_are_told(tmp_path
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=60)
     with StepBar(console, "looking at") as steps:
-        found = {each.what: each for each in examine(tmp_path, asking=answers, steps=steps).all}
+        found = {
+            each.what: each
+            for each in examine(tmp_path, asking=answers, plan=none_refused, steps=steps).all
+        }
     assert "8 of 8" in file.getvalue(), "the machine, three commands, locks, three views"
     assert found["view broken"].state is Level.PROBLEM
     assert (found["view fresh"].state, found["view fresh"].said) == (
@@ -94,6 +105,49 @@ def test_views_that_cannot_be_read_were_refuted_or_never_built_are_told(tmp_path
     assert (wrong.exit_code, wrong.said) == (3, "generation 4 was refuted: a row differs")
     assert found["capture"].state is found["topics"].state is Level.OK
     assert found["locks"].said == "hold in the project's folder alone (rebuild.lock)"
+
+
+def test_a_view_that_serves_and_cannot_be_built_any_more_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "v.sql").write_text("-- key: id\n-- sinks: delta\nSELECT id FROM t")
+    project = load_project(tmp_path, needs=[])
+    History(str(project.root / "warehouse")).append(
+        [HistoryRow(view="v", generation=2, state=PUBLISHED, verified=True)]
+    )
+    findings, error = Findings(), ChangelogError("there is no column id", hint="name another one")
+    error.exit_code = 2
+
+    def make_served(spec: ViewSpec, *_: Any) -> Any:
+        return Served(spec.name, {"delta": FakeSink(2, [2])})
+
+    look_at_views(findings, project, plan=lambda *_: {"v": error}, make_served=make_served)
+    (found,) = findings.all
+    assert (found.state, found.exit_code, found.said, found.hint) == (
+        Level.PROBLEM,
+        2,
+        "cannot be built as the tables are now: there is no column id",
+        "name another one; generation 2 serves",
+    )
+
+
+def test_a_sink_that_is_away_is_waited_for_once(tmp_path: Path) -> None:
+    (tmp_path / "views").mkdir()
+    for name in "abc":
+        text = "-- key: id\n-- sinks: search\nSELECT id FROM t"
+        (tmp_path / "views" / f"{name}.sql").write_text(text)
+    findings, asked = Findings(), []
+
+    class Away(FakeSink):
+        def published(self) -> int | None:
+            asked.append(self)
+            raise UnavailableSinkError("the server is away")
+
+    def make_served(spec: ViewSpec, *_: Any) -> Any:
+        return Served(spec.name, {"search": Away(None, [])})
+
+    look_at_views(findings, load_project(tmp_path, needs=[]), make_served=make_served)
+    assert [each.said for each in findings.all] == ["the server is away"] * 3
+    assert len(asked) == 1
 
 
 def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_path: Path) -> None:
