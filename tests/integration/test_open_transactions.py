@@ -1,6 +1,9 @@
 """Transactions that a new slot waits for are named, in whichever database they are."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -16,6 +19,9 @@ capture = capture_of(
     "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
     "INSERT INTO notes VALUES (1, 'kept')",
 )
+
+
+SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
 
 
 @pytest.fixture
@@ -38,7 +44,33 @@ def test_a_prepared_transaction_is_named_and_waited_for(capture, prepared):
     assert [each for each in notes if words in each], out
     capture.start()
     wait_until(lambda: words in capture.said(), 30, "the transaction's name")
+    assert capture.stop()["frontiers"] == 0
+    assert "stopped before the slot" in capture.said()
+    assert capture.query(SLOTS) == []
+    capture.start()
+    wait_until(lambda: words in capture.said(), 30, "the transaction's name")
     capture.outside(f"COMMIT PREPARED '{prepared}'")
     capture.wait_for_frontier()
     capture.stop()
     assert set(capture.rows("notes")) == {(1,), (2,)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_lines_that_wait_for_their_slot_end_when_asked(capture, prepared, number):
+    words = [sys.executable, "-m", "changelog", "capture", "--print"]
+    with subprocess.Popen(
+        [*words, "--project", str(capture.folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as printing:
+        told = printing.stderr
+        assert told is not None
+        wait_until(lambda: prepared in told.readline(), 30, "the transaction's name")
+        printing.send_signal(number)
+        out, said = printing.communicate(timeout=30)
+    assert (printing.returncode, out) == (0, ""), said
+    assert "stopped before the slot" in said
+    assert "trying again" not in said
+    assert capture.query(SLOTS) == []
+    assert capture.query("SELECT FROM pg_publication") == []

@@ -155,6 +155,9 @@ class LineRun:
             except ClosedError:
                 return
             except UnavailableError as error:
+                if self._stop():
+                    log.warning("%s", redacted(str(error)))
+                    return
                 if not self._begun:
                     patience.wait(error)
                     continue
@@ -280,7 +283,8 @@ class LineRun:
 
     def _fresh(self, source: LineSource, stack: ExitStack) -> tuple[Lsn, ExportedSnapshot | None]:
         self._clear()
-        made = source.snapshot(self._slot if self._temporary else f"{self._slot}_{os.getpid()}")
+        name = self._slot if self._temporary else f"{self._slot}_{os.getpid()}"
+        made = source.snapshot(name, self._stop)
         stack.callback(made.close)
         start = made.consistent_point
         lines = _Batch(self._target)

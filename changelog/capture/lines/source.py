@@ -208,9 +208,9 @@ class LineSource:
         """Return the slot, None where it is not there."""
         return inspect_slot(self.connection, self.slot)
 
-    def snapshot(self, temporary: str) -> ExportedSnapshot:
-        """Make a temporary slot with its snapshot."""
-        return create_slot(self.settings.postgres, temporary, temporary=True)
+    def snapshot(self, temporary: str, stop: Callable[[], bool]) -> ExportedSnapshot:
+        """Make a temporary slot with its snapshot; `stop` is asked meanwhile."""
+        return create_slot(self.settings.postgres, temporary, temporary=True, stop=stop)
 
     def keep(self, made: ExportedSnapshot) -> None:
         """Make the lasting slot where a temporary one stands: there is one with a whole copy only.

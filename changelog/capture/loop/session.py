@@ -447,11 +447,14 @@ class CaptureSession:
                 slot,
                 temporary=temporary,
                 failover=self._capture.failover_slot,
+                stop=self._context.stop,
             )
         stack.enter_context(made)
         for group in self._capture.slot_groups:
             # What the others have sent before that, the copies of the tables have.
-            with create_slot(self._settings.postgres, group.slot) as of_group:
+            with create_slot(
+                self._settings.postgres, group.slot, stop=self._context.stop
+            ) as of_group:
                 begins = max(made.consistent_point, of_group.consistent_point)
                 made = replace(made, consistent_point=begins)
         failpoint(Failpoint.SLOT_MADE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import psycopg2
 from psycopg2 import errorcodes, sql
-from psycopg2.extras import LogicalReplicationConnection
+from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
 
 from changelog.contract.base.errors import (
     LookAgainError,
@@ -26,6 +29,8 @@ from changelog.source.connect.versions import for_version
 PLUGIN = "pgoutput"
 FAILOVER_SLOTS = 170_000
 """The version from which on standbys may follow a slot."""
+
+_STOP_LOOK_S = 0.2
 
 _INSPECT = f"""
 SELECT plugin, slot_type, database, active, active_pid, restart_lsn, confirmed_flush_lsn,
@@ -129,16 +134,22 @@ class ExportedSnapshot:
 
 
 def create_slot(
-    dsn: str, slot: str, *, temporary: bool = False, failover: bool = False
+    dsn: str,
+    slot: str,
+    *,
+    temporary: bool = False,
+    failover: bool = False,
+    stop: Callable[[], bool] = lambda: False,
 ) -> ExportedSnapshot:
     """Create a slot and export the snapshot of its consistent point.
 
     Make the publication first. Waits until the transactions that are open now have ended,
     and logs which.
     A `temporary` slot lives as long as the connection; one for `failover` (PostgreSQL 17) is
-    followed by standbys that have sync_replication_slots.
+    followed by standbys that have sync_replication_slots. `stop` is asked meanwhile.
 
     Raises:
+        UnavailableSourceError: stopped; there is no slot then.
         LookAgainError: the slot exists already.
         SlotError: there are no free ones.
     """
@@ -149,13 +160,37 @@ def create_slot(
     try:
         cursor = connection.cursor()
         with naming_open_transactions(dsn):
-            cursor.execute(command.format(sql.Identifier(slot)))
+            _execute(cursor, command.format(sql.Identifier(slot)), stop)
         row = cursor.fetchone()
     except psycopg2.Error as error:
         connection.close()
+        if stop() and error.pgcode == errorcodes.QUERY_CANCELED:
+            raise UnavailableSourceError(
+                f'stopped before the slot "{slot}" was made: transactions that were open before '
+                "have not ended"
+            ) from error
         raise slot_error(error, f'cannot create the slot "{slot}"') from error
     assert row is not None  # noqa: S101 - the command always gives one row
     return ExportedSnapshot(slot, Lsn.parse(row[1]), row[2], connection)
+
+
+def _execute(cursor: ReplicationCursor, command: sql.Composed, stop: Callable[[], bool]) -> None:
+    """Run a command in a thread, since libpq takes no signal while it waits; a stop cancels it."""
+    ended: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            cursor.execute(command)
+            ended.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - of the caller
+            ended.set_exception(error)
+
+    threading.Thread(target=run, name="slot", daemon=True).start()
+    while not wait([ended], _STOP_LOOK_S).done:
+        if stop():
+            with suppress(psycopg2.Error):  # a server that is away ends the command by itself
+                cursor.connection.cancel()
+    ended.result()
 
 
 def let_follow(dsn: str, slot: str) -> None:
