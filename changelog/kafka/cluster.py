@@ -31,6 +31,7 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
 )
 from changelog.contract.base.secret import redacted
+from changelog.contract.log.topic import check_name
 from changelog.kafka.access import Heard, access_hint
 from changelog.kafka.clients import REQUEST_S, WAIT_S, KeptKafka, admin_client, make_client
 from changelog.kafka.errors import Meaning, cause_of, is_missing, is_passing, log_error
@@ -184,8 +185,14 @@ class Cluster:
                 raise self._error(error, "cannot list the topics") from error
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicLeaders]:
-        """Return the topics that exist."""
+        """Return the topics that exist.
+
+        Raises:
+            ConfigurationError: a name is none.
+        """
         wanted, topics = sorted(set(names)), {}
+        for name in wanted:
+            check_name(name)
         if not wanted:
             return {}
         with admin_client(self._kafka) as admin:

@@ -152,6 +152,7 @@ class Writing:
         """
         self._kafka, self._target, self._parse, self._told = kafka, target, parse, told
         self.taken = 0
+        self._is_compacted = False
         self._left, self._moved_at, self._asked_at = 0, 0.0, 0.0
 
     def run(self, lines: Iterator[list[bytes]], stop: Callable[[], bool]) -> None:
@@ -169,11 +170,9 @@ class Writing:
             LogError: they refuse.
         """
         topic, wanted = self._target.topic, self._target.partition
-        chosen(
-            topic,
-            find_topic(Cluster(self._kafka), topic).partitions,
-            () if wanted is None else (wanted,),
-        )
+        there = find_topic(Cluster(self._kafka), topic)
+        chosen(topic, there.partitions, () if wanted is None else (wanted,))
+        self._is_compacted = "compact" in there.settings.get("cleanup.policy", "")
         check_unclaimed(self._kafka, topic)
         own = self._target.transactional_id or f"changelog-write-{uuid.uuid4()}"
         producer = LogProducer.open(self._kafka, transactional_id=own if self._target.whole else "")
@@ -215,6 +214,12 @@ class Writing:
         for line in some:
             if line or not self._target.skips_empty:
                 key, value, headers = parse(line)
+                if key is None and self._is_compacted:
+                    raise InputError(
+                        f'a record without a key, which topic "{topic}" does not take: it is '
+                        "compacted",
+                        hint="write a key before the value, with a tab (--separator) between them",
+                    )
                 producer.produce(topic, key, value, headers, partition)
             self.taken += 1
             if producer.records == self._target.most:

@@ -183,7 +183,9 @@ def test_a_transaction_that_is_committed_line_by_line_stands_in_part(
 
 def test_a_record_that_the_topic_does_not_take_is_told(make_topic, write):
     compacted = make_topic("compacted", cleanup_policy="compact")
-    with pytest.raises(LogError, match="does not take a record"):
+    with pytest.raises(
+        InputError, match=f'line 1: a record without a key, which topic "{compacted}"'
+    ):
         write(compacted, b"a", given=Given(keyed=False))
     small = make_topic("small", max_message_bytes="1000")
     with pytest.raises(LogError, match="does not take a record"):

@@ -35,6 +35,20 @@ def topic_name(table: TableName, prefix: str = "") -> str:
     return name if name not in {".", ".."} else "_" * len(name)
 
 
+def check_name(topic: str) -> None:
+    """Refuse a name that no topic has.
+
+    Raises:
+        ConfigurationError: it is empty or too long, or has other characters than Kafka's names.
+    """
+    is_dots = topic in {".", ".."}
+    if is_dots or not 0 < len(topic) <= MAX_TOPIC_LENGTH or _FORBIDDEN.search(topic):
+        raise ConfigurationError(
+            f'"{topic}" is no name of a topic',
+            hint=f"1 to {MAX_TOPIC_LENGTH} letters of ASCII, digits and . _ -",
+        )
+
+
 def schema_topic(prefix: str = "") -> str:
     """Return the topic of the schemas, which is there where no registry is."""
     return f"{prefix}._schemas" if prefix else "_schemas"
