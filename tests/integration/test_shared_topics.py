@@ -11,6 +11,7 @@ from changelog.capture.loop.run import CaptureRun, until_lsn
 from changelog.capture.state.report import CaptureReport
 from changelog.config import load_project
 from tests.support.capture_command import CrashingCapture
+from tests.support.own_server import server_of
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -29,6 +30,9 @@ class BothCaptures(CrashingCapture):
         """Start the other one, errors to a file."""
         words = self._command("--slot", self.other)
         return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log)
+
+
+server = server_of([18])
 
 
 @pytest.fixture
@@ -56,6 +60,19 @@ def test_a_second_slot_for_the_same_tables_is_refused_until_the_first_is_gone(ca
     code, _, said = capture.run_other(" ".join(words[:2]), *words[2:], "--yes")
     assert code == 0, said
     code, _, said = capture.run("--until", "now", "--slot", capture.other)
+    assert code == 0, said
+
+
+def test_the_slot_of_another_server_is_refused_until_there_is_another_prefix(capture, server):
+    capture.catch_up()
+    server.create_database(capture.prefix)
+    capture.dsn = server.database_dsn(capture.prefix)
+    capture.read_from(capture.dsn)
+    capture.make_notes(10)
+    code, _, said = capture.run("--until", "now", "--slot", capture.other)
+    assert (code, SHARED in said, "of another server" in said) == (2, True, True), said
+    prefix = f"{capture.prefix}.elsewhere"
+    code, _, said = capture.run("--until", "now", "--slot", capture.other, "--topic-prefix", prefix)
     assert code == 0, said
 
 

@@ -239,19 +239,6 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
     )
 
 
-def other_slots(connection: Connection, own: Collection[str]) -> list[str]:
-    """Return the server's logical slots but those that are named, in order.
-
-    Raises:
-        SourceError: the server does not tell them.
-    """
-    with source_errors(connection, "cannot list the slots"), connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT slot_name FROM pg_replication_slots WHERE plugin = %s ORDER BY 1", (PLUGIN,)
-        )
-        return [name for (name,) in cursor if name not in own]
-
-
 def inspect_slots(connection: Connection, slots: Collection[str]) -> SlotStatus | None:
     """Look up slots that are read together, as one, or return None if none of them exists.
 
