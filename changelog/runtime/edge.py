@@ -6,6 +6,7 @@ programs that collect logs; what people see on a terminal (colours, bars) is the
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 log = logging.getLogger("changelog")
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class LogFormat(Enum):
@@ -133,7 +136,10 @@ def run_app(app: typer.Typer, name: str) -> None:
     debug = "--debug" in sys.argv
     set_up_logging(debug=debug, log_format=_asked_format(sys.argv))
     try:
-        app(prog_name=name, standalone_mode=True)
+        try:
+            app(prog_name=name, standalone_mode=True)
+        finally:
+            _flush_output()
     except ChangelogError as error:
         if debug and not logs_json():
             raise
@@ -148,6 +154,21 @@ def run_app(app: typer.Typer, name: str) -> None:
     except KeyboardInterrupt:
         tell("interrupted")
         raise SystemExit(130) from None
+    except OSError as error:
+        if debug or error.errno not in _FULL:
+            raise
+        drop_output(sys.stdout)
+        where = f'"{error.filename}"' if error.filename else "standard output or a file"
+        refusal = ChangelogError(f"{where} cannot be written: {error.strerror}")
+        report_error(refusal)
+        raise SystemExit(refusal.exit_code) from None
+
+
+def _flush_output() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has what it wanted
+        drop_output(sys.stdout)
 
 
 def _asked_format(words: list[str]) -> LogFormat:

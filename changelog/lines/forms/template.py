@@ -97,7 +97,7 @@ def _byte(escape: str, option: str = "--format") -> bytes:
 def _field(name: str) -> Field:
     if name in FIELDS or (name.startswith(HEADER) and name != HEADER):
         return Field(name)
-    near = get_close_matches(name, [*FIELDS, HEADER], n=1, cutoff=0.6)
+    near = get_close_matches(name, [*FIELDS, f"{HEADER}NAME"], n=1, cutoff=0.6)
     raise ConfigurationError(
         f"--format: there is no field {{{name}}}",
         hint=f"did you mean {{{near[0]}}}?"

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import subprocess
 import sys
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -237,6 +238,20 @@ def test_a_result_that_the_disk_does_not_take_is_an_error_of_one_line(monkeypatc
         monkeypatch.setattr(sys, "stdout", output)
         with pytest.raises(ChangelogError, match="standard output cannot be written: No space"):
             print_json({"rows": 1})
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "capture --config-help"])
+def test_a_full_disk_is_told_in_one_line_by_what_only_prints(words):
+    with Path("/dev/full").open("w", encoding="utf-8") as output:
+        ran = subprocess.run(
+            [sys.executable, "-m", "changelog", *words.split()],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    said = "error: standard output or a file cannot be written: No space left on device\n"
+    assert (ran.returncode, ran.stderr) == (1, said)
 
 
 def test_a_value_that_a_console_would_draw_as_a_picture_is_told_as_it_is(capsys):
