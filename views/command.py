@@ -39,7 +39,7 @@ from replay.spark.session import cancel_jobs
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import of_view
 from views.base.progress import Stages
-from views.explain.explain import explain
+from views.explain.explain import explain, parse_key
 from views.generations.history import (
     REFUTED,
     History,
@@ -443,7 +443,7 @@ def _show_plan(
 
 
 def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bool) -> None:
-    found = explain(spec, key, settings)
+    found = explain(spec, parse_key(spec, key), settings)
     if as_json:
         print_json(found.to_json())
         return

@@ -88,6 +88,8 @@ def asked_of(at: Moment) -> AsOf | None:
     match at:
         case Lsn():
             return AsOf(str(at), lsn=at)
+        case LogFrontier():
+            return AsOf(str(at.lsn), lsn=at.lsn, epoch=at.epoch)
         case datetime():
             return parse_as_of((at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat())
         case str():

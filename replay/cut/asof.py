@@ -26,28 +26,30 @@ _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The moment asked for: an LSN of the newest epoch, or a time.
+    """The moment asked for: an LSN or a time.
 
     Attributes:
         text: as it was written.
         lsn: the LSN, or None for a time.
         ts_us: the time in microseconds since 1970, or None for an LSN.
+        epoch: of the LSN, or None for the newest.
     """
 
     text: str
     lsn: Lsn | None = None
     ts_us: int | None = None
+    epoch: int | None = None
 
     def reaches(self, frontier: Frontier, epoch: int) -> bool:
         """Return whether a frontier is at or before this moment; `epoch` is the newest one."""
         if self.lsn is not None:
-            return frontier.epoch == epoch and frontier.lsn <= self.lsn
+            return frontier.epoch == (self.epoch or epoch) and frontier.lsn <= self.lsn
         return self.ts_us is not None and frontier.ts_us <= self.ts_us
 
     def is_exactly(self, frontier: Frontier, epoch: int) -> bool:
         """Tell whether it names this very frontier."""
         if self.lsn is not None:
-            return frontier.epoch == epoch and frontier.lsn == self.lsn
+            return frontier.epoch == (self.epoch or epoch) and frontier.lsn == self.lsn
         return frontier.ts_us == self.ts_us
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from enum import Enum
+from typing import Literal, TypeVar
 
 from rich.console import Console
 
 from changelog.contract.base.errors import ConfigurationError
-from replay.cut.asof import parse_as_of
+from replay.api.reach import Moment, asked_of
+from replay.api.values import LogFrontier
 from views.api.values import Runs, ViewRun
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
@@ -21,25 +23,38 @@ from views.rebuild.result.report import ViewResult
 
 Verify = Literal["full", "changed", "sample", "none"]
 From = Literal["start", "checkpoint", "refresh"]
+Word = TypeVar("Word", bound=Enum)
 
 
 def chosen(
-    settings: RebuildSettings, verify: Verify, source: From | None, as_of: str | None = None
+    settings: RebuildSettings, verify: Verify, source: From | None, as_of: Moment | None = None
 ) -> RebuildSettings:
     """Return the settings of a run.
 
     Raises:
-        ConfigurationError: a word or a moment is none.
+        ConfigurationError: a word or a moment is none, or a frontier is of another log.
     """
-    try:
-        return replace(
-            settings,
-            verify=VerifyMode(verify),
-            source=None if source is None else Source(source),
-            as_of=None if as_of is None else parse_as_of(as_of),
+    slot = settings.project.slot
+    if isinstance(as_of, LogFrontier) and as_of.slot != slot:
+        raise ConfigurationError(
+            f'the frontier is of slot "{as_of.slot}", the project\'s log of slot "{slot}"',
+            hint="take one of project.log.frontiers()",
         )
+    return replace(
+        settings,
+        verify=_word("verify", verify, VerifyMode),
+        source=None if source is None else _word("source", source, Source),
+        as_of=None if as_of is None else asked_of(as_of),
+    )
+
+
+def _word(name: str, word: str, kind: type[Word]) -> Word:
+    try:
+        return kind(word)
     except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+        raise ConfigurationError(
+            f"{name}: there is no {word!r}", hint=", ".join(each.value for each in kind)
+        ) from error
 
 
 def stages() -> Stages:

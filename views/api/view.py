@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from changelog.contract.base.errors import ViewError
+from replay.api.reach import Moment
 from views.api.prove import prove, recorded
 from views.api.runs import From, Verify, chosen, one, rebuilt, stages
 from views.api.values import Diff, Generation, Generations, Proof, RowOrigin, ViewRun
 from views.base.config import RebuildSettings
-from views.explain.explain import explain
+from views.explain.explain import explain, key_of
 from views.generations.history import History, last_states
 from views.generations.served import served_of
 from views.project.catalog import catalog_of
@@ -33,14 +32,14 @@ class View:
     _settings: RebuildSettings = field(repr=False)
 
     def rebuild(
-        self, *, verify: Verify = "full", source: From | None = None, as_of: str | None = None
+        self, *, verify: Verify = "full", source: From | None = None, as_of: Moment | None = None
     ) -> ViewRun:
         """Build a generation, prove it, and let readers see it.
 
         Args:
             verify: how much is proved before.
             source: what the rows are made of; see `Project.rebuild`.
-            as_of: an older LSN or time that its rows are to be true at.
+            as_of: an older LSN, time or frontier that its rows are to be true at.
 
         Raises:
             RefutedError: the proof found rows that differ; the generation before serves.
@@ -50,7 +49,7 @@ class View:
         """
         return self._built(chosen(self._settings, verify, source, as_of))
 
-    def stage(self, *, verify: Verify = "full", as_of: str | None = None) -> ViewRun:
+    def stage(self, *, verify: Verify = "full", as_of: Moment | None = None) -> ViewRun:
         """Build and prove a generation that nobody sees before `publish`; raises as `rebuild`."""
         return self._built(replace(chosen(self._settings, verify, None, as_of), stage=True))
 
@@ -145,8 +144,8 @@ class View:
         Raises:
             ChangelogError: there is no such row, or it cannot be traced.
         """
-        values = key if isinstance(key, Mapping | list | tuple) else [key]
-        return RowOrigin(explain(self._spec(), json.dumps(values, default=str), self._settings))
+        spec = self._spec()
+        return RowOrigin(explain(spec, key_of(spec, key), self._settings))
 
     def _spec(self) -> ViewSpec:
         return catalog_of(self._settings.project).load(self.name)

@@ -57,38 +57,68 @@ def parse_key(spec: ViewSpec, text: str) -> dict[str, str]:
     if len(spec.key) == 1 and not text.lstrip().startswith("{"):
         return {spec.key[0]: text}
     try:
-        found = json.loads(text, parse_float=str, parse_int=str)
+        key = _by_column(spec, json.loads(text, parse_float=str, parse_int=str))
     except ValueError:
-        found = None
-    if isinstance(found, list) and len(found) == len(spec.key):
-        found = dict(zip(spec.key, found, strict=True))
-    if not isinstance(found, dict) or set(found) != set(spec.key):
+        key = None
+    if key is None:
         raise ViewError(
             f'{text!r} is no key of view "{spec.name}"',
             hint=f"its key is {', '.join(spec.key)}: give a JSON array of the values, such as "
             f"'{json.dumps(['…'] * len(spec.key), ensure_ascii=False)}'",
         )
-    return {name: _text(found[name]) for name in spec.key}
+    return key
+
+
+def key_of(spec: ViewSpec, key: object) -> dict[str, str]:
+    """Return the texts of a key: a value, several in the key's order, or a mapping by column.
+
+    Raises:
+        ViewError: it does not fit the view's key.
+    """
+    texts = _by_column(spec, key if isinstance(key, Mapping | list | tuple) else [key])
+    if texts is None:
+        raise ViewError(
+            f'{key!r} is no key of view "{spec.name}"',
+            hint=f"its key is {', '.join(spec.key)}, without a null",
+        )
+    return texts
+
+
+def _by_column(spec: ViewSpec, values: object) -> dict[str, str] | None:
+    """Return the text of each column's value; None where there is not one for each."""
+    if isinstance(values, list | tuple) and len(values) == len(spec.key):
+        values = dict(zip(spec.key, values, strict=True))
+    if not isinstance(values, Mapping) or set(values) != set(spec.key) or None in values.values():
+        return None
+    return {name: _text(values[name]) for name in spec.key}
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return json.dumps(value, ensure_ascii=False)
-    return str(value)
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case list():
+            return json.dumps(value, ensure_ascii=False)
+        case bytes():
+            return "\\x" + value.hex()
+        case _:
+            return str(value)
 
 
-def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation:
+def explain(spec: ViewSpec, key: dict[str, str], settings: RebuildSettings) -> Explanation:
     """Trace the row of a view with this key, at the newest frontier.
+
+    Args:
+        spec: the view.
+        key: by column the text of its value, see `parse_key` and `key_of`.
+        settings: of the project.
 
     Raises:
         NoSuchRowError: the view has no row of that key.
-        ViewError: the key does not fit the view, or it reads a table that is not captured.
+        ViewError: it reads a table that is not captured.
         VerdictError: the log cannot give the exact state any more.
         LogError: the log cannot be read.
     """
-    key = parse_key(spec, text)
     plan = planned([spec], settings)
     plan.cut.verdict.require()
     project = settings.project
@@ -353,7 +383,9 @@ def _is_key(columns: Sequence[str], types: Mapping[str, str]) -> str:
 
 
 def _is_value(column: str, kind: str) -> str:
-    # These have several texts: 1.5 and 1.50, -0.0 and 0.0, [1,2] and [1, 2].
-    if kind in {"FLOAT", "DOUBLE"} or kind.endswith("[]"):
+    # These have several texts: 1.5 and 1.50, -0.0 and 0.0, [1,2] and [1, 2], +00 and +00:00.
+    if kind in {"FLOAT", "DOUBLE"} or kind.endswith("[]") or kind.startswith("TIMESTAMP"):
         return f"{column} IS NOT DISTINCT FROM TRY_CAST(? AS {kind})"
+    if kind == "BLOB":
+        return f"'\\x' || lower(hex({column})) = ?"
     return f"CAST({column} AS VARCHAR) = ?"

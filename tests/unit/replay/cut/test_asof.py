@@ -86,6 +86,12 @@ def test_an_lsn_is_of_the_newest_epoch_and_a_time_of_any():
     assert offset_of(AsOf("", ts_us=1_500_000), records) == 1
 
 
+def test_a_frontier_of_an_older_epoch_is_itself():
+    records = [record(1, lsn=100), record(2, lsn=300), record(3, lsn=100, epoch=2)]
+    assert offset_of(AsOf("", lsn=Lsn(100)), records) == 3
+    assert offset_of(AsOf("", lsn=Lsn(100), epoch=1), records) == 1
+
+
 def test_the_nearest_are_one_before_and_one_after():
     frontiers = [each.frontier for each in RECORDS]
     lsns = [frontier.lsn for frontier in nearest(frontiers, AsOf("", lsn=Lsn(250)), 1)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -16,11 +18,12 @@ from replay.base.config import ReplaySettings
 from replay.cut.cut import Cut
 from replay.verdict.verdict import Verdict, VerdictKind
 from tests.support.builders import INTEGER, TEXT, decimal_type
-from views.explain.explain import NoSuchRowError, _Work, parse_key
+from views.explain.explain import NoSuchRowError, _is_key, _Work, key_of, parse_key
 from views.project.sql import parse_sql_view
 from views.rebuild.plan.plan import Plan
 from views.verify.log.states import Folded
 from views.verify.log.tables import TableState
+from views.verify.processes.scratch import MEMORY_LIMIT, scratch
 from views.verify.records.survivors import FoldedTable
 from views.verify.values.names import reading_name
 
@@ -178,3 +181,54 @@ def test_a_key_is_read_as_text_or_json(key, text, wanted):
             parse_key(spec, text)
     else:
         assert parse_key(spec, text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("a", "AA", {"a": "AA"}),
+        ("a", "{AA", {"a": "{AA"}),
+        ("a", 17, {"a": "17"}),
+        ("a", ("AA",), {"a": "AA"}),
+        ("a", ["AA"], {"a": "AA"}),
+        ("a", {"a": "AA"}, {"a": "AA"}),
+        ("a, b", ("AA", True), {"a": "AA", "b": "true"}),
+        ("a, b", {"b": 2, "a": 1}, {"a": "1", "b": "2"}),
+        ("a, b", "AA", None),
+        ("a", ("AA", "BB"), None),
+        ("a", {"b": 1}, None),
+        ("a", None, None),
+    ],
+)
+def test_a_key_in_python_is_a_value_a_tuple_or_a_mapping(key, value, wanted):
+    spec = parse_sql_view("v", Path("v.sql"), f"-- key: {key}\nSELECT a, b FROM orders")
+    if wanted is None:
+        with pytest.raises(ViewError, match=r'is no key of view "v" .* its key is a'):
+            key_of(spec, value)
+    else:
+        assert key_of(spec, value) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "wanted"),
+    [
+        (
+            "timestamptz '2020-01-01 0:00:00.5+0'",
+            datetime(2020, 1, 1, 0, 0, 0, 500_000, UTC),
+            True,
+        ),
+        ("timestamptz '2020-01-01 00:00:00+00'", datetime(2020, 1, 1, 1, tzinfo=UTC), False),
+        ("timestamp '2020-01-01 00:00:00'", "2020-01-01 00:00:00", True),
+        ("timestamp 'infinity'", "infinity", True),
+        ("'\\xAB\\x01a'::BLOB", b"\xab\x01a", True),
+        ("date '2020-01-01'", date(2020, 1, 1), True),
+        ("1.5::DECIMAL(9, 2)", Decimal("1.50"), True),
+    ],
+)
+def test_values_of_python_are_found_in_a_column(value, kind, wanted):
+    spec = parse_sql_view("v", Path("v.sql"), "-- key: a\nSELECT a, b FROM orders")
+    with scratch(None, MEMORY_LIMIT) as database:
+        database.execute(f"CREATE TABLE t AS SELECT {value} AS a")
+        ((_, type_, *_),) = database.execute("DESCRIBE t").fetchall()
+        query = f"SELECT {_is_key(['a'], {'a': type_})} FROM t"
+        assert database.execute(query, list(key_of(spec, kind).values())).fetchall() == [(wanted,)]
