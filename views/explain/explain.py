@@ -85,7 +85,7 @@ def key_of(spec: ViewSpec, key: object) -> dict[str, str]:
 
 
 def _by_column(spec: ViewSpec, values: object) -> dict[str, str] | None:
-    """Return the text of each column's value; None where there is not one for each."""
+    """Return the text of each column's value, or None where one is missing or null."""
     if isinstance(values, list | tuple) and len(values) == len(spec.key):
         values = dict(zip(spec.key, values, strict=True))
     if not isinstance(values, Mapping) or set(values) != set(spec.key) or None in values.values():
