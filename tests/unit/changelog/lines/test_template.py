@@ -27,7 +27,7 @@ def test_fields_braces_and_escapes_are_told_apart():
     [
         ("{keys}", "did you mean {key}"),
         ("{}", "there is no field"),
-        ("{header.}", "did you mean {header.NAME}"),
+        ("{header.}", "did you mean {headers}"),
         ("a}b", "a brace stands alone"),
         ("{key", "a brace stands alone"),
         (r"\q", "no escape"),
