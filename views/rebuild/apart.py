@@ -127,7 +127,7 @@ class Apart:
 
     def failures(self) -> list[RebuildError]:
         """Return the errors of the views that nobody follows at this moment."""
-        return [each.error for names, each in self._ended.items() if names not in self._running]
+        return [view.error for names, view in self._ended.items() if names not in self._running]
 
     @property
     def is_empty(self) -> bool:

@@ -50,5 +50,5 @@ def attempted(attempt: Callable[[], Outcome], stop: Callable[[], bool]) -> Outco
 
 def rest(until: float, stop: Callable[[], bool]) -> None:
     """Wait until a moment of the monotonic clock, or until somebody asks to end."""
-    while not stop() and (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _LOOK_S))
+    while not stop() and (remaining := until - time.monotonic()) > 0:
+        time.sleep(min(remaining, _LOOK_S))

@@ -209,7 +209,7 @@ def diff(
     name, serving = _compared_at(served, number)
     rows = history.rows([spec.name])
     with stages.stage("diff", f"{spec.name}: generations {serving} and {number} in {name}"):
-        sides = [_built(served, name, each, rows, spec) for each in (serving, number)]
+        sides = [_built(served, name, generation, rows, spec) for generation in (serving, number)]
         return _compared(spec.name, name, *sides)
 
 
@@ -256,7 +256,7 @@ def _compared(view: str, sink: str, before: BuiltGeneration, after: BuiltGenerat
         )
         compared.run()
         kinds = {_KINDS[kind]: count for kind, count in compared.counts().items()}
-        found = [row for kind in _KINDS for row in compared.differences(SAMPLES, kind)]
+        rows = [row for kind in _KINDS for row in compared.differences(SAMPLES, kind)]
         return ViewDiff(
             view=view,
             sink=sink,
@@ -269,7 +269,7 @@ def _compared(view: str, sink: str, before: BuiltGeneration, after: BuiltGenerat
             changed=kinds.get("changed", 0),
             by_column=compared.columns_that_differ(),
             columns=Columns.of(before.types, after.types),
-            samples=[_sample(row) for row in found],
+            samples=[_sample(row) for row in rows],
         )
 
 
@@ -317,6 +317,6 @@ def _table(samples: Sequence[Sample]) -> Table:
             sample.kind,
             Text(key),
             Text(sample.column or ""),
-            *(Text(each or "") for each in values),
+            *(Text(value or "") for value in values),
         )
     return table

@@ -90,21 +90,28 @@ def drop(
     project, history = settings.project, History(settings.warehouse)
     place = place_for(settings)
     with locked(
-        place, [each.view for each in views], Patience.of(settings.runs.wait_seconds, stop)
+        place, [dropped.view for dropped in views], Patience.of(settings.runs.wait_seconds, stop)
     ):
-        served = [make_served(each.spec, project, None) for each in views]
-        number, of = 0, sum(len(found.sinks) for found in served)
-        for each, found in zip(views, served, strict=True):
-            for name, sink in found.sinks.items():
+        served = [make_served(dropped.spec, project, None) for dropped in views]
+        number, of = 0, sum(len(view_served.sinks) for view_served in served)
+        for dropped, view_served in zip(views, served, strict=True):
+            for name, sink in view_served.sinks.items():
                 number += 1
-                said = f"{each.view}: remove it from {name}, {number} of {of}"
-                with stages.stage("drop", said, each.view):
+                step = f"{dropped.view}: remove it from {name}, {number} of {of}"
+                with stages.stage("drop", step, dropped.view):
                     place.confirm()
                     sink.drop()
             history.append(
-                [HistoryRow(view=each.view, generation=each.last, state=DROPPED, sinks=each.sinks)]
+                [
+                    HistoryRow(
+                        view=dropped.view,
+                        generation=dropped.last,
+                        state=DROPPED,
+                        sinks=dropped.sinks,
+                    )
+                ]
             )
-            _remove_proofs(each, settings)
+            _remove_proofs(dropped, settings)
 
 
 def _found(name: str, catalog: Catalog, rows: Sequence[HistoryRow]) -> ToDrop:
@@ -129,10 +136,10 @@ def _found(name: str, catalog: Catalog, rows: Sequence[HistoryRow]) -> ToDrop:
 
 
 def _since_dropped(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
-    found: list[HistoryRow] = []
+    kept: list[HistoryRow] = []
     for row in rows:
-        found = [] if row.state == DROPPED else [*found, row]
-    return found
+        kept = [] if row.state == DROPPED else [*kept, row]
+    return kept
 
 
 def _own_topics(name: str, rows: Sequence[HistoryRow]) -> tuple[str, ...]:
@@ -160,9 +167,9 @@ def _bare(name: str, root: Path) -> ViewSpec:
     )
 
 
-def _remove_proofs(each: ToDrop, settings: RebuildSettings) -> None:
+def _remove_proofs(dropped: ToDrop, settings: RebuildSettings) -> None:
     try:
-        remove_kept(uri_of(settings.warehouse), each.topics)
+        remove_kept(uri_of(settings.warehouse), dropped.topics)
     except (OSError, ChangelogError) as error:
-        reason = explained(error, f'removing what was proved for view "{each.view}"')
+        reason = explained(error, f'removing what was proved for view "{dropped.view}"')
         log.warning("%s", reason)

@@ -134,18 +134,18 @@ def follow(
         here, *others = groups_of(specs, settings)
         if others and not apart.is_possible:
             declared = [spec for spec in specs if logs_of([spec], settings)]
-            what = "they cannot be followed together with views of captured tables"
-            raise no_frontier(declared, what, "follow them by a command of their own")
+            obstacle = "they cannot be followed together with views of captured tables"
+            raise no_frontier(declared, obstacle, "follow them by a command of their own")
         for group in others:
             apart.add([spec.name for spec in group])
         outcome = Outcome(())
         while here:
-            made = _Following(stages=stages, stop=stop, show=show, make=make, apart=apart)
-            outcome = made.follow(here, settings)
-            if not made.parted:
+            rounds = _Following(stages=stages, stop=stop, show=show, make=make, apart=apart)
+            outcome = rounds.follow(here, settings)
+            if not rounds.parted:
                 break
-            apart.add(list(made.parted))
-            here = [spec for spec in here if spec.name not in made.parted]
+            apart.add(list(rounds.parted))
+            here = [spec for spec in here if spec.name not in rounds.parted]
         while not (here or stop()):
             apart.begin()
             apart.check()
@@ -188,13 +188,13 @@ class _Following:
                 outcome = follower.round()
                 error = outcome.error if outcome is not None else None
                 if error is not None and not self.stop() and not isinstance(error, PASSING):
-                    found = outcome or Outcome(())
-                    if self._parts_failed(found, names):
-                        self.show(found)
+                    failed = outcome or Outcome(())
+                    if self._parts_failed(failed, names):
+                        self.show(failed)
                         break
                     # A round without Spark does not tell whose error it is: one of Spark's does.
-                    if found.results or not was_here or by_spark:
-                        return found
+                    if failed.results or not was_here or by_spark:
+                        return failed
                     by_spark = True
                 elif error is None and outcome is not None:
                     by_spark = False
@@ -207,7 +207,9 @@ class _Following:
                 self.apart.begin()
                 failures = failures + 1 if error is not None else 0
                 least = settings.rebuild.follow_seconds
-                if outcome is None or all(each.switch_seconds is None for each in outcome.results):
+                if outcome is None or all(
+                    result.switch_seconds is None for result in outcome.results
+                ):
                     # Nothing was written anew.
                     least = min(least, _HERE_S if follower.is_here else _FORWARD_S)
                 if failures:
@@ -219,7 +221,9 @@ class _Following:
         """Follow failing views apart, so that the rest goes on; return False if none can be."""
         if not self.apart.is_possible:
             return False
-        failed = {each.view: str(each.error) for each in outcome.results if each.error is not None}
+        failed = {
+            result.view: str(result.error) for result in outcome.results if result.error is not None
+        }
         # Where all fail, it is for one reason, and there is nobody to be kept from it.
         if len(failed) == len(names) and (len(names) > 1 or self.apart.is_empty):
             return False
@@ -373,7 +377,7 @@ class Follower:
         return outcome
 
     def _by_spark(self, *, looks: bool) -> Outcome:
-        made = self._make(
+        rebuild = self._make(
             replace(self._settings, looks=looks),
             self._stages(),
             stop=self._stop,
@@ -381,7 +385,7 @@ class Follower:
             moving=self._moving,
             place=self._place,
         )
-        return made.run_locked(self._specs)
+        return rebuild.run_locked(self._specs)
 
     def _notice_others(self) -> None:
         """Go on from a generation that a rebuild has published since the last round.
@@ -390,15 +394,15 @@ class Follower:
             ViewError: its definition is another than that which is followed.
         """
         for spec in self._specs:
-            known = self._serves.get(spec.name)
-            if known is None:
+            last_serving = self._serves.get(spec.name)
+            if last_serving is None:
                 continue
             try:
                 served = self._make_served(spec, self._settings.project, None)
                 number = serving(list(served.held_without_listing().values()))
             except ChangelogError:
                 continue  # a sink that is away is told by the round
-            if number in {None, known}:
+            if number in {None, last_serving}:
                 continue
             self._resident.forget()
             rows = History(self._settings.warehouse).rows([spec.name], generation=number)
@@ -420,8 +424,8 @@ class Follower:
         """
         if self.is_here:
             return {}
-        found = {**self._unkeyed(), **self._resident.whole}
-        return found if len(found) < len(self._specs) else {}
+        reasons = {**self._unkeyed(), **self._resident.whole}
+        return reasons if len(reasons) < len(self._specs) else {}
 
     def _unkeyed(self) -> dict[str, str]:
         if self._done is None or logs_of(self._specs, self._settings):

@@ -130,30 +130,30 @@ class Rebuild:
 
     def run_locked(self, specs: Sequence[ViewSpec]) -> Outcome:
         """Rebuild once, for a caller that holds the locks of the views."""
-        found = self._planned(specs)
+        planned = self._planned(specs)
         moves = not (self._run.is_follower or self._alone or self._run.settings.stage)
-        still = self._uncatchable(found) if moves else []
+        still = self._uncatchable(planned) if moves else []
         if still and self._run.moving is not None:
             # Planned again, as the follower may have gone on to a later state meanwhile.
             with self._run.moving.holding(still):
                 return self._run_found(self._planned(specs), specs)
-        return self._run_found(found, specs)
+        return self._run_found(planned, specs)
 
     def _planned(self, specs: Sequence[ViewSpec]) -> Plannable:
         with self._run.stages.stage("plan", "frontier and verdict"):
             return plannable(specs, self._run.settings)
 
     @staticmethod
-    def _uncatchable(found: Plannable) -> list[str]:
+    def _uncatchable(planned: Plannable) -> list[str]:
         """Return the views that cannot be brought to where a follower is; it waits for these."""
-        if found.plan is None:
+        if planned.plan is None:
             return []
-        return [spec.name for spec in found.specs if {*spec.tables} & {*found.plan.stands}]
+        return [spec.name for spec in planned.specs if {*spec.tables} & {*planned.plan.stands}]
 
-    def _run_found(self, found: Plannable, specs: Sequence[ViewSpec]) -> Outcome:
-        done = {result.view: result for result in found.failed}
-        if (plan := found.plan) is not None:
-            builds, unsettled, replay = self._run_planned(plan, found.specs)
+    def _run_found(self, planned: Plannable, specs: Sequence[ViewSpec]) -> Outcome:
+        done = {result.view: result for result in planned.failed}
+        if (plan := planned.plan) is not None:
+            builds, unsettled, replay = self._run_planned(plan, planned.specs)
             done |= {build.spec.name: self._run.result(build, plan, replay) for build in builds}
             done |= {result.view: result for result in unsettled}
         return Outcome.of(done[spec.name] for spec in specs)
@@ -165,11 +165,11 @@ class Rebuild:
         Nothing is published.
         """
         with self._run.stages.stage("plan", "frontier and verdict"):
-            found = plannable(specs, self._run.settings)
-        if found.plan is None:
-            return Brought((), found.failed, None)
-        builds, unsettled, replay = self._run_planned(found.plan, found.specs)
-        return Brought(builds, [*found.failed, *unsettled], replay)
+            planned = plannable(specs, self._run.settings)
+        if planned.plan is None:
+            return Brought((), planned.failed, None)
+        builds, unsettled, replay = self._run_planned(planned.plan, planned.specs)
+        return Brought(builds, [*planned.failed, *unsettled], replay)
 
     def _run_planned(
         self, plan: Plan, specs: Sequence[ViewSpec]
@@ -242,10 +242,10 @@ class Rebuild:
         def bring(step: Advance) -> None:
             superseded.extend(advancer.advance(step, plan.schemas).superseded)
 
-        left = self._stops(plan, builds).before(plan.advance, bring)
-        for topic, why in left.from_start().items():
+        rest = self._stops(plan, builds).before(plan.advance, bring)
+        for topic, why in rest.from_start().items():
             log.warning('topic "%s" is read from its start: %s', topic, why)
-        stored = advancer.advance(left, plan.schemas)
+        stored = advancer.advance(rest, plan.schemas)
         return replace(stored, superseded=(*superseded, *stored.superseded))
 
     def _stops(self, plan: Plan, builds: Sequence[ViewBuild]) -> Stops:
@@ -253,9 +253,9 @@ class Rebuild:
         settings = self._run.settings
         places = set()
         for build in builds if settings.source is Source.REFRESH else ():
-            found = standing(self._run, self._forward, build)
-            if isinstance(found.prior, Prior) and needs_rows(build.spec, found, plan.schemas):
-                places.add(found.prior.position)
+            stand = standing(self._run, self._forward, build)
+            if isinstance(stand.prior, Prior) and needs_rows(build.spec, stand, plan.schemas):
+                places.add(stand.prior.position)
         project = settings.project
         store, topic = store_of(project), settings.frontier_topic
         return Stops(kafka=project.kafka, store=store, topic=topic, places=places)
@@ -298,9 +298,9 @@ class Rebuild:
                 spec=spec, served=served, generation=generation, previous=base.generation
             )
         others = others_of(place, spec.name, builds=not self._run.is_follower)
-        held = served.held()
+        held_by_sink = served.held()
         number = next_generation(
-            list(held.values()),
+            list(held_by_sink.values()),
             self._run.history.states(spec.name),
             others.spared | others.dead,
         )

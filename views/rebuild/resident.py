@@ -237,20 +237,22 @@ class Resident:
 
     def _begin(self, spark: SparkSession, builds: Sequence[ViewBuild], opened: OpenedLogs) -> None:
         logs, schemas = opened.logs, opened.logs.schemas
-        wanted: dict[TableName, dict[str, None]] = {}
+        columns: dict[TableName, dict[str, None]] = {}
         for build in builds:
             with self._or_whole([build.spec.name]):
                 view = self._viewed(spark, build, opened.states, schemas)
                 check_classes(view.lineage, {t: schemas[t] for t in view.spec.tables})
                 self._views.append(view)
                 for table, names in columns_of(view.lineage).items():
-                    wanted.setdefault(table, {}).update(dict.fromkeys(names))
+                    columns.setdefault(table, {}).update(dict.fromkeys(names))
         if self._whole:
             return
-        for table, found in wanted.items():
+        for table, names_of_table in columns.items():
             with self._or_whole([v.spec.name for v in self._views if table in v.spec.tables]):
                 records = opened.records(table)
-                self._local.fill(table, records, schemas[table], list(found), logs.position)
+                self._local.fill(
+                    table, records, schemas[table], list(names_of_table), logs.position
+                )
         if self._whole:
             return
         opened.recheck()
@@ -264,7 +266,9 @@ class Resident:
             )
             self._proofs = self._entered.enter_context(proofs)
             newest = Newest.of_plan(opened.plan)
-            self._proofs.begin(logs.record, list(wanted), newest.captured, asked_ms=newest.asked_ms)
+            self._proofs.begin(
+                logs.record, list(columns), newest.captured, asked_ms=newest.asked_ms
+            )
         if not self._settings.together:
             for view in self._views:
                 self._sending.begin(view.spec.name, view.generation, view.sinks, logs.position)
@@ -301,7 +305,9 @@ class Resident:
         if isinstance(lineage, Untraceable):
             raise UnknownValueError(lineage.why)
         schemas = {table: of_tables[table] for table in spec.tables}
-        if chosen := [str(table) for table, each in schemas.items() if each.choices]:
+        if chosen := [
+            str(table) for table, table_schemas in schemas.items() if table_schemas.choices
+        ]:
             raise UnknownValueError(f"values of {', '.join(chosen)} have another form in views")
         assert build.schema is not None  # noqa: S101 - the round has looked
         # Of the extra [follow]: nothing but a follower imports it.
@@ -392,17 +398,17 @@ class Resident:
         for view in self._views:
             view.delta, view.reports, view.error = None, {}, None
             if any(touched[table].is_any for table in view.spec.tables):
-                found = Walk(view.lineage, self._local.held, touched, MOST_ROWS).related()
-                if found.affected:
-                    view.delta = self._delta(view, found)
+                related = Walk(view.lineage, self._local.held, touched, MOST_ROWS).related()
+                if related.affected:
+                    view.delta = self._delta(view, related)
 
-    def _delta(self, view: _View, found: Related) -> Delta:
+    def _delta(self, view: _View, related: Related) -> Delta:
         anchor = view.lineage.origins[0].reference
         looked_up = self._local.held[anchor.table].columns
         places = [looked_up.index(origin.column) for origin in view.lineage.origins]
         names = [origin.view_column for origin in view.lineage.origins]
-        keys = {tuple(each.values[place] for place in places) for each in found.affected}
-        few = affected(view.query.rows(found.rows), names, keys)
+        keys = {tuple(record.values[place] for place in places) for record in related.affected}
+        few = affected(view.query.rows(related.rows), names, keys)
         try:
             return delta_here(few, view.schema, view.spec.key, view.sinks)
         except NotRenderedError as error:
@@ -481,7 +487,7 @@ class Resident:
         view.rows = view.rows if rows is None else rows
         view.is_told = view.is_told and view.delta is None
         reach = self._sending.reach(view.spec.name)
-        if not view.is_told and not any(each.is_behind for each in reach.values()):
+        if not view.is_told and not any(of_sink.is_behind for of_sink in reach.values()):
             self._note_refused(view)
             view.is_told = True
 
@@ -494,8 +500,8 @@ class Resident:
             self._settings.warehouse, view.spec.name, view.generation, view.sinks, self._run
         )
         if view.refused != before:
-            told = ", ".join(f"{name} {count}" for name, count in view.refused.items())
-            log.warning('view "%s" goes without refused rows: %s', view.spec.name, told or "none")
+            counts = ", ".join(f"{name} {count}" for name, count in view.refused.items())
+            log.warning('view "%s" goes without refused rows: %s', view.spec.name, counts or "none")
 
     def forget_states(self) -> None:
         """Leave the next round to Spark, from where each sink is; results are still told."""
@@ -578,7 +584,7 @@ class Resident:
             verified=verdict_of(view.reports.values()),
             mismatches=sum(report.mismatches for report in view.reports.values())
             if view.reports else None,
-            published=view.error is None and not any(each.is_behind for each in reach.values()),
+            published=view.error is None and not any(one.is_behind for one in reach.values()),
             reach=reach,
             sinks=view.spec.sinks,
             refused=view.refused,

@@ -58,15 +58,15 @@ def roll_back(
         with stages.looking("what serves now"):
             steps = stages.steps(2 * sum(len(served.sinks) for served in servings))
             peers = peers_of(settings.project, make_served)
-            found = [_target(served, history, place, steps, peers) for served in servings]
+            view_targets = [_target(served, history, place, steps, peers) for served in servings]
             if settings.verify is not VerifyMode.NONE:
-                _require_whole(found, history)
-        targets = [(each.served, each.generation) for each in found]
+                _require_whole(view_targets, history)
+        targets = [(target.served, target.generation) for target in view_targets]
         with stages.stage("publish", "publish the previous generations"):
             seconds = swap(targets, confirm=place.confirm, steps=stages.steps())
         rows = [
-            _row(each, spec).again(switch_seconds=seconds)
-            for spec, each in zip(specs, found, strict=True)
+            _row(target, spec).again(switch_seconds=seconds)
+            for spec, target in zip(specs, view_targets, strict=True)
         ]
         history.append(rows)
     return [ViewResult.of_row(row) for row in rows]
@@ -81,19 +81,21 @@ def _target(served: Served, history: History, place: Place, steps: Steps, peers:
         NothingToRollBackError: it has no older generation in all of its sinks.
     """
     settle(served, history, others_of(place, served.view, builds=True), steps, peers)
-    held = list(served.held(steps).values())
-    known = history.rows([served.view])
-    states = [(row.generation, row.state) for row in known]
+    generations = list(served.held(steps).values())
+    rows = history.rows([served.view])
+    states = [(row.generation, row.state) for row in rows]
     published = [number for number, state in states if state == PUBLISHED]
     late = published_late(states)
-    target = begun_rollback(held, published, late) or rollback_target(held, states_of(states), late)
+    target = begun_rollback(generations, published, late) or rollback_target(
+        generations, states_of(states), late
+    )
     if target is None:
         raise NothingToRollBackError(
             f'view "{served.view}" has no older generation to go back to',
             hint="`rebuild-view --history` shows what there was; --keep says how many stay",
         )
-    before = max([published[-1] if published else 0, *(one.published or 0 for one in held)])
-    return _Target(served, target, as_built(known, target), before)
+    before = max([published[-1] if published else 0, *(one.published or 0 for one in generations)])
+    return _Target(served, target, as_built(rows, target), before)
 
 
 def _require_whole(targets: Sequence[_Target], history: History) -> None:
@@ -105,6 +107,6 @@ def _require_whole(targets: Sequence[_Target], history: History) -> None:
 
 def _row(target: _Target, spec: ViewSpec) -> HistoryRow:
     """Return the record: the generation as it was built and proved last, and the move."""
-    note, known = f"rolled back from generation {target.before}", target.built
+    note, built = f"rolled back from generation {target.before}", target.built
     bare = HistoryRow(view=spec.name, generation=target.generation, state=PUBLISHED)
-    return (known or bare).again(state=PUBLISHED, note=note, sinks=spec.sinks)
+    return (built or bare).again(state=PUBLISHED, note=note, sinks=spec.sinks)

@@ -77,12 +77,12 @@ def publish_staged(
         place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
     ):
         with stages.stage("settle", "what is staged"):
-            found = [(spec, make_served(spec, settings.project, None)) for spec in specs]
-            steps = stages.steps(2 * _sinks(served for _, served in found))
+            view_servings = [(spec, make_served(spec, settings.project, None)) for spec in specs]
+            steps = stages.steps(2 * _sinks(served for _, served in view_servings))
             peers = peers_of(settings.project, make_served)
             targets = [
                 _target(spec, served, history, generation, place, steps=steps, peers=peers)
-                for spec, served in found
+                for spec, served in view_servings
             ]
             if settings.verify is not VerifyMode.NONE:
                 _require_verified(targets)
@@ -133,12 +133,12 @@ def abort_staged(
         for served in servings:
             with stages.looking("what is staged"):
                 settle(served, history, others_of(place, served.view, builds=True), steps, peers)
-            found = staged(history.states(served.view))
-            if not found:
+            numbers = staged(history.states(served.view))
+            if not numbers:
                 raise nothing_staged(served.view)
-            with stages.stage("abort", f"{served.view}: remove generation {found[-1]}"):
-                take_away(served, history, found, note="aborted", steps=steps)
-            gone[served.view] = found[-1]
+            with stages.stage("abort", f"{served.view}: remove generation {numbers[-1]}"):
+                take_away(served, history, numbers, note="aborted", steps=steps)
+            gone[served.view] = numbers[-1]
     return gone
 
 
@@ -171,7 +171,7 @@ def _target(
             hint="--rollback goes back to one that was published before",
         )
     *_, row = history.rows([spec.name], generation=number)
-    serving = [held.published for held in served.held_without_listing(steps).values()]
+    serving = [generations.published for generations in served.held_without_listing(steps).values()]
     return _Target(spec, served, row, max((n for n in serving if n), default=None), is_done)
 
 

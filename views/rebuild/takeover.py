@@ -76,20 +76,24 @@ class Takeover:
 
     def is_behind(self, build: ViewBuild) -> bool:
         """Tell whether readers see a later frontier than that of a view's new generation."""
-        held = list(build.served.held_without_listing().values())
-        build.previous = serving(held)
-        now = [self._position(build, each.published) for each in held if each.published]
+        generations = list(build.served.held_without_listing().values())
+        build.previous = serving(generations)
+        now = [
+            self._position(build, generation.published)
+            for generation in generations
+            if generation.published
+        ]
         own = _brought_to(build) or self._position(build, build.generation.number)
-        return own is not None and any(each is not None and each > own for each in now)
+        return own is not None and any(position is not None and position > own for position in now)
 
     def _position(self, build: ViewBuild, generation: int) -> Position | None:
         """Return the first position that a generation does not hold any more; None: not known."""
         sinks = forward_sinks(build.served, generation)
         position = None if isinstance(sinks, str) else position_of(sinks, generation)
         rows = self.history.rows([build.spec.name], generation=generation)
-        told = [row for row in rows if row.lsn is not None and row.epoch is not None]
-        if position is None and told:
-            position = Position(told[-1].epoch or 0, Lsn.parse(told[-1].lsn or ""), 0)
+        positioned = [row for row in rows if row.lsn is not None and row.epoch is not None]
+        if position is None and positioned:
+            position = Position(positioned[-1].epoch or 0, Lsn.parse(positioned[-1].lsn or ""), 0)
         return position
 
 

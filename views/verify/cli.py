@@ -83,14 +83,18 @@ def verify(
             hint="report how it came about; a fresh copy mends the log: `changelog resnapshot "
             f"{' '.join(report.view for report in refuted)}`",
         )
-    left = [report for report in reports if report.verified is None]
+    unverified = [report for report in reports if report.verified is None]
     if not tables:
         # Others have nothing to compare, such as changes without the rows of before.
-        left = [report for report in left if any(note.startswith(_UNREAD) for note in report.notes)]
-    if left:
+        unverified = [
+            report
+            for report in unverified
+            if any(note.startswith(_UNREAD) for note in report.notes)
+        ]
+    if unverified:
         raise VerdictError(
             "; ".join(
-                f"{report.view} is not verified: {', '.join(report.notes)}" for report in left
+                f"{report.view} is not verified: {', '.join(report.notes)}" for report in unverified
             )
         )
 

@@ -205,7 +205,7 @@ class _Verification:
             only = None
             if sent is not None:
                 only = Keys("sent keys", self._request.key)
-                kinds = [each for each in self._columns if each[0] in self._request.key]
+                kinds = [column for column in self._columns if column[0] in self._request.key]
                 take_sent(self._database, only.table, sent.keys, kinds)
             evaluated = evaluate(self._database, "expected", sql, types, self._columns, only=only)
         floats = evaluated.floats
@@ -228,7 +228,7 @@ class _Verification:
         with self._stages.of("compare"), computing(), computed:
             mismatches, expected = comparison.run()
             mismatches += self._left_out.false
-            found = comparison.differences(self._request.max_differences)
+            differing = comparison.differences(self._request.max_differences)
             is_whole = self._request.mode == "full" and mismatches == 0 and sent is None
             ranges = comparison.ranges() if is_whole else []
         if is_read_whole and mismatches == 0:
@@ -239,7 +239,7 @@ class _Verification:
             verified=mismatches == 0,
             rows_expected=expected,
             mismatches=mismatches,
-            differences=self._located(found, states),
+            differences=self._located(differing, states),
             notes=notes + counts,
             ranges=ranges,
         )
@@ -247,15 +247,17 @@ class _Verification:
     def python_view(self) -> VerifyReport:
         """Compare the states that a Python view was given; its own rows cannot be recomputed."""
         notes = ["a view in Python cannot be recomputed from SQL: only its inputs are compared"]
-        mismatches, expected, found = 0, 0, list[Difference]()
+        mismatches, expected, differences = 0, 0, list[Difference]()
         for table in self._request.tables:
             address = self._request.states.get(table)
             if address is None:
                 notes.append(f"the state of {table} that the view was given is not at hand")
                 continue
             state = self._state(table)
-            given = self._request.columns.get(table)
-            read = [c for c in state.seen if given is None or c.column in {*given, *state.key}]
+            selected = self._request.columns.get(table)
+            read = [
+                c for c in state.seen if selected is None or c.column in {*selected, *state.key}
+            ]
             state.require_exact(self._database, [c.column for c in read])
             columns = [(c.column, logged_type(c.type)) for c in read]
             self._read("served", address, columns, state.key)
@@ -263,13 +265,15 @@ class _Verification:
             comparison = self._comparison(seen, columns, state.key, {})
             apart, rows = comparison.run()
             mismatches, expected = mismatches + apart, expected + rows
-            found += self._located(comparison.differences(self._request.max_differences), [state])
+            differences += self._located(
+                comparison.differences(self._request.max_differences), [state]
+            )
         notes += self._left_out_notes()
         return self._report(
             verified=False if mismatches else None,
             rows_expected=expected,
             mismatches=mismatches,
-            differences=found[: self._request.max_differences],
+            differences=differences[: self._request.max_differences],
             notes=notes,
             ranges=[],
         )
@@ -293,9 +297,9 @@ class _Verification:
         }
         read = columns_read(self._request.sql, types)
         return "".join(
-            f"; {each}"
+            f"; {line}"
             for state in states
-            for each in infinite(self._database, state, read[state.table])
+            for line in infinite(self._database, state, read[state.table])
         )
 
     def _state(self, table: TableName) -> TableState:
@@ -323,7 +327,7 @@ class _Verification:
         """Put the lists of a table in order that Spark collected in any."""
         kinds = dict(self._columns)
         for name in bags:
-            column = next(each for each in kinds if each.lower() == name.lower())
+            column = next(kind for kind in kinds if kind.lower() == name.lower())
             value = ordered(quoted(column), column, kinds[column], bags)
             self._database.execute(f"UPDATE {quoted(table)} SET {quoted(column)} = {value}")
 
@@ -390,7 +394,7 @@ class _Verification:
         ]
 
     def _located(
-        self, found: Sequence[DifferingRow], states: Sequence[TableState]
+        self, differing: Sequence[DifferingRow], states: Sequence[TableState]
     ) -> list[Difference]:
         """Add the place on the log where a row comes from one record of one table."""
         whole = [
@@ -398,14 +402,14 @@ class _Verification:
         ] or ([] if self._request.sql is not None else list(states))
         return [
             Difference(
-                f.key,
-                f.kind,
-                f.column,
-                f.expected,
-                f.served,
-                self._offset(whole[0], f.key) if whole else None,
+                row.key,
+                row.kind,
+                row.column,
+                row.expected,
+                row.served,
+                self._offset(whole[0], row.key) if whole else None,
             )
-            for f in found
+            for row in differing
         ]
 
     def _offset(self, state: TableState, key: Mapping[str, str]) -> str | None:
@@ -430,7 +434,7 @@ class _Verification:
         ranges: Sequence[Mapping[str, object]],
     ) -> VerifyReport:
         request, frontier, taken = self._request, self._request.frontier, self._taken.values()
-        notes = [*notes, *(each.note for each in taken if each.note)]
+        notes = [*notes, *(taken_state.note for taken_state in taken if taken_state.note)]
         topics = [t for table in request.tables if (t := frontier.topic_of(table)) is not None]
         certificate: dict[str, Any] = {
             "view": request.view,
@@ -448,8 +452,12 @@ class _Verification:
                 if self._evidence.is_declared(table)
                 and (topic := frontier.topic_of(table)) is not None
             ],
-            "records_read": {each.state.topic: each.records for each in taken},
-            "goes_on_from": {each.state.topic: dict(each.since) for each in taken if each.since},
+            "records_read": {taken_state.state.topic: taken_state.records for taken_state in taken},
+            "goes_on_from": {
+                taken_state.state.topic: dict(taken_state.since)
+                for taken_state in taken
+                if taken_state.since
+            },
             "choices": {
                 str(t.state.table): dict(t.state.choices) for t in taken if t.state.choices
             },

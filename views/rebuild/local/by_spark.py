@@ -74,7 +74,7 @@ class BySpark:
             return query(self._session, frames, partial(rewritten, self._lineage.source)).toArrow()
 
     def _frame(self, records: Sequence[Record]) -> DataFrame:
-        columns = [[getattr(each, name) for each in records] for name in _RECORD]
+        columns = [[getattr(record, name) for record in records] for name in _RECORD]
         schema = pa.schema(zip(_RECORD, _TYPES, strict=True))
         return self._session.createDataFrame(pa.table(columns, schema=schema))
 

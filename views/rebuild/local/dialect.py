@@ -140,7 +140,7 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
         if not isinstance(parsed, exp.Select):
             raise UnknownValueError("it is more than one SELECT")
         schema = MappingSchema(
-            {name: {c: _named(k) for c, k in each.items()} for name, each in tables.items()},
+            {name: {c: _named(k) for c, k in columns.items()} for name, columns in tables.items()},
             dialect="spark",
         )
         query = qualify(
@@ -156,15 +156,15 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
     for node in query.walk():
         _check(node)
     lists = frozenset(
-        place for place, each in enumerate(query.selects) if _collected(each.unalias())
+        place for place, selected in enumerate(query.selects) if _collected(selected.unalias())
     )
     used: dict[str, dict[str, None]] = {name: {} for name in tables}
     of_alias = {table.alias_or_name: table.name for table in query.find_all(exp.Table)}
-    for each in query.find_all(exp.Column):
-        if each.table in of_alias:
-            used[of_alias[each.table]][each.name] = None
+    for column in query.find_all(exp.Column):
+        if column.table in of_alias:
+            used[of_alias[column.table]][column.name] = None
     _translate(query)
-    return LocalSql(query.sql(), {name: tuple(each) for name, each in used.items()}, lists)
+    return LocalSql(query.sql(), {name: tuple(names) for name, names in used.items()}, lists)
 
 
 def _named(kind: ColumnType) -> str:
@@ -202,7 +202,7 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return "only IS NULL is taken"
         case exp.Literal() if not node.is_string and not node.name.isdigit():
             return "only whole numbers and texts are taken"
-        case exp.Struct() if not all(isinstance(each, _FIELDS) for each in node.expressions):
+        case exp.Struct() if not all(isinstance(field, _FIELDS) for field in node.expressions):
             return "a field has no name"
         case exp.Count() if node.expressions or isinstance(node.this, exp.Distinct):
             return "only count(*) and count(value) are taken"
@@ -228,9 +228,9 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return None
 
 
-def _others(node: exp.Expr, known: Collection[str]) -> str:
+def _others(node: exp.Expr, expected: Collection[str]) -> str:
     return ", ".join(
-        sorted(name for name, value in node.args.items() if value and name not in known)
+        sorted(name for name, value in node.args.items() if value and name not in expected)
     )
 
 
@@ -248,18 +248,21 @@ def _is_of_one_class(node: exp.Expr) -> bool:
         case exp.In() | exp.Coalesce():
             values = [node.this, *node.expressions]
         case exp.Case():
-            values = [*(each.args["true"] for each in node.args["ifs"]), node.args.get("default")]
+            values = [
+                *(branch.args["true"] for branch in node.args["ifs"]),
+                node.args.get("default"),
+            ]
         case exp.If():
             values = [node.args["true"], node.args.get("false")]
         case _:
             values = [node.args["this"], node.args["expression"]]
-    known = [each for each in values if each is not None and not isinstance(each, exp.Null)]
-    found = _classes(*known)
-    return len(found) <= 1 and None not in found
+    others = [value for value in values if value is not None and not isinstance(value, exp.Null)]
+    classes = _classes(*others)
+    return len(classes) <= 1 and None not in classes
 
 
 def _classes(*values: exp.Expr) -> set[str | None]:
-    return {_class_of(each) for each in values}
+    return {_class_of(value) for value in values}
 
 
 def _class_of(node: exp.Expr) -> str | None:
@@ -274,27 +277,27 @@ def _translate(query: exp.Select) -> None:
     """Put DataFusion's own calls for structs and lists."""
     for node in reversed(list(query.find_all(exp.Struct))):  # those inside of others first
         words: list[exp.Expr] = []
-        for each in node.expressions:
-            words += [exp.Literal.string(_field_of(each)), _value_of(each)]
+        for field in node.expressions:
+            words += [exp.Literal.string(_field_of(field)), _value_of(field)]
         node.replace(exp.Anonymous(this="named_struct", expressions=words))
     for same in list(query.find_all(exp.NullSafeEQ)):
         # IS NOT DISTINCT FROM takes all that follows it.
         same.replace(exp.Paren(this=same.copy()))
-    for each in list(query.find_all(exp.ArrayAgg)):
-        value, around = each.this, each.parent
+    for collected in list(query.find_all(exp.ArrayAgg)):
+        value, around = collected.this, collected.parent
         # Spark's lists leave out nulls.
         there: exp.Expr = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
         if isinstance(around, exp.Filter):
             there = exp.And(this=exp.Paren(this=around.expression.this), expression=there)
         called = exp.Anonymous(this="array_agg", expressions=[value])
-        made = exp.Filter(this=called, expression=exp.Where(this=there))
-        (around if isinstance(around, exp.Filter) else each).replace(made)
+        filtered = exp.Filter(this=called, expression=exp.Where(this=there))
+        (around if isinstance(around, exp.Filter) else collected).replace(filtered)
 
 
-def _field_of(each: exp.Expr) -> str:
-    return str(each.this.name if isinstance(each, exp.PropertyEQ) else each.alias_or_name)
+def _field_of(field: exp.Expr) -> str:
+    return str(field.this.name if isinstance(field, exp.PropertyEQ) else field.alias_or_name)
 
 
-def _value_of(each: exp.Expr) -> exp.Expr:
-    found: exp.Expr = each.expression if isinstance(each, exp.PropertyEQ) else each.unalias()
-    return found
+def _value_of(field: exp.Expr) -> exp.Expr:
+    value: exp.Expr = field.expression if isinstance(field, exp.PropertyEQ) else field.unalias()
+    return value

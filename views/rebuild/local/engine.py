@@ -65,14 +65,16 @@ class LocalQuery:
     ) -> None:
         self._names = {place: f"place_{number}" for number, place in enumerate(lineage.names)}
         tables = {
-            name: {each.column.lower(): each.type for each in schemas[place.table].viewed.columns}
+            name: {
+                column.column.lower(): column.type for column in schemas[place.table].viewed.columns
+            }
             for place, name in self._names.items()
         }
-        found = local_sql(rewritten(lineage.source, self._names), tables)
-        self._text, self._lists = found.text, found.lists
+        local = local_sql(rewritten(lineage.source, self._names), tables)
+        self._text, self._lists = local.text, local.lists
         self._readers = {
             # Without any column there would be no rows to count.
-            place: _reader(schemas[place.table], found.used[name] or list(tables[name])[:1])
+            place: _reader(schemas[place.table], local.used[name] or list(tables[name])[:1])
             for place, name in self._names.items()
         }
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -92,11 +94,11 @@ class LocalQuery:
         except Exception as error:  # DataFusion raises what it has
             raise UnknownValueError(f"{str(error).splitlines()[0][:200]}") from error
 
-    def _typed(self, found: pa.Table) -> pa.Table:
+    def _typed(self, result: pa.Table) -> pa.Table:
         """Cast the columns to the types of the view; what does not fit exactly is refused."""
         arrays = []
         for number, field in enumerate(self._schema):
-            column = found.column(number).combine_chunks()
+            column = result.column(number).combine_chunks()
             column = _filled(column) if number in self._lists else column
             _check_names(column.type, field.type)
             arrays.append(column.cast(field.type, safe=True))
@@ -106,8 +108,8 @@ class LocalQuery:
 def _reader(schemas: TopicSchemas, lower: Iterable[str]) -> RowReader:
     """Return the reader of columns that are named in lower case."""
     columns = schemas.logged(schemas.reader_id).columns
-    names = {each.column.lower(): each.column for each in columns}
-    return RowReader(schemas, [names[each] for each in lower])
+    names = {column.column.lower(): column.column for column in columns}
+    return RowReader(schemas, [names[name] for name in lower])
 
 
 def _table(reader: RowReader, records: Sequence[Record]) -> pa.Table:
@@ -117,23 +119,23 @@ def _table(reader: RowReader, records: Sequence[Record]) -> pa.Table:
         UnknownValueError: one cannot be read: it is left to Spark, whose errors name the record.
     """
     try:
-        found = reader.table([each[1:4] for each in records])
+        table = reader.table([record[1:4] for record in records])
     except LogError as error:
         raise UnknownValueError("a record cannot be read here") from error
-    return found.rename_columns([each.lower() for each in found.column_names])
+    return table.rename_columns([name.lower() for name in table.column_names])
 
 
-def _check_names(found: pa.DataType, wanted: pa.DataType) -> None:
+def _check_names(actual: pa.DataType, expected: pa.DataType) -> None:
     """Refuse structs whose fields are called otherwise: a cast would go by their names.
 
     Raises:
         UnknownValueError: they are.
     """
-    if found.num_fields != wanted.num_fields:
-        raise UnknownValueError(f"{found} is not {wanted}")
-    for number in range(found.num_fields):
-        one, other = found.field(number), wanted.field(number)
-        if pa.types.is_struct(found) and one.name != other.name:
+    if actual.num_fields != expected.num_fields:
+        raise UnknownValueError(f"{actual} is not {expected}")
+    for number in range(actual.num_fields):
+        one, other = actual.field(number), expected.field(number)
+        if pa.types.is_struct(actual) and one.name != other.name:
             raise UnknownValueError(f'"{one.name}" of a struct is "{other.name}" in Spark')
         _check_names(one.type, other.type)
 

@@ -39,7 +39,7 @@ def class_of(schema: LoggedSchema, column: str) -> str:
     Raises:
         UnknownValueError: equal values may be written in several ways.
     """
-    kind = next(each.type.kind for each in schema.columns if each.column == column)
+    kind = next(logged.type.kind for logged in schema.columns if logged.column == column)
     if kind not in _CLASSES:
         raise UnknownValueError(f'rows cannot be looked up by "{column}", a {kind.value}')
     return _CLASSES[kind][1]
@@ -62,7 +62,7 @@ class JoinValues:
         self._rows = AvroRowReader(
             schemas.topic, schemas.writers, schemas.reader_id, PLAIN, columns
         )
-        self._types = [_CLASSES[each.type.kind][0] for each in self._rows.columns]
+        self._types = [_CLASSES[column.type.kind][0] for column in self._rows.columns]
 
     def of(self, record: bytes) -> tuple[Value, ...]:
         """Return the values of a record.

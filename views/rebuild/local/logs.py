@@ -73,22 +73,22 @@ class HeldLogs:
         LSNs and of all ends of declared logs: it grows with each of them.
         """
         ends = self.record.frontier.ends
-        further = [int(each.record.frontier.lsn) for each in self.captured[1:]]
+        further = [int(log.record.frontier.lsn) for log in self.captured[1:]]
         further += [end for log in self.declared.values() for end in ends[log.schemas.topic]]
         return cut_of(self.record.frontier)._replace(sequence=sum(further))
 
     @property
     def schemas(self) -> dict[TableName, TopicSchemas]:
         """Return the schemas of the records of each table."""
-        found = {table: own for held in self.captured for table, own in held.schemas.items()}
-        return found | {table: log.schemas for table, log in self.declared.items()}
+        schemas = {table: own for log in self.captured for table, own in log.schemas.items()}
+        return schemas | {table: log.schemas for table, log in self.declared.items()}
 
     def offsets_to(self, record: FrontierRecord) -> int:
         """Return the greatest possible number of records between here and a later frontier."""
         old, new = self.record.frontier.ends, record.frontier.ends
         return sum(
             max(0, end - start)
-            for topic in {each.topic for each in self.schemas.values()}
+            for topic in {schemas.topic for schemas in self.schemas.values()}
             for start, end in zip(old.get(topic, ()), new.get(topic, ()), strict=False)
         )
 
@@ -114,12 +114,12 @@ class HeldLogs:
         verdicts: dict[str, Verdict] = {}
         captured = []
         allowance_ms = 0
-        for held, record in zip(self.captured, newest.captured, strict=True):
-            found = read_increment(kafka, held, record)
-            captured.append(found.held)
-            changed |= found.changed
-            verdicts |= found.verdict.topics
-            allowance_ms = found.verdict.allowance_ms
+        for captured_log, record in zip(self.captured, newest.captured, strict=True):
+            increment = read_increment(kafka, captured_log, record)
+            captured.append(increment.held)
+            changed |= increment.changed
+            verdicts |= increment.verdict.topics
+            allowance_ms = increment.verdict.allowance_ms
         if newest.declared is not None:
             for table, log in self.declared.items():
                 changed[table] = log.advance(newest.declared, tables[table].value)

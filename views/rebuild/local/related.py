@@ -43,13 +43,13 @@ class Related:
 
 def columns_of(lineage: KeyLineage) -> dict[TableName, list[str]]:
     """Return the columns of each table by which its rows have to be found."""
-    found: dict[TableName, dict[str, None]] = {place.table: {} for place in lineage.names}
+    names: dict[TableName, dict[str, None]] = {place.table: {} for place in lineage.names}
     for edge in lineage.edges:
         for place, column in zip(edge.places, edge.columns, strict=True):
-            found[place.table][column] = None
+            names[place.table][column] = None
     for origin in lineage.origins:
-        found[origin.reference.table][origin.column] = None
-    return {table: list(columns) for table, columns in found.items()}
+        names[origin.reference.table][origin.column] = None
+    return {table: list(columns) for table, columns in names.items()}
 
 
 def check_classes(lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas]) -> None:
@@ -58,7 +58,10 @@ def check_classes(lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas]
     Raises:
         UnknownValueError: two columns hold values of different kinds, or of one that is not known.
     """
-    logged = {table: each.logged(each.reader_id) for table, each in schemas.items()}
+    logged = {
+        table: table_schemas.logged(table_schemas.reader_id)
+        for table, table_schemas in schemas.items()
+    }
     for edge in lineage.edges:
         kinds = {
             class_of(logged[place.table], column)
@@ -113,12 +116,13 @@ class Walk:
             values = self._values(near, column, rows[near].values())
             rows[place] = self._having(place, own, values)
         return Related(
-            affected=affected, rows={place: tuple(found.values()) for place, found in rows.items()}
+            affected=affected,
+            rows={place: tuple(place_rows.values()) for place, place_rows in rows.items()},
         )
 
     def _ways(self, start: TableReference) -> dict[TableReference, tuple[TableReference, str, str]]:
         """Return for each other place the one before it, its own column and that one's."""
-        found: dict[TableReference, tuple[TableReference, str, str]] = {}
+        ways: dict[TableReference, tuple[TableReference, str, str]] = {}
         frontier = [start]
         while frontier:
             near = frontier.pop(0)
@@ -127,54 +131,54 @@ class Walk:
                 if across is None:
                     continue
                 column, place, own = across
-                if place is not start and place not in found:
-                    found[place] = near, own, column
+                if place is not start and place not in ways:
+                    ways[place] = near, own, column
                     frontier.append(place)
-        apart = [place for place in self._lineage.names if place not in found and place != start]
+        apart = [place for place in self._lineage.names if place not in ways and place != start]
         if apart:
             raise UnknownValueError(f'"{apart[0].table}" is not joined by equal columns')
-        return found
+        return ways
 
     def _to_anchor(self, place: TableReference, rows: Sequence[Record]) -> Iterable[Record]:
         """Go from rows of a place to those of the anchor that may be in a tuple with them."""
-        found: Iterable[Record] = rows
+        reached: Iterable[Record] = rows
         while place != self._anchor:
             near, own, column = self._way[place]
-            values = self._values(place, own, found)
+            values = self._values(place, own, reached)
             changes = self._touched[near.table]
             number = self._tables[near.table].columns.index(column)
-            older = [each for each in changes.older if each.values[number] in values]
-            found = [*self._having(near, column, values).values(), *older]
+            older = [record for record in changes.older if record.values[number] in values]
+            reached = [*self._having(near, column, values).values(), *older]
             place = near
-        return found
+        return reached
 
     def _of_same_keys(self, affected: Sequence[Record]) -> Rows:
         """Return all rows of the anchor now that may have one of the affected keys."""
         column = self._lineage.origins[0].column
         values = self._values(self._anchor, column, affected, nulls=True)
-        found = self._having(self._anchor, column, values - {None})
+        rows = self._having(self._anchor, column, values - {None})
         if None in values:
             # Rows whose key is null are found as they are: none of them may serve.
-            found |= {each.key: each for each in self._touched[self._anchor.table].newer}
-        return found
+            rows |= {record.key: record for record in self._touched[self._anchor.table].newer}
+        return rows
 
     def _values(
         self, place: TableReference, column: str, rows: Iterable[Record], *, nulls: bool = False
     ) -> set[Value]:
         number = self._tables[place.table].columns.index(column)
-        values: set[Value] = {each.values[number] for each in rows}
+        values: set[Value] = {record.values[number] for record in rows}
         return values if nulls else values - {None}
 
     def _having(self, place: TableReference, column: str, values: set[Value]) -> Rows:
-        found: Rows = {}
-        for each in self._tables[place.table].having(column, values):
-            found[each.key] = each
+        rows: Rows = {}
+        for record in self._tables[place.table].having(column, values):
+            rows[record.key] = record
             self._left -= 1
             if self._left < 0:
                 raise UnknownValueError("too many rows take part")
-        return found
+        return rows
 
 
 def _each_once(records: Iterable[Record]) -> tuple[Record, ...]:
     """Take out what is the same record; of a key there may be the old and the new one."""
-    return tuple({(each.key, each.offset): each for each in records}.values())
+    return tuple({(record.key, record.offset): record for record in records}.values())

@@ -98,7 +98,7 @@ class LocalTable:
             UnknownValueError: one cannot be read.
         """
         self._database.execute("BEGIN")
-        self._put(Record(*each, self._values.of(each[1])) for each in records)
+        self._put(Record(*record, self._values.of(record[1])) for record in records)
         for number in range(len(self.columns)):
             self._database.execute(f"CREATE INDEX i{number} ON records (c{number})")
         self._database.execute("COMMIT")
@@ -112,16 +112,16 @@ class LocalTable:
         Raises:
             UnknownValueError: one cannot be read; the table is of no use any more.
         """
-        found = list(changed)
+        records = list(changed)
         self.until = position
-        if not found:
+        if not records:
             return Touched()
         newer = [
             Record(key, value, partition, offset, self._values.of(value))
-            for key, value, partition, offset in found
+            for key, value, partition, offset in records
             if value is not None
         ]
-        keys = [key for key, *_ in found]
+        keys = [key for key, *_ in records]
         self._database.execute("BEGIN")
         self._want(keys)
         older = list(self._found("key IN (SELECT value FROM wanted)"))
@@ -132,8 +132,8 @@ class LocalTable:
 
     def value(self, key: bytes) -> bytes | None:
         """Return the value of a key's record, or None if there is none."""
-        found = self._database.execute("SELECT value FROM records WHERE key = ?", (key,)).fetchone()
-        return None if found is None else found[0]
+        row = self._database.execute("SELECT value FROM records WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
 
     def having(self, column: str, values: Iterable[Value]) -> Iterator[Record]:
         """Return the rows with one of some values in a column, as they are now."""
@@ -143,7 +143,7 @@ class LocalTable:
 
     def _want(self, values: Iterable[Value]) -> None:
         self._database.execute("DELETE FROM wanted")
-        self._database.executemany("INSERT INTO wanted VALUES (?)", ((each,) for each in values))
+        self._database.executemany("INSERT INTO wanted VALUES (?)", ((value,) for value in values))
 
     def _found(self, condition: str) -> Iterator[Record]:
         cursor = self._database.execute(f"SELECT * FROM records WHERE {condition}")

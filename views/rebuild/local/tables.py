@@ -66,11 +66,11 @@ class LocalTables:
             UnknownValueError: it cannot be here.
         """
         self._files += 1
-        made = LocalTable(self._folder.name, f"table{self._files}", schemas, columns)
-        self._tables[table] = made
+        local_table = LocalTable(self._folder.name, f"table{self._files}", schemas, columns)
+        self._tables[table] = local_table
         with translated():
             live = ((k, v, p, o) for k, v, p, o in records if v is not None)
-            made.fill(live, position)
+            local_table.fill(live, position)
 
     def advance(
         self, changed: Mapping[TableName, Sequence[FetchedRecord]], position: Position
@@ -81,5 +81,6 @@ class LocalTables:
             UnknownValueError: a record cannot be read; the tables are of no use any more.
         """
         return {
-            table: self._tables[table].advance(found, position) for table, found in changed.items()
+            table: self._tables[table].advance(records, position)
+            for table, records in changed.items()
         }

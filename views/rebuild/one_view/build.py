@@ -84,8 +84,8 @@ def read_of(
             "not",
             hint=f"it has {', '.join(state.columns)}",
         )
-    wanted = [name for name in state.columns if name in declared or name in also]
-    return state.select(*map(quoted, wanted))
+    names = [name for name in state.columns if name in declared or name in also]
+    return state.select(*map(quoted, names))
 
 
 def _check_columns(spec: ViewSpec, columns: list[str]) -> None:

@@ -123,12 +123,12 @@ class Certifier:
         self,
         spec: ViewSpec,
         columns: tuple[tuple[str, str], ...],
-        what: Address | Sent,
+        subject: Address | Sent,
     ) -> VerifyReport:
         """Verify what one sink holds of one view, or what is about to be sent to its sinks."""
         inputs = spec.tables if spec.sql is None else ()
         states = {table: self._written[spec.name, table] for table in inputs}
-        request = request_of(self._settings, self._frontier, spec, columns, what, states)
+        request = request_of(self._settings, self._frontier, spec, columns, subject, states)
         report = verify_view(request, self._evidence)
         if report.verified is False:
             self._evidence.forget(spec.tables)
@@ -172,7 +172,7 @@ def request_of(  # noqa: PLR0917 - what a proof is of
     frontier: Frontier,
     spec: ViewSpec,
     columns: tuple[tuple[str, str], ...],
-    what: Address | Sent,
+    subject: Address | Sent,
     states: Mapping[TableName, Address],
 ) -> VerifyRequest:
     """Return the request to the verifier.
@@ -182,7 +182,7 @@ def request_of(  # noqa: PLR0917 - what a proof is of
         frontier: of what is proved.
         spec: the view.
         columns: names and types of its columns.
-        what: where the sink holds it, or what is about to be sent.
+        subject: the place where a sink holds it, or the rows that are about to be sent.
         states: of a view in Python, where the states that it was given can be read.
     """
     return VerifyRequest(
@@ -194,8 +194,8 @@ def request_of(  # noqa: PLR0917 - what a proof is of
         sql=spec.sql,
         key=spec.key,
         schema=columns,
-        address=what if isinstance(what, Address) else None,
-        sent=what if isinstance(what, Sent) else None,
+        address=subject if isinstance(subject, Address) else None,
+        sent=subject if isinstance(subject, Sent) else None,
         mode=_MODES[settings.verify],
         states=states,
         columns=spec.columns,

@@ -30,31 +30,33 @@ def counted(states: States, tables: Collection[TableName]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        known = translate(error)
-        if not isinstance(known, FormlessValueError):
+        formless = translate(error)
+        if not isinstance(formless, FormlessValueError):
             raise
         own = (states.states[table] for table in tables if table in states.states)
         try:
-            told = next((told for state in own if (told := _rows(state, str(known.args[0])))), "")
+            sentence = next(
+                (sentence for state in own if (sentence := _rows(state, str(formless.args[0])))), ""
+            )
         except Exception as other:  # the first error is the one to tell
             log.debug("rows are not counted", exc_info=other)
-            told = ""
-        raise FormlessValueError(f"{known.args[0]}{told}", hint=known.hint) from error
+            sentence = ""
+        raise FormlessValueError(f"{formless.args[0]}{sentence}", hint=formless.hint) from error
 
 
-def _rows(state: ReplayedState, said: str) -> str:
+def _rows(state: ReplayedState, message: str) -> str:
     """Say how many rows have such a value in the column that an error names, and name some."""
     heads = {name: f'table "{state.table}", column "{name}" (' for name in state.frame.columns}
-    column = next((name for name, head in heads.items() if said.startswith(head)), None)
+    column = next((name for name, head in heads.items() if message.startswith(head)), None)
     if column is None or state.rows.formless is None:
         return ""
-    found = state.rows.formless(state.rows.logged).where(F.col("column") == F.lit(column))
-    found.persist()
+    bad_rows = state.rows.formless(state.rows.logged).where(F.col("column") == F.lit(column))
+    bad_rows.persist()
     try:
-        count = found.count()
-        keys = [row["key"] for row in found.sort("key").limit(_SHOWN).collect()]
+        count = bad_rows.count()
+        keys = [row["key"] for row in bad_rows.sort("key").limit(_SHOWN).collect()]
     finally:
-        found.unpersist()
+        bad_rows.unpersist()
     rows = "1 row has" if count == 1 else f"{count:,} rows have"
     shown = ", ".join(f"({key})" for key in keys) + (", …" if count > _SHOWN else "")
     return f"; {rows} such a value there: {shown}"

@@ -63,21 +63,21 @@ class Delta:
 
 def forward_sinks(served: Served, generation: int) -> Mapping[str, ForwardSink] | str:
     """Return a view's sinks if all can bring a generation forward, or why not."""
-    found: dict[str, ForwardSink] = {}
+    forward: dict[str, ForwardSink] = {}
     for name, sink in served.sinks.items():
         if not isinstance(sink, ForwardSink):
             return f"sink {name} takes only all rows of a view"
         if (why := sink.holds_back(generation)) is not None:
             return f"sink {name}: {why}"
-        found[name] = sink
-    return found
+        forward[name] = sink
+    return forward
 
 
 def position_of(sinks: Mapping[str, ForwardSink], generation: int) -> Position | None:
     """Return the position from which on some sink lacks changes; None before the first delta."""
-    found = [sink.position(generation) for sink in sinks.values()]
-    known = [position for position in found if position is not None]
-    return min(known) if len(known) == len(found) else None
+    positions = [sink.position(generation) for sink in sinks.values()]
+    known_positions = [position for position in positions if position is not None]
+    return min(known_positions) if len(known_positions) == len(positions) else None
 
 
 def delta_of(
@@ -114,7 +114,7 @@ def deltas_of(
     both = rows.unionByName(gone).select(
         "*",
         identity(schema, key).alias(KEY),
-        *(each for sink in sinks.values() for each in sink.delta_columns(schema)),
+        *(computed for sink in sinks.values() for computed in sink.delta_columns(schema)),
     )
     part = F.pmod(F.hash(KEY), F.lit(parts))
     for number in range(parts):
@@ -146,31 +146,31 @@ def affected(rows: pa.Table, names: Sequence[str], keys: Collection[tuple[Value,
         names: the columns of its key, in the order of the next.
         keys: the affected ones, in the values that are on the log.
     """
-    found = list(zip(*(_logged(rows[name]) for name in names), strict=True))
+    keys_of_rows = list(zip(*(_logged(rows[name]) for name in names), strict=True))
     # A row with a null in its key stays, to be refused.
-    wanted = [each in keys or None in each for each in found]
-    there = {each for each, is_in in zip(found, wanted, strict=True) if is_in}
-    named = [each for each in keys if None not in each]
+    is_kept = [key in keys or None in key for key in keys_of_rows]
+    there = {key for key, is_in in zip(keys_of_rows, is_kept, strict=True) if is_in}
+    named = [key for key in keys if None not in key]
     kinds = [rows.schema.field(name).type for name in names]
 
     def table(some: Sequence[tuple[Value, ...]]) -> pa.Table:
-        columns = [_typed([each[place] for each in some], kind) for place, kind in enumerate(kinds)]
+        columns = [_typed([key[place] for key in some], kind) for place, kind in enumerate(kinds)]
         return pa.Table.from_arrays(columns, names=list(names))
 
     return Affected(
-        rows=rows.filter(pa.array(wanted, pa.bool_())),
+        rows=rows.filter(pa.array(is_kept, pa.bool_())),
         keys=table(named),
-        gone=table([each for each in named if each not in there]),
+        gone=table([key for key in named if key not in there]),
     )
 
 
 def delta_here(
-    found: Affected, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
+    few: Affected, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
 ) -> Delta:
     """Return a delta of rows that were computed without Spark.
 
     Args:
-        found: rows and keys.
+        few: rows and keys.
         schema: of the view.
         key: the columns of its key, as it is declared.
         sinks: of the view.
@@ -179,7 +179,7 @@ def delta_here(
         SinkError: a row has a null in its key, or two rows have the same.
         NotRenderedError: a value is left to Spark.
     """
-    rows, gone = found.rows, found.gone
+    rows, gone = few.rows, few.gone
     columns = [
         gone[field.name] if field.name in gone.column_names else pa.nulls(len(gone), field.type)
         for field in rows.schema
@@ -222,19 +222,19 @@ def _each_once(table: pa.Table, key: Sequence[str]) -> pa.Table:
         if gone:
             continue
         if name is None or name in there:
-            what = "has a null in its key" if name is None else f"has the key {name} of another"
+            reason = "has a null in its key" if name is None else f"has the key {name} of another"
             raise SinkError(
-                f"a row {what} ({', '.join(key)})",
+                f"a row {reason} ({', '.join(key)})",
                 hint="declare the key that the rows really have, or aggregate them",
             )
         there.add(name)
-    said: set[str] = set()
+    seen_gone: set[str] = set()
     kept = []
     for name, gone in zip(keys, is_gone, strict=True):
-        counts = not gone or (name is not None and name not in there and name not in said)
+        counts = not gone or (name is not None and name not in there and name not in seen_gone)
         kept.append(counts)
         if counts:
-            said.add(name)
+            seen_gone.add(name)
     return table.filter(pa.array(kept, pa.bool_()))
 
 
@@ -261,8 +261,8 @@ def apply(
             (number, pool.submit(sink.apply, generation, delta.schema, delta.table, position))
             for number, sink, generation, delta in jobs
         ]
-        for number, each in running:
-            failed[number] = failed[number] or _failure(each.exception())
+        for number, future in running:
+            failed[number] = failed[number] or _failure(future.exception())
     return failed
 
 

@@ -30,14 +30,14 @@ class SparkLauncher:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def __call__(self, work: Callable[[Given], str], given: Sequence[Given], /) -> Iterator[str]:
+    def __call__(self, work: Callable[[Given], str], items: Sequence[Given], /) -> Iterator[str]:
         """Yield the result of each item, in any order; see `Launcher`.
 
         Raises:
             UnavailableError: a server that runs Spark went away.
             PySparkException: a task fails again and again, or Spark does.
         """
-        packed = cloudpickle.dumps((work, list(given)))  # type: ignore[no-untyped-call]
+        packed = cloudpickle.dumps((work, list(items)))  # type: ignore[no-untyped-call]
 
         def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from changelog.runtime.imports import find_ours_first  # noqa: PLC0415 - there
@@ -45,10 +45,10 @@ class SparkLauncher:
             find_ours_first()  # before the first module of ours is looked for by its name
             do, all_given = cloudpickle.loads(packed)
             for batch in numbers:
-                said = [do(all_given[number]) for number in batch.column(0).to_pylist()]
-                yield pa.RecordBatch.from_arrays([pa.array(said, pa.string())], ["said"])
+                results = [do(all_given[number]) for number in batch.column(0).to_pylist()]
+                yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], ["said"])
 
-        count = len(given)
+        count = len(items)
         frame = self._spark.range(0, count, 1, max(1, count)).mapInArrow(task, _SCHEMA)
         with translated():
             yield from (row.said for row in frame.collect())

@@ -43,7 +43,7 @@ def write_quarantined(
         if state.quarantined is None:
             continue
         topic = replay.cut.topics[table]
-        found = state.quarantined.select(
+        quarantined = state.quarantined.select(
             "topic",
             F.lit(replay.frontier.topic_ids.get(topic, "")).alias("topic_id"),
             "partition",
@@ -56,18 +56,18 @@ def write_quarantined(
         ).persist()
         try:
             with translated():
-                counts[table] = found.count()
+                counts[table] = quarantined.count()
             if counts[table]:
-                _append(spark, place, found)
+                _append(spark, place, quarantined)
         finally:
-            found.unpersist()
+            quarantined.unpersist()
     return counts
 
 
-def _append(spark: SparkSession, place: str, found: DataFrame) -> None:
+def _append(spark: SparkSession, place: str, quarantined: DataFrame) -> None:
     empty = spark.createDataFrame([], SCHEMA)
     empty.write.format("delta").mode("append").save(place)  # makes the table at the first time
-    known = spark.read.format("delta").load(place).select(*_PLACE)
-    found.join(known, list(_PLACE), "left_anti").select(*empty.columns).write.format("delta").mode(
-        "append"
-    ).save(place)
+    written = spark.read.format("delta").load(place).select(*_PLACE)
+    quarantined.join(written, list(_PLACE), "left_anti").select(*empty.columns).write.format(
+        "delta"
+    ).mode("append").save(place)

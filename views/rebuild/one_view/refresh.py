@@ -87,8 +87,8 @@ class Merged:
         """Return all rows."""
         assert self.before is not None  # noqa: S101 - it goes forward and has no other rows
         gone = _sent(self.change.gone, self.change.keys)
-        left = _without(self.before(), gone, tuple(gone.columns))
-        return left.unionByName(self.change.rows)
+        remaining = _without(self.before(), gone, tuple(gone.columns))
+        return remaining.unionByName(self.change.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,24 +172,24 @@ def is_by_key(lineage: KeyLineage, spec: ViewSpec, prior: Prior) -> bool:
 
 
 class Refresher:
-    """Makes the rows of the views of one run; keeps what it computes until `held` is closed."""
+    """Makes the rows of the views of one run; keeps what it computes until `stack` is closed."""
 
     def __init__(
         self,
         spark: SparkSession,
         stored: Stored,
-        held: ExitStack,
+        stack: ExitStack,
     ) -> None:
         """Take what is stored.
 
         Args:
             spark: computes.
             stored: the states.
-            held: keeps what is computed until it is closed.
+            stack: keeps the frames that are computed until it is closed.
         """
         self._spark = spark
         self._stored = stored
-        self._held = held
+        self._held = stack
         self._changed: dict[tuple[TableName, Position], tuple[DataFrame, int] | None] = {}
 
     def told(self, spec: ViewSpec) -> str:
@@ -213,13 +213,15 @@ class Refresher:
         if why is not None or isinstance(prior, Whole):
             return Whole(why or "")
         changed = {table: self._touched(table, prior.position) for table in spec.tables}
-        found = {table: each for table, each in changed.items() if each is not None}
-        if not found:
+        touched_tables = {table: touch for table, touch in changed.items() if touch is not None}
+        if not touched_tables:
             return UnchangedView()
         states = self._stored.states
         columns = {table: states[table].frame.columns for table in spec.tables}
         lineage = lineage_of(spec, columns, {table: states[table].key for table in spec.tables})
-        unknown = [t for t in found if not self._stored.records(t).knows_rows_at(prior.position)]
+        unknown = [
+            t for t in touched_tables if not self._stored.records(t).knows_rows_at(prior.position)
+        ]
         by_key = isinstance(lineage, KeyLineage) and is_by_key(lineage, spec, prior)
         if isinstance(lineage, KeyLineage) and not by_key and unknown:
             lineage = Untraceable(f"what {unknown[0]} held where its readers are is not stored")
@@ -228,10 +230,10 @@ class Refresher:
         before = None
         if prior.path is not None:
             before = partial(committed, self._spark, [prior.path], whole.schema)
-        frames = {table: frame for table, (frame, _) in found.items()}
-        touched = sum(count for _, count in found.values())
+        frames = {table: frame for table, (frame, _) in touched_tables.items()}
+        touched = sum(count for _, count in touched_tables.values())
         if by_key:
-            gone, rows = self._by_key(spec, lineage, found)
+            gone, rows = self._by_key(spec, lineage, touched_tables)
             change = Change(prior=prior.generation, gone=gone, keys=touched, rows=rows)
             return Merged(change, touched, before)
         keys = self._keys(lineage, frames, prior.position)
@@ -258,11 +260,11 @@ class Refresher:
     def _touched(self, table: TableName, position: Position) -> tuple[DataFrame, int] | None:
         """Return the last records of the touched keys, and their number, or None for no keys."""
         if (table, position) not in self._changed:
-            found = self._stored.records(table).changed_since(position)
+            changed = self._stored.records(table).changed_since(position)
             count = 0
-            if found is not None:
-                count = self._counted(found.records) if found.count is None else found.count
-            self._changed[table, position] = (found.records, count) if found and count else None
+            if changed is not None:
+                count = self._counted(changed.records) if changed.count is None else changed.count
+            self._changed[table, position] = (changed.records, count) if changed and count else None
         return self._changed[table, position]
 
     def _counted(self, frame: DataFrame) -> int:
@@ -276,14 +278,14 @@ class Refresher:
         self,
         spec: ViewSpec,
         lineage: KeyLineage,
-        found: Mapping[TableName, tuple[DataFrame, int]],
+        touched: Mapping[TableName, tuple[DataFrame, int]],
     ) -> tuple[DataFrame, DataFrame]:
         """Return the touched rows by the table's key, and what they are now."""
-        ((table, (changed, _)),) = found.items()
+        ((table, (changed, _)),) = touched.items()
         records = self._stored.records(table)
         assert lineage.by_key is not None  # noqa: S101 - the caller looked
         gone = records.decoded_keys(changed).select(
-            *(column(name).alias(held) for name, held in lineage.by_key.items())
+            *(column(name).alias(key_column) for name, key_column in lineage.by_key.items())
         )
         rows = records.decoded(changed.where(F.col("value").isNotNull()))
         return gone, self._query(spec, dict.fromkeys(lineage.source.references, rows))
@@ -299,9 +301,9 @@ class Refresher:
         anchor = lineage.anchor
         if anchor is None:
             return _only(whole, keys, {name: name for name in spec.key})
-        wanted = {origin.column: origin.view_column for origin in lineage.origins}
+        columns = {origin.column: origin.view_column for origin in lineage.origins}
         frames = {place: self._stored.states[place.table].frame for place in lineage.names}
-        frames[anchor] = _only(frames[anchor], keys, wanted)
+        frames[anchor] = _only(frames[anchor], keys, columns)
         return self._query(spec, frames)
 
     def _query(self, spec: ViewSpec, frames: Mapping[TableReference, DataFrame]) -> DataFrame:
@@ -313,13 +315,13 @@ class Refresher:
     ) -> DataFrame:
         """Return the keys of the view that may differ, from each place of a touched table."""
         old_and_new = {place: self._both(place.table, frames, position) for place in lineage.names}
-        found = []
+        key_frames = []
         for place in lineage.names:
             if place.table in frames:
                 both = {other: rows for other, (rows, _) in old_and_new.items()}
                 both[place] = old_and_new[place][1]
-                found.append(query(self._spark, both, partial(lineage.keys_sql, place)))
-        return reduce(lambda one, other: one.unionByName(other), found).distinct()
+                key_frames.append(query(self._spark, both, partial(lineage.keys_sql, place)))
+        return reduce(lambda one, other: one.unionByName(other), key_frames).distinct()
 
     def _both(
         self, table: TableName, frames: Mapping[TableName, DataFrame], position: Position
@@ -346,11 +348,11 @@ def _sent(keys: DataFrame, count: int) -> DataFrame:
 
 def _without(rows: DataFrame, keys: DataFrame, names: tuple[str, ...]) -> DataFrame:
     """Leave out the rows with one of the keys."""
-    found, same = of_keys(keys, {name: name for name in names})
-    return rows.join(found, on=same, how="left_anti")
+    own_keys, same = of_keys(keys, {name: name for name in names})
+    return rows.join(own_keys, on=same, how="left_anti")
 
 
 def _only(rows: DataFrame, keys: DataFrame, names: Mapping[str, str]) -> DataFrame:
     """Keep the rows with one of the keys; `names` maps columns of the rows to those of the keys."""
-    found, same = of_keys(keys, names)
-    return rows.join(found, on=same, how="left_semi")
+    own_keys, same = of_keys(keys, names)
+    return rows.join(own_keys, on=same, how="left_semi")

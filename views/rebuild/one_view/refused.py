@@ -52,18 +52,18 @@ def note_refused(
     Raises:
         ChangelogError: the table cannot be written.
     """
-    found = {name: left_out_of(sink, generation) for name, sink in sinks.items()}
+    refused_by_sink = {name: left_out_of(sink, generation) for name, sink in sinks.items()}
     rows = [
-        {"view": view, "generation": generation, "sink": name, "key": each.key,
-         "reason": each.reason, "run": run, "at": datetime.now(UTC)}
-        for name, refused in found.items()
-        for each in refused
+        {"view": view, "generation": generation, "sink": name, "key": row.key,
+         "reason": row.reason, "run": run, "at": datetime.now(UTC)}
+        for name, refused in refused_by_sink.items()
+        for row in refused
     ]  # fmt: skip
     if rows:
         place = of_deltalake(f"{warehouse.rstrip('/')}/{FOLDER}")
         try:
-            known = _known(place, view, generation)
-            new = [row for row in rows if (row["sink"], row["key"]) not in known]
+            noted = _known(place, view, generation)
+            new = [row for row in rows if (row["sink"], row["key"]) not in noted]
             if new:
                 _append(place, pa.Table.from_pylist(new, schema=_SCHEMA))
         except (DeltaError, OSError) as error:
@@ -71,7 +71,7 @@ def note_refused(
             raise ChangelogError(
                 f"the table of refused rows {redacted(place)} cannot be written: {line}"
             ) from error
-    return {name: len(refused) for name, refused in found.items() if refused}
+    return {name: len(refused) for name, refused in refused_by_sink.items() if refused}
 
 
 def _known(place: str, view: str, generation: int) -> set[tuple[str, str]]:
@@ -79,9 +79,9 @@ def _known(place: str, view: str, generation: int) -> set[tuple[str, str]]:
         table = DeltaTable(place)
     except TableNotFoundError:
         return set()
-    wanted = f"view = {text_literal(view)} AND generation = {generation}"
-    found = read_rows(table, ["sink", "key"], wanted)
-    return set(zip(found["sink"].to_pylist(), found["key"].to_pylist(), strict=True))
+    condition = f"view = {text_literal(view)} AND generation = {generation}"
+    noted = read_rows(table, ["sink", "key"], condition)
+    return set(zip(noted["sink"].to_pylist(), noted["key"].to_pylist(), strict=True))
 
 
 @retry(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(5), reraise=True)

@@ -89,8 +89,8 @@ class ViewBuild:
     @property
     def mismatches(self) -> int | None:
         """Return the number of differences in all sinks, or None if there is no report."""
-        found = [report.mismatches for report in self.reports.values()]
-        return sum(found) if found else None
+        counts = [report.mismatches for report in self.reports.values()]
+        return sum(counts) if counts else None
 
     def bring(self, there: ViewBuild, states: States) -> None:
         """Take what an unpublished generation was brought to: itself, or one in its place."""

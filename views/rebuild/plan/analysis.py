@@ -141,8 +141,12 @@ def analyse(
     columns = {table: [c.column for c in schema.columns] for table, schema in own.items()}
     keys = {table: schema.key for table, schema in own.items()}
     query = sqlglot.parse_one(spec.source.sql, read=SparkSql)
-    given = outputs(query, columns)
-    key = spec.key if given is None else spelled(spec.key, [each.name for each in given])
+    output_columns = outputs(query, columns)
+    key = (
+        spec.key
+        if output_columns is None
+        else spelled(spec.key, [column.name for column in output_columns])
+    )
     lineage = trace(spec.source, key, columns, keys, query)
     whole = lineage.why if isinstance(lineage, Untraceable) else None
     sends = False
@@ -160,9 +164,9 @@ def analyse(
     except UnverifiableError as error:
         _check_columns(spec, str(error), columns)
         unprovable = str(error.args[0])
-    if given is None:
+    if output_columns is None:
         return Analysis(unprovable=unprovable, whole=whole, sends=sends, key=key)
-    unprovable = _check_names(spec, key, given) or unprovable
+    unprovable = _check_names(spec, key, output_columns) or unprovable
     if unprovable is None:
         rows = {table: schema.key or PLACE_COLUMNS for table, schema in own.items()}
         unprovable = open_order(query, spec.source.sql, columns, rows, key)
@@ -171,7 +175,7 @@ def analyse(
         whole=whole,
         sends=sends,
         key=key,
-        shape=shape_of(given, described, query, own),
+        shape=shape_of(output_columns, described, query, own),
         other_types=other_types(
             spec.source.sql,
             {table: {c.column: c.type for c in schema.columns} for table, schema in own.items()},
@@ -195,9 +199,11 @@ def _float_key(
     return None
 
 
-def _check_names(spec: ViewSpec, key: Sequence[str], given: Sequence[Output]) -> str | None:
+def _check_names(
+    spec: ViewSpec, key: Sequence[str], output_columns: Sequence[Output]
+) -> str | None:
     """Refuse names that are missing or there twice; returns why they keep it from being proved."""
-    names = [each.name for each in given]
+    names = [column.name for column in output_columns]
     lowered = [name.lower() for name in names if name]
     if twice := sorted({name for name in names if lowered.count(name.lower()) > 1}):
         raise ViewError(
@@ -209,9 +215,9 @@ def _check_names(spec: ViewSpec, key: Sequence[str], given: Sequence[Output]) ->
             f'view "{spec.name}" has no column {", ".join(missing)}, which its key names',
             hint=f"it has {', '.join(filter(None, names))}",
         )
-    for place, each in enumerate(given, 1):
-        if not each.name:
-            why = f"column {place}, {each.text}, has no name"
+    for place, column in enumerate(output_columns, 1):
+        if not column.name:
+            why = f"column {place}, {column.text}, has no name"
             if {*spec.sinks} <= _ANY_NAME:
                 return f"{why}: name it with AS"
             raise ViewError(f'view "{spec.name}": {why}', hint="name it with AS")
@@ -255,14 +261,14 @@ class Engine:
             )
             self._database.execute(f"CREATE TABLE {reading_name(table)} ({listed})")
         try:
-            found = self._database.execute(f"DESCRIBE {translation.sql}").fetchall()
+            described = self._database.execute(f"DESCRIBE {translation.sql}").fetchall()
         except duckdb.Error as error:
             if not answers(self._database):  # the next view gets another one
                 self._database.close()
                 self._open()
             why = _in_words(str(error).partition("\n")[0])
             raise UnverifiableError(f"cannot verify this SQL: {why}") from error
-        return [str(row[1]) for row in found]
+        return [str(row[1]) for row in described]
 
 
 def _in_words(text: str) -> str:
@@ -273,13 +279,15 @@ def _in_words(text: str) -> str:
     return f"DuckDB: {text}"
 
 
-def _check_columns(spec: ViewSpec, said: str, columns: Mapping[TableName, Sequence[str]]) -> None:
+def _check_columns(
+    spec: ViewSpec, message: str, columns: Mapping[TableName, Sequence[str]]
+) -> None:
     """Refuse a column that is nowhere: neither in a table nor given a name in the query."""
-    found = _UNKNOWN.search(said)
-    if found is None:
+    unknown = _UNKNOWN.search(message)
+    if unknown is None:
         return
-    qualifier, _, name = (found[1] or found[2]).rpartition(".")
-    known = {column for listed in columns.values() for column in listed}
+    qualifier, _, name = (unknown[1] or unknown[2]).rpartition(".")
+    existing = {column for listed in columns.values() for column in listed}
     having = [t for t, listed in columns.items() if name.lower() in {c.lower() for c in listed}]
     if not qualifier and len(having) > 1:
         tables = " and ".join(map(short_name, having))
@@ -293,9 +301,9 @@ def _check_columns(spec: ViewSpec, said: str, columns: Mapping[TableName, Sequen
             f'view "{spec.name}" reads a column "{name}", which several of its tables have',
             hint="write the table's alias before the column",
         )
-    if name.lower() in {each.lower() for each in known} | _given(spec.sql or ""):
+    if name.lower() in {column.lower() for column in existing} | _given(spec.sql or ""):
         return
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, existing, n=1)
     tables = "; ".join(f"{short_name(t)} has {', '.join(listed)}" for t, listed in columns.items())
     raise ViewError(
         f'view "{spec.name}" reads a column "{name}", which none of its tables has',

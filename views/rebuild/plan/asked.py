@@ -16,8 +16,8 @@ from views.base.config import Source, VerifyMode
 
 def views_here(incomplete: str) -> list[str]:
     """Return the views of this folder that begin so, for completion in a shell."""
-    found = {path.stem for path in Path("views").glob("*") if path.suffix in {".sql", ".py"}}
-    return sorted(name for name in found if name.startswith(incomplete))
+    names = {path.stem for path in Path("views").glob("*") if path.suffix in {".sql", ".py"}}
+    return sorted(name for name in names if name.startswith(incomplete))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +224,7 @@ class Asked:
         flags = {"--json": self.as_json, "--debug": self.debug}
         return [
             "--follow",
-            *(flag for flag, given in flags.items() if given),
+            *(flag for flag, is_set in flags.items() if is_set),
             *("--verify", self.proved.value, "--project", str(self.project), "--", *names),
         ]
 

@@ -87,13 +87,13 @@ class Nulls:
         if isinstance(source, exp.Table):
             return node.name not in self._filled.get(source.name, ())
         # An order may name a column of its own query.
-        made = node.find_ancestor(exp.Select) if source is None else source.expression
-        if not isinstance(made, exp.Select) or (source is None and node.table):
+        selected = node.find_ancestor(exp.Select) if source is None else source.expression
+        if not isinstance(selected, exp.Select) or (source is None and node.table):
             return True
-        found = [each for each in made.selects if each.alias_or_name == node.name]
-        return not found or self.may_be(found[0])
+        query = [column for column in selected.selects if column.alias_or_name == node.name]
+        return not query or self.may_be(query[0])
 
     def _is_placed(self, node: exp.Ordered) -> bool:
         """Tell whether the text says where nulls stand, which the parser fills in otherwise."""
-        ends = [each.meta["end"] for each in node.walk() if "end" in each.meta]
+        ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
         return bool(ends) and _PLACED.match(self._sql, max(ends) + 1) is not None

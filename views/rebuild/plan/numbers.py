@@ -51,7 +51,7 @@ def number_of(node: exp.Expr) -> Number | None:  # noqa: PLR0911 - one for each 
         case exp.Alias():
             return number_of(node.this)
         case exp.Case():
-            results = [each.args.get("true") for each in node.args["ifs"]]
+            results = [branch.args.get("true") for branch in node.args["ifs"]]
             return _first([*results, node.args.get("default")])
         case exp.If():
             return _first([node.args.get("true"), node.args.get("false")])
@@ -86,16 +86,18 @@ def _typed(kind: exp.DataType | None) -> Number | None:
     if kind.is_type(_DType.FLOAT, _DType.DOUBLE):
         return Number(Sort.FLOAT)
     if kind.is_type(_DType.DECIMAL):
-        precision, scale, *_ = [*(int(each.name) for each in kind.expressions), 0, 0]
+        precision, scale, *_ = [*(int(parameter.name) for parameter in kind.expressions), 0, 0]
         return Number(Sort.DECIMAL, (precision, scale) if precision else None)
     return None
 
 
 def _first(branches: list[exp.Expr | None]) -> Number | None:
     """Return the number of the widest sort among several branches, as far as it is known."""
-    found = [number for each in branches if each is not None and (number := number_of(each))]
+    numbers = [
+        number for branch in branches if branch is not None and (number := number_of(branch))
+    ]
     for sort in (Sort.FLOAT, Sort.DECIMAL, Sort.WHOLE):
-        of_sort = [each for each in found if each.sort is sort]
+        of_sort = [number for number in numbers if number.sort is sort]
         if of_sort:
             return of_sort[0] if len(of_sort) == 1 or sort is not Sort.DECIMAL else Number(sort)
     return None

@@ -144,12 +144,12 @@ def _is_shown(node: exp.Cast) -> bool:
 
 
 def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[str]:
-    found = number_of(node)
+    number = number_of(node)
     if isinstance(node, exp.Avg):
         of = number_of(node.this)
         if of is not None and of.sort is Sort.DECIMAL:
             yield (
-                f"{said(node)} has {_digits(found)} after the point, where PostgreSQL's average "
+                f"{said(node)} has {_digits(number)} after the point, where PostgreSQL's average "
                 "of numerics has 16 significant ones and more"
             )
         elif of is not None and of.sort is Sort.WHOLE:
@@ -167,12 +167,12 @@ def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[
             )
         elif Sort.FLOAT not in sorts:
             yield (
-                f"{said(node)} has {_digits(found)} after the point, where PostgreSQL's quotient "
+                f"{said(node)} has {_digits(number)} after the point, where PostgreSQL's quotient "
                 "of numerics has 16 significant ones and more"
             )
-    elif found is not None and found.cut:
+    elif number is not None and number.cut:
         yield (
-            f"{said(node)} is rounded to {_digits(found)} after the point, where PostgreSQL's is "
+            f"{said(node)} is rounded to {_digits(number)} after the point, where PostgreSQL's is "
             "exact: cast its parts to fewer digits"
         )
 

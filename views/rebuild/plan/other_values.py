@@ -54,8 +54,8 @@ def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901,
         case exp.Cast() if node.to.is_type(DType.DECIMAL) and _is_float(node.this):
             yield from _digits(node)
         case exp.Cast() if node.to.is_type(*_REAL):
-            known = is_of(node.this, _REAL) or isinstance(node.this, exp.Null)
-            if not known and "float" in sql.lower():  # `real` is the same type to the parser
+            is_real = is_of(node.this, _REAL) or isinstance(node.this, exp.Null)
+            if not is_real and "float" in sql.lower():  # `real` is the same type to the parser
                 yield (
                     f"{said(node)} is a real, where PostgreSQL's float is a double: write "
                     f"cast({said(node.this)} as double), or as real if one is meant"
@@ -165,7 +165,7 @@ def _interval(node: exp.Add | exp.Sub) -> Iterator[str]:
 
 
 def _joined(node: exp.Expr, nulls: Nulls) -> Iterator[str]:
-    parts = [each for each in node.iter_expressions() if isinstance(each, exp.Condition)]
+    parts = [part for part in node.iter_expressions() if isinstance(part, exp.Condition)]
     for part in parts:
         yield from _scaled(node, part)
         if is_of(part, ZONED):
@@ -186,8 +186,17 @@ def _scaled(node: exp.Expr, part: exp.Expr) -> Iterator[str]:
     if number is None or number.sort is not Sort.DECIMAL:
         return
     for inner in part.walk():
-        found = [number_of(each) for each in branches(inner)]
-        if len({each.size[1] if each.size else None for each in found if each is not None}) > 1:
+        numbers = [number_of(branch) for branch in branches(inner)]
+        if (
+            len(
+                {
+                    number.size[1] if number.size else None
+                    for number in numbers
+                    if number is not None
+                }
+            )
+            > 1
+        ):
             yield (
                 f"{said(inner)} in {said(node)} has as many digits after the point as the one with "
                 "most of them, where PostgreSQL's text of it has its own"
@@ -236,7 +245,7 @@ def _of_doubles(node: exp.Expr) -> Iterator[str]:
     if not isinstance(node, exp.In) or number is None or number.sort is Sort.FLOAT:
         return
     values = node.expressions
-    doubles = [is_of(each, _FLOATS) and not isinstance(each, exp.Literal) for each in values]
+    doubles = [is_of(value, _FLOATS) and not isinstance(value, exp.Literal) for value in values]
     is_exact = number.size is not None and number.size[0] <= _DOUBLES_DIGITS
     if any(doubles) and not all(doubles) and not is_exact:
         listed = " or ".join(f"{said(node.this)} = {said(value)}" for value in values)
@@ -286,11 +295,11 @@ def _escaped(node: exp.Literal, sql: str) -> Iterator[str]:
 
 
 def _widened(node: exp.Expr) -> Iterator[str]:
-    values = [each for each in branches(node) if not isinstance(each, exp.Null)]
-    reals = [is_of(each, _REAL) for each in values]
-    others = [number_of(each) for each, real in zip(values, reals, strict=True) if not real]
+    values = [branch for branch in branches(node) if not isinstance(branch, exp.Null)]
+    reals = [is_of(value, _REAL) for value in values]
+    others = [number_of(value) for value, real in zip(values, reals, strict=True) if not real]
     doubles = [
-        is_of(each, (DType.DOUBLE,)) and not isinstance(each, exp.Literal) for each in values
+        is_of(value, (DType.DOUBLE,)) and not isinstance(value, exp.Literal) for value in values
     ]
     if any(reals) and others and None not in others and not any(doubles):
         yield f"{said(node)} is a double, where PostgreSQL's is a real"

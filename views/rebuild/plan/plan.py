@@ -103,8 +103,8 @@ class Plan:
         if parts.declared is not None:
             opened.append(open_declared(spark, kafka, registry, parts.declared, self.logs))
         first, *further = opened
-        for each in further:
-            first = first.beside(each, self.cut)
+        for part in further:
+            first = first.beside(part, self.cut)
         return replace(first, cut=self.cut)
 
 
@@ -191,15 +191,15 @@ class ViewPlan:
         topics = [self.cut.topics[table] for table in self.spec.tables]
         if self.advance is None:
             return dict.fromkeys(topics, "the log's start")
-        found = {}
+        starts = {}
         for topic in topics:
             step = self.advance.steps[topic]
-            found[topic] = (
+            starts[topic] = (
                 f"the checkpoint of LSN {step.checkpoint.frontier.lsn}"
                 if step.checkpoint is not None
                 else f"the log's start: {step.why}"
             )
-        return found
+        return starts
 
     def short_lines(self) -> list[str]:
         """Say it for people in three lines at most; what needs no thought is left out."""
@@ -226,7 +226,7 @@ class ViewPlan:
             *(f"  parameter {name} is {text}" for name, text in self.spec.parameters.items()),
             *(f"  from {where} (topic {topic})" for topic, where in self._from().items()),
             *(f"  {self._topic_line(topic)}" for topic in self._topics),
-            *(f"  warning: {each}" for each in self.warnings),
+            *(f"  warning: {warning}" for warning in self.warnings),
             f"  writes generation {self.generation} to {', '.join(self.spec.sinks)}; {now}",
             *([] if self.analysis is None else (f"  {line}" for line in self.analysis.lines())),
             *self._definition_lines(),
@@ -326,11 +326,11 @@ def _check_bags(
             hint="--on-bad-record fail",
         )
     for spec in specs:
-        found = [short_name(table) for table in unkeyed if table in spec.tables]
-        if found and spec.sql is None and settings.verify is not VerifyMode.NONE:
+        unkeyed_read = [short_name(table) for table in unkeyed if table in spec.tables]
+        if unkeyed_read and spec.sql is None and settings.verify is not VerifyMode.NONE:
             raise RebuildError(
                 f'view "{spec.name}" cannot be verified: it is in Python, and the rows of '
-                f"{', '.join(found)} have no key to compare them by",
+                f"{', '.join(unkeyed_read)} have no key to compare them by",
                 hint="write it in SQL, or publish it unproved: --verify none",
             )
 
@@ -347,9 +347,9 @@ def _newest(
     steps.begin("the frontier")
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
     steps.done()
-    known = {*record.frontier.tables.values(), *(log.table for log in logs)}
+    captured = {*record.frontier.tables.values(), *(log.table for log in logs)}
     for spec in specs:
-        check_captured(spec, known, record.frontier.excluded)
+        check_captured(spec, captured, record.frontier.excluded)
     return record
 
 
@@ -399,13 +399,13 @@ def schemas_now(
     """
     if plan.logs and plan.parts is None:
         return {}
-    project, found = settings.project, dict[TableName, TopicSchemas]()
+    project, schemas = settings.project, dict[TableName, TopicSchemas]()
     for cut in [plan.cut] if plan.parts is None else plan.parts.captured:
         own = schemas_of(project.registry, project.kafka, cut.record.frontier, cut.topics, steps)
-        found |= own
+        schemas |= own
     if not settings.choices:
-        return found
-    return _with_choices(found, plan, settings)
+        return schemas
+    return _with_choices(schemas, plan, settings)
 
 
 def _with_choices(
@@ -416,10 +416,10 @@ def _with_choices(
     Raises:
         ChoicesError: lines of `rebuild.values` contradict each other, or are of no column.
     """
-    found, mistakes = dict[TableName, TopicSchemas](), list[ConfigurationError]()
-    for table, each in schemas.items():
+    chosen, mistakes = dict[TableName, TopicSchemas](), list[ConfigurationError]()
+    for table, table_schemas in schemas.items():
         try:
-            found[table] = each.with_choices(settings.choices)
+            chosen[table] = table_schemas.with_choices(settings.choices)
         except ChoicesError as error:
             mistakes.append(error)
     for choice in settings.choices:
@@ -429,7 +429,7 @@ def _with_choices(
             mistakes.append(error)
     if mistakes:
         raise ChoicesError.of(mistakes)
-    return found
+    return chosen
 
 
 def _require_column(
@@ -444,7 +444,10 @@ def _require_column(
         ConfigurationError: it is of none that can have it.
     """
     reasons = list[str]()
-    own = {table: each.logged(each.reader_id) for table, each in schemas.items()}
+    own = {
+        table: table_schemas.logged(table_schemas.reader_id)
+        for table, table_schemas in schemas.items()
+    }
     for table, schema in own.items():
         if choice.is_of(table):
             if (why := choice.obstacles(schema)) is None:
@@ -458,8 +461,8 @@ def _require_column(
             for topic, table in frontier.tables.items()
             if table not in own and choice.is_of(table)
         }
-        for each in schemas_of(project.registry, project.kafka, frontier, more).values():
-            if (why := choice.obstacles(each.logged(each.reader_id))) is None:
+        for table_schemas in schemas_of(project.registry, project.kafka, frontier, more).values():
+            if (why := choice.obstacles(table_schemas.logged(table_schemas.reader_id))) is None:
                 return
             reasons += why
     if captured:
@@ -473,19 +476,21 @@ def _require_column(
 
 def choices_of(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> list[str]:
     """Say which values a view has in another form than its tables."""
-    return choices_told({t: each.choices for t, each in schemas.items() if t in spec.tables})
+    return choices_told(
+        {t: table_schemas.choices for t, table_schemas in schemas.items() if t in spec.tables}
+    )
 
 
 def choices_told(choices: Mapping[TableName, Sequence[tuple[str, str]]]) -> list[str]:
     """Say which columns have a choice, and what follows for a view."""
-    told = {
+    sentences = {
         ValueChoice.TEXT: "{} is PostgreSQL's text, as rebuild.values says",
         ValueChoice.NULL: "what {} cannot hold is null, as rebuild.values says",
     }
     return [
-        told[ValueChoice(choice)].format(f"{table}.{column}")
-        for table, found in choices.items()
-        for column, choice in found
+        sentences[ValueChoice(choice)].format(f"{table}.{column}")
+        for table, choices_of_table in choices.items()
+        for column, choice in choices_of_table
     ]
 
 
@@ -495,7 +500,10 @@ def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
     Raises:
         LogError: a schema is not there, or has columns that Spark cannot tell apart.
     """
-    return {each.topic: each.pin for each in schemas_now(plan, settings).values()}
+    return {
+        table_schemas.topic: table_schemas.pin
+        for table_schemas in schemas_now(plan, settings).values()
+    }
 
 
 def _cut(
@@ -518,7 +526,7 @@ def _cut(
     )
     steps.more(1)
     steps.begin("the older state")
-    found = find_past(
+    past = find_past(
         project.kafka,
         settings.frontier_topic,
         project.slot,
@@ -528,7 +536,7 @@ def _cut(
         settings=settings.replay(),
     )
     steps.done()
-    return found.cut
+    return past.cut
 
 
 def store_of(project: Project) -> CheckpointStore:
@@ -576,12 +584,12 @@ def plan_view(
 ) -> ViewPlan:
     """Say what a rebuild of one view would do; `steps` counts the sinks that are asked."""
     steps.more(len(served.sinks))
-    held = list(served.held_without_listing(steps).values())
-    number = serving(held)
+    generations = list(served.held_without_listing(steps).values())
+    number = serving(generations)
     return ViewPlan(
         spec=spec,
         cut=plan.cut,
-        generation=next_generation(held, history.states(spec.name)),
+        generation=next_generation(generations, history.states(spec.name)),
         serving=number,
         advance=plan.advance,
         analysis=analysis,
@@ -616,7 +624,7 @@ def groups_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> list[Sequ
     for spec in specs:
         logs = logs_of([spec], settings)
         groups.setdefault((bool(logs), bool(captured_of([spec], logs))), []).append(spec)
-    return [groups[each] for each in sorted(groups)]
+    return [groups[group] for group in sorted(groups)]
 
 
 def captured_of(
@@ -646,12 +654,12 @@ def unkeyed_of(topics: Mapping[TableName, str], frontier: Frontier) -> list[Tabl
     return [table for table, topic in topics.items() if not frontier.scope_of(topic).keyed]
 
 
-def no_frontier(specs: Sequence[ViewSpec], what: str, hint: str) -> ViewError:
+def no_frontier(specs: Sequence[ViewSpec], consequence: str, hint: str) -> ViewError:
     """Say what cannot be done with views of logs of others."""
     names = ", ".join(spec.name for spec in specs)
     return ViewError(
         f"{names}: logs of other programs and captures do not stand at a frontier of this one, "
-        f"so {what}",
+        f"so {consequence}",
         hint=hint,
     )
 

@@ -90,7 +90,7 @@ def plannable(
         plan = plan_of(good, sample=sample)
     is_looked_at = not required or settings.verify is not VerifyMode.NONE
     meant, refused = _meant(good, plan.schemas)
-    found, more = analyses(meant, plan, settings, steps) if is_looked_at else ({}, {})
+    analysed, more = analyses(meant, plan, settings, steps) if is_looked_at else ({}, {})
     refused |= more
     if refused:
         if stand_together:
@@ -103,7 +103,7 @@ def plannable(
             plan = plan_of(good, sample=sample)  # what the others read must not matter
     names = {spec.name for spec in good}
     spelled_out = [_with_key(spec, plan) for spec in meant if spec.name in names]
-    return Plannable(plan, spelled_out, _failed(specs, errors), analyses=found)
+    return Plannable(plan, spelled_out, _failed(specs, errors), analyses=analysed)
 
 
 def meaning(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> ViewSpec:
@@ -112,7 +112,11 @@ def meaning(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> ViewSp
     Raises:
         ViewError: it compares values whose carried form has another meaning.
     """
-    logged = {table: each.viewed for table, each in schemas.items() if table in spec.tables}
+    logged = {
+        table: table_schemas.viewed
+        for table, table_schemas in schemas.items()
+        if table in spec.tables
+    }
     columns = {t: {c.column: c.type for c in schema.columns} for t, schema in logged.items()}
     return as_meant(spec, columns, {table: schema.key for table, schema in logged.items()})
 
@@ -121,13 +125,13 @@ def _meant(
     specs: Sequence[ViewSpec], schemas: Mapping[TableName, TopicSchemas]
 ) -> tuple[list[ViewSpec], dict[str, ChangelogError]]:
     """Return views as the engines have to compute them, and why others are refused, by name."""
-    found, errors = list[ViewSpec](), dict[str, ChangelogError]()
+    meant, errors = list[ViewSpec](), dict[str, ChangelogError]()
     for spec in specs:
         try:
-            found.append(meaning(spec, schemas))
+            meant.append(meaning(spec, schemas))
         except ChangelogError as error:
             errors[spec.name] = error
-    return found, errors
+    return meant, errors
 
 
 def _parted(
@@ -171,12 +175,14 @@ def _with_key(spec: ViewSpec, plan: Plan) -> ViewSpec:
     if not isinstance(spec.source, SqlSource) or {*spec.key} <= {*spec.source.columns}:
         return spec
     tables = {
-        table: [each.column for each in found.logged(found.reader_id).columns]
-        for table, found in plan.schemas.items()
+        table: [column.column for column in table_schemas.logged(table_schemas.reader_id).columns]
+        for table, table_schemas in plan.schemas.items()
         if table in spec.tables
     }
-    given = outputs(sqlglot.parse_one(spec.source.sql, read=SparkSql), tables) or ()
-    key = check_declared("key", spelled(spec.key, [each.name for each in given]), spec.path)
+    output_columns = outputs(sqlglot.parse_one(spec.source.sql, read=SparkSql), tables) or ()
+    key = check_declared(
+        "key", spelled(spec.key, [column.name for column in output_columns]), spec.path
+    )
     return replace(spec, key=key)
 
 
@@ -190,9 +196,11 @@ def analyses(
     """
     if plan.logs:
         return {}, {}
-    tables = {table: with_places(each.viewed) for table, each in plan.schemas.items()}
+    tables = {
+        table: with_places(table_schemas.viewed) for table, table_schemas in plan.schemas.items()
+    }
     others = {log.table for log in plan.others}
-    found, errors = dict[str, Analysis](), dict[str, ChangelogError]()
+    analysed, errors = dict[str, Analysis](), dict[str, ChangelogError]()
     steps.more(len(specs))
     with Engine() as engine:
         for spec in specs:
@@ -204,9 +212,9 @@ def analyses(
                 errors[spec.name] = explained(error, f'plan of view "{spec.name}"')
             else:
                 beside = others & {*spec.tables}
-                found[spec.name] = replace(analysis, whole=SIDE_BY_SIDE) if beside else analysis
+                analysed[spec.name] = replace(analysis, whole=SIDE_BY_SIDE) if beside else analysis
             steps.done()
-    return found, errors
+    return analysed, errors
 
 
 def _check(spec: ViewSpec, analysis: Analysis, settings: RebuildSettings) -> None:

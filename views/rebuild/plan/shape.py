@@ -58,8 +58,8 @@ def shape_of(
     is_one = len(list(leaves(query))) == 1
     return StructType(
         [
-            StructField(each.name or each.text, _type(each, kind, kinds, is_one=is_one))
-            for each, kind in zip(columns, types, strict=True)
+            StructField(column.name or column.text, _type(column, kind, kinds, is_one=is_one))
+            for column, kind in zip(columns, types, strict=True)
         ]
     )
 
@@ -85,9 +85,9 @@ class _Kinds:
     def __init__(self, query: exp.Expr, schemas: Mapping[TableName, LoggedSchema]) -> None:
         self._names: dict[str, set[str]] = {}
         for schema in schemas.values():
-            for each in schema.columns:
-                found = _MOMENTS.get(each.type.kind, "")
-                self._names.setdefault(each.column.lower(), set()).add(found)
+            for column in schema.columns:
+                kind = _MOMENTS.get(column.type.kind, "")
+                self._names.setdefault(column.column.lower(), set()).add(kind)
         self._aliases: dict[str, list[exp.Expr]] = {}
         for alias in query.find_all(exp.Alias):
             self._aliases.setdefault(alias.alias.lower(), []).append(alias.this)
@@ -139,21 +139,21 @@ class _Kinds:
     def _of_arguments(self, node: exp.Expr) -> str:
         values = list(node.iter_expressions())
         if isinstance(node, exp.Case):
-            values = [each.args["true"] for each in node.args["ifs"]]
+            values = [branch.args["true"] for branch in node.args["ifs"]]
             values += [node.args["default"]] if node.args.get("default") else []
         elif isinstance(node, exp.If):
-            values = [each for each in (node.args["true"], node.args.get("false")) if each]
-        found = {self.of(each) for each in values} - {""}
-        return found.pop() if len(found) == 1 else ""
+            values = [result for result in (node.args["true"], node.args.get("false")) if result]
+        kinds = {self.of(value) for value in values} - {""}
+        return kinds.pop() if len(kinds) == 1 else ""
 
     def _of_name(self, name: str) -> str:
         """Return the kind of a column; none where two of one name differ."""
         if name in self._open:
             return ""
         self._open.add(name)
-        found = set(self._names.get(name, ()))
-        for each in self._aliases.get(name, ()):
-            is_itself = isinstance(each, exp.Column) and each.name.lower() == name
-            found |= set() if is_itself else {self.of(each)}
+        kinds = set(self._names.get(name, ()))
+        for node in self._aliases.get(name, ()):
+            is_itself = isinstance(node, exp.Column) and node.name.lower() == name
+            kinds |= set() if is_itself else {self.of(node)}
         self._open.discard(name)
-        return found.pop() if len(found) == 1 else ""
+        return kinds.pop() if len(kinds) == 1 else ""

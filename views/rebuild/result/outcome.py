@@ -32,8 +32,8 @@ class Outcome:
     @classmethod
     def of(cls, results: Iterable[ViewResult]) -> Outcome:
         """Return the outcome of views each of which says how it went."""
-        found = tuple(results)
-        return cls(found, worst(result.error for result in found))
+        whole = tuple(results)
+        return cls(whole, worst(result.error for result in whole))
 
     def errors(self) -> list[ChangelogError]:
         """Return each error once: views that failed for one reason share it."""
@@ -44,5 +44,5 @@ class Outcome:
 
 def worst(errors: Iterable[ChangelogError | None]) -> ChangelogError | None:
     """Return the error whose exit code matters most: refuted, verdict, failed, usage, locked."""
-    found = [error for error in errors if error is not None]
-    return min(found, key=lambda error: _WORST_FIRST.index(error.exit_code), default=None)
+    present = [error for error in errors if error is not None]
+    return min(present, key=lambda error: _WORST_FIRST.index(error.exit_code), default=None)

@@ -32,16 +32,16 @@ class Reach:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "epoch": self.position.epoch,
             "lsn": str(self.position.commit_lsn),
             "seconds_behind": round(self.behind_s, 3),
         }
         if self.is_left:
-            found["left_behind"] = True
+            fields["left_behind"] = True
         if self.why:
-            found["error"] = self.why
-        return found
+            fields["error"] = self.why
+        return fields
 
     def shown(self, sink: str) -> str:
         """Return the text about a sink that lags: how far, and where it is."""

@@ -118,7 +118,7 @@ class ViewResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "view": self.view,
             "generation": self.generation,
             "frontier": frontier_json(self.frontier),
@@ -145,14 +145,18 @@ class ViewResult:
             "warnings": list(self.warnings),
         }
         if self.reach:
-            found["reached"] = {name: each.to_json() for name, each in self.reach.items()}
+            fields["reached"] = {
+                name: sink_reach.to_json() for name, sink_reach in self.reach.items()
+            }
         if self.staged:
-            found["addresses"] = {name: each.shown() for name, each in self.addresses.items()}
-            found["replaced"] = list(self.replaced)
+            fields["addresses"] = {
+                name: address.shown() for name, address in self.addresses.items()
+            }
+            fields["replaced"] = list(self.replaced)
         if self.error is not None:
-            found["error"] = one_line(self.error)
-            found["exit_code"] = self.error.exit_code
-        return found
+            fields["error"] = one_line(self.error)
+            fields["exit_code"] = self.error.exit_code
+        return fields
 
     def to_history(self, state: str, run: str) -> HistoryRow:
         """Return the row of the history for a state of this generation."""
@@ -205,14 +209,14 @@ class ViewResult:
     @property
     def left_out(self) -> str:
         """Say how many records and rows were left out, or nothing."""
-        told = []
+        parts = []
         if self.quarantined:
             many = "record" if self.quarantined == 1 else "records"
-            told.append(f"{self.quarantined:,} unreadable {many} left out, see _quarantine")
+            parts.append(f"{self.quarantined:,} unreadable {many} left out, see _quarantine")
         for sink, count in self.refused.items():
             rows = "row" if count == 1 else "rows"
-            told.append(f"{count:,} {rows} that {sink} refuses left out, see _refused")
-        return "; ".join(told)
+            parts.append(f"{count:,} {rows} that {sink} refuses left out, see _refused")
+        return "; ".join(parts)
 
 
 def moment(ts_us: int) -> datetime:
@@ -230,7 +234,7 @@ def frontier_json(frontier: Frontier | None) -> dict[str, Any] | None:
 
 def others_json(others: Sequence[tuple[Frontier, Sequence[str]]]) -> dict[str, Any]:
     """Return the frontiers of other captures, with the ends of their topics; nothing for none."""
-    found = [
+    other_frontiers = [
         {
             "slot": frontier.slot,
             "system_id": frontier.system_id,
@@ -239,12 +243,12 @@ def others_json(others: Sequence[tuple[Frontier, Sequence[str]]]) -> dict[str, A
         }
         for frontier, topics in others
     ]
-    return {"other_frontiers": found} if found else {}
+    return {"other_frontiers": other_frontiers} if other_frontiers else {}
 
 
 def cut_lines(frontier: Frontier, topics: Collection[str]) -> list[str]:
     """Say for people where each capture is read to that some topics are of."""
-    others = [_place(each) for each, _ in beside(frontier, topics)]
+    others = [_place(frontier) for frontier, _ in beside(frontier, topics)]
     here = f"LSN {frontier.lsn}, epoch {frontier.epoch}"
     return [f"{here} of slot {frontier.slot}" if others else here, *others]
 
@@ -327,7 +331,9 @@ def staged_lines(result: ViewResult) -> list[str]:
 def _published(result: ViewResult) -> str:
     if result.staged:
         return "[yellow]staged[/]"
-    late = [each.shown(name) for name, each in result.reach.items() if each.is_behind]
+    late = [
+        sink_reach.shown(name) for name, sink_reach in result.reach.items() if sink_reach.is_behind
+    ]
     if late and result.error is None:
         return f"[yellow]{'; '.join(late)}[/]"
     if not result.published:
@@ -373,9 +379,9 @@ def _certificate(result: ViewResult) -> str:
 
 def _verdict_line(results: Sequence[ViewResult]) -> str | None:
     verdicts = {result.verdict for result in results if result.verdict is not None}
-    warnings = dict.fromkeys(each for result in results for each in result.warnings)
+    warnings = dict.fromkeys(warning for result in results for warning in result.warnings)
     lines = [f"the log: {'; '.join(sorted(verdicts))}"] if verdicts else []
-    return "\n".join([*lines, *(f"warning: {each}" for each in warnings)]) or None
+    return "\n".join([*lines, *(f"warning: {warning}" for warning in warnings)]) or None
 
 
 def _number(value: int | None) -> str:

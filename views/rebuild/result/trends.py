@@ -44,9 +44,9 @@ class Trend:
         """
         if len(self.seconds) < _FEWEST:
             return None
-        each = [s / max(r, 1) for s, r in zip(self.seconds, self.records, strict=True)]
-        third = len(each) // 3
-        before, now = median(each[:third]), median(each[-third:])
+        seconds_a_record = [s / max(r, 1) for s, r in zip(self.seconds, self.records, strict=True)]
+        third = len(seconds_a_record) // 3
+        before, now = median(seconds_a_record[:third]), median(seconds_a_record[-third:])
         return now / before if before > 0 else None
 
     @property
@@ -73,11 +73,15 @@ def trends(rows: Iterable[HistoryRow]) -> list[Trend]:
     Args:
         rows: of the history, oldest first.
     """
-    found: dict[str, list[HistoryRow]] = {}
+    by_view: dict[str, list[HistoryRow]] = {}
     for row in rows:
         if row.state == SEALED and row.origin == _START and "total" in row.seconds:
-            found.setdefault(row.view, []).append(row)
-    return [_trend(view, each[-MOST:]) for view, each in sorted(found.items()) if len(each) > 1]
+            by_view.setdefault(row.view, []).append(row)
+    return [
+        _trend(view, view_rows[-MOST:])
+        for view, view_rows in sorted(by_view.items())
+        if len(view_rows) > 1
+    ]
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -85,7 +89,7 @@ def sparkline(values: Sequence[float]) -> str:
     most = max(values, default=0)
     if most <= 0:
         return _BARS[0] * len(values)
-    return "".join(_BARS[min(int(each / most * len(_BARS)), len(_BARS) - 1)] for each in values)
+    return "".join(_BARS[min(int(value / most * len(_BARS)), len(_BARS) - 1)] for value in values)
 
 
 def _trend(view: str, rows: Sequence[HistoryRow]) -> Trend:

@@ -56,18 +56,18 @@ class Forward:
         proves_changes = self._run.settings.verify in {VerifyMode.CHANGED, VerifyMode.NONE}
         if not self._run.settings.forward or build.previous is None or not proves_changes:
             return {}
-        found = forward_sinks(build.served, build.previous)
-        if isinstance(found, str):
-            log.info('view "%s" is written anew: %s', build.spec.name, found)
+        sinks = forward_sinks(build.served, build.previous)
+        if isinstance(sinks, str):
+            log.info('view "%s" is written anew: %s', build.spec.name, sinks)
             return {}
-        return found
+        return sinks
 
     def delta(
         self,
         certifier: Certifier,
         replay: States,
         build: ViewBuild,
-        found: Merged,
+        merged: Merged,
         schema: StructType,
     ) -> Delta | Whole:
         """Return the step that brings a generation forward, the last one of several.
@@ -75,12 +75,12 @@ class Forward:
         What readers see goes forward in one step or not at all; a generation that nobody sees yet
         may be given the others, each proved, at once.
         """
-        key, sinks, keys = build.spec.key, build.forward, found.change.keys
+        key, sinks, keys = build.spec.key, build.forward, merged.change.keys
         if self._run.bases is None:
             if keys > MOST_KEYS:
                 return Whole(f"{keys:,} keys are affected, more than go forward at once")
-            return delta_of(found.change, schema, key, sinks)
-        parts = deltas_of(found.change, schema, key, sinks, parts=-(-keys // MOST_KEYS) or 1)
+            return delta_of(merged.change, schema, key, sinks)
+        parts = deltas_of(merged.change, schema, key, sinks, parts=-(-keys // MOST_KEYS) or 1)
         delta = next(parts)
         for after in parts:
             self._require_proved(certifier, build, delta)

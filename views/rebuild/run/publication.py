@@ -123,15 +123,18 @@ class Publication:
             for build in builds:
                 own = build.generation.number
                 others = others_of(place, build.spec.name, builds=True)
-                held, states = build.served.held(), self._run.history.states(build.spec.name)
-                number = next_generation(list(held.values()), states, others.dead | {own})
+                held_by_sink, states = (
+                    build.served.held(),
+                    self._run.history.states(build.spec.name),
+                )
+                number = next_generation(list(held_by_sink.values()), states, others.dead | {own})
                 reserve(place, build.spec.name, [own, number])
                 bases[build.spec.name] = Base(own, number)
         with advancing(place):
             brought = self._bring(settings, bases, [build.spec for build in builds])
-        errors = {each.view: each.error for each in brought.failed}
-        there = {each.spec.name: each for each in brought.builds}
-        errors |= {name: each.error for name, each in there.items()}
+        errors = {result.view: result.error for result in brought.failed}
+        there = {build.spec.name: build for build in brought.builds}
+        errors |= {name: build.error for name, build in there.items()}
         for build in builds:
             with self._run.answerable(build):
                 if (error := errors[build.spec.name]) is not None:

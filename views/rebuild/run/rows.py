@@ -66,15 +66,15 @@ class Rows:
             replay: the states.
             builds: the views.
         """
-        with ExitStack() as held:
-            states = _shared_states(replay, builds, held)
+        with ExitStack() as stack:
+            states = _shared_states(replay, builds, stack)
             refresher = None
             if isinstance(replay, Stored):
-                refresher = Refresher(spark, replay, held)
+                refresher = Refresher(spark, replay, stack)
             for build in builds:
                 self._run.check_stop()
-                told = counted(replay, build.spec.tables)
-                with self._run.answerable(build), replay.counting(), told:
+                counting_keys = counted(replay, build.spec.tables)
+                with self._run.answerable(build), replay.counting(), counting_keys:
                     rows, schema = self._rows(
                         spark, certifier, replay, refresher, build, states=states
                     )
@@ -83,7 +83,7 @@ class Rows:
                     if build.unchanged or build.delta is not None:
                         continue
                     if not isinstance(rows, Change) and len(build.spec.sinks) > 1:
-                        rows = held.enter_context(kept(rows))
+                        rows = stack.enter_context(kept(rows))
                     number = build.generation.number
                     build.addresses = write(build.served, number, rows, schema, self._run.stages)
                     build.rows = rows_of(next(iter(build.served.sinks.values())), number)
@@ -132,27 +132,27 @@ class Rows:
         build.origin = refresher.told(build.spec)
         if self._run.settings.source is not Source.REFRESH:
             return whole
-        found = standing(self._run, self._forward, build)
-        prior, forward = found.prior, found.forward
+        stand = standing(self._run, self._forward, build)
+        prior, forward = stand.prior, stand.forward
         with self._run.stage("merge", f"{build.spec.name}: what changed", build.spec.name):
             merged = refresher.rows(build.spec, prior, whole, build.definition)
-            made: UnchangedView | Merged | Delta | Whole = merged
+            refreshed: UnchangedView | Merged | Delta | Whole = merged
             if isinstance(merged, Merged) and forward:
                 build.forward = forward
-                made = self._forward.delta(certifier, replay, build, merged, whole.schema)
-        match made:
+                refreshed = self._forward.delta(certifier, replay, build, merged, whole.schema)
+        match refreshed:
             case UnchangedView():
                 build.unchanged, build.origin = True, "refresh: unchanged"
                 build.rows = prior.rows if isinstance(prior, Prior) else None
                 return whole
             case Delta():
-                build.delta = made
-                build.origin = f"forward: {made.table.num_rows:,} changed keys"
+                build.delta = refreshed
+                build.origin = f"forward: {refreshed.table.num_rows:,} changed keys"
                 return whole
             case Merged(change, touched):
                 build.origin = f"refresh: {touched:,} changed rows merged"
                 if not self._is_marked(build, change):
-                    return made.frame()
+                    return refreshed.frame()
                 build.origin += " by deletion vectors"
                 return change
             case Whole(why):
@@ -175,7 +175,7 @@ class Rows:
 
 
 def _shared_states(
-    replay: States, builds: Sequence[ViewBuild], held: ExitStack
+    replay: States, builds: Sequence[ViewBuild], stack: ExitStack
 ) -> dict[TableName, DataFrame]:
     """Return each table's state, kept where it is read more than once."""
     uses: Counter[TableName] = Counter()
@@ -186,7 +186,7 @@ def _shared_states(
         else:
             uses.update(dict.fromkeys(build.spec.tables, 2))
     return {
-        table: state.rows.read(held.enter_context(kept(state.rows.logged)))
+        table: state.rows.read(stack.enter_context(kept(state.rows.logged)))
         if uses[table] > 1
         else state.frame
         for table, state in replay.states.items()

@@ -164,19 +164,25 @@ class Run:
             plan = Plan(replay.cut.record, replay.cut)
         metrics = replay.metrics() if replay is not None else {}
         own = [metrics.get(table) for table in build.spec.tables]
-        known = [found for found in own if found is not None]
-        whole = len(known) == len(own)
+        measured = [table_metrics for table_metrics in own if table_metrics is not None]
+        whole = len(measured) == len(own)
         total = round(time.monotonic() - self.begun, 3)
         return ViewResult(
             view=build.spec.name,
             generation=build.number,
             frontier=shown(plan.record),
-            topics=tuple(t for table in build.spec.tables if (t := plan.cut.topics.get(table))),
+            topics=tuple(
+                topic for table in build.spec.tables if (topic := plan.cut.topics.get(table))
+            ),
             verdict=plan.cut.verdict.kind.value,
             exact_until_ms=plan.cut.verdict.deadline_ms,
-            records_read=sum(found.records_read for found in known) if whole else None,
+            records_read=sum(table_metrics.records_read for table_metrics in measured)
+            if whole
+            else None,
             rows=build.rows,
-            tombstones=sum(found.tombstones for found in known) if whole else None,
+            tombstones=sum(table_metrics.tombstones for table_metrics in measured)
+            if whole
+            else None,
             seconds={**self.stages.seconds(build.spec.name), "total": total},
             verified=build.verified,
             mismatches=build.mismatches,

@@ -48,9 +48,12 @@ def told_tasks(spark: SparkSession, tell: Tell) -> Iterator[None]:
         yield
         return
     ended = threading.Event()
-    told = Told(tell)
+    teller = Told(tell)
     watch = threading.Thread(
-        target=_watch, args=(context.statusTracker(), told, ended), name="spark-tasks", daemon=True
+        target=_watch,
+        args=(context.statusTracker(), teller, ended),
+        name="spark-tasks",
+        daemon=True,
     )
     watch.start()
     try:
@@ -72,32 +75,34 @@ class Told:
     def look(self, tasks: Tasks) -> None:
         """Note a look."""
         if tasks.stages != self._seen.stages:
-            left = tasks.total - tasks.done
-            self._pace = self._make(self._tell, "Spark:", left, "tasks") if left else None
+            tasks_ahead = tasks.total - tasks.done
+            self._pace = (
+                self._make(self._tell, "Spark:", tasks_ahead, "tasks") if tasks_ahead else None
+            )
         elif self._pace is not None:
             self._pace.add(tasks.done - self._seen.done)
         self._seen = tasks
 
 
-def _watch(tracker: StatusTracker, told: Told, ended: threading.Event) -> None:
+def _watch(tracker: StatusTracker, teller: Told, ended: threading.Event) -> None:
     while not ended.wait(_EVERY_S):
         try:
             tasks = running(tracker)
         except Exception as error:  # noqa: BLE001 - a session that ends has another way to say so
             log.debug("Spark does not say how far it is: %s", error)
             return
-        told.look(tasks)
+        teller.look(tasks)
 
 
 def running(tracker: StatusTracker) -> Tasks:
     """Return the tasks of the stages that run now."""
-    found = {
+    stages = {
         number: info
         for number in tracker.getActiveStageIds()
         if (info := tracker.getStageInfo(number)) is not None
     }
     return Tasks(
-        frozenset(found),
-        sum(each.numCompletedTasks for each in found.values()),
-        sum(each.numTasks for each in found.values()),
+        frozenset(stages),
+        sum(stage.numCompletedTasks for stage in stages.values()),
+        sum(stage.numTasks for stage in stages.values()),
     )

@@ -35,26 +35,26 @@ def _asked(run: Run, forward: Forward, build: ViewBuild) -> Standing:
     sinks = forward.sinks(build)
     if sinks and build.previous is not None:
         position = position_of(sinks, build.previous)
-        found = prior_of(rows, build.previous, None, goes_forward=True, position=position)
+        prior = prior_of(rows, build.previous, None, goes_forward=True, position=position)
     else:
-        found = prior_of(rows, build.previous, _place(build))
-    return Standing(found, sinks)
+        prior = prior_of(rows, build.previous, _place(build))
+    return Standing(prior, sinks)
 
 
-def needs_rows(spec: ViewSpec, found: Standing, schemas: Mapping[TableName, TopicSchemas]) -> bool:
+def needs_rows(spec: ViewSpec, stand: Standing, schemas: Mapping[TableName, TopicSchemas]) -> bool:
     """Tell whether a view goes on by what rows of its tables held where it stands.
 
     Args:
         spec: the view.
-        found: what it goes on from.
+        stand: the place that it goes on from.
         schemas: of the tables of the run.
     """
-    if isinstance(found.prior, Whole):
+    if isinstance(stand.prior, Whole):
         return False
     logged = {table: schemas[table].logged(schemas[table].reader_id) for table in spec.tables}
-    columns = {table: [c.column for c in each.columns] for table, each in logged.items()}
-    lineage = lineage_of(spec, columns, {table: each.key for table, each in logged.items()})
-    return isinstance(lineage, KeyLineage) and not is_by_key(lineage, spec, found.prior)
+    columns = {table: [c.column for c in schema.columns] for table, schema in logged.items()}
+    lineage = lineage_of(spec, columns, {table: schema.key for table, schema in logged.items()})
+    return isinstance(lineage, KeyLineage) and not is_by_key(lineage, spec, stand.prior)
 
 
 def _place(build: ViewBuild) -> str | None:

@@ -63,13 +63,13 @@ class Sending:
 
     def rows(self, view: str) -> int | None:
         """Return the number of rows of a view, or None before anything was sent."""
-        found = (sender.rows for sender in self._senders[view].values())
-        return next((rows for rows in found if rows is not None), None)
+        counts = (sender.rows for sender in self._senders[view].values())
+        return next((rows for rows in counts if rows is not None), None)
 
     def failed(self, view: str) -> Exception | None:
         """Return the error for which a sink of a view takes no more rows, or None."""
-        found = (sender.failed for sender in self._senders[view].values())
-        return next((error for error in found if error is not None), None)
+        errors = (sender.failed for sender in self._senders[view].values())
+        return next((error for error in errors if error is not None), None)
 
     @property
     def calls_for_spark(self) -> str | None:

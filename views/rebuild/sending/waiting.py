@@ -64,7 +64,7 @@ def merged(earlier: pa.Table, later: pa.Table) -> pa.Table:
         raise UnlikeError("two deltas of a view have different columns")
     again = pc.is_in(earlier[KEY], value_set=later[KEY].combine_chunks())
     # Whoever made the two tables, Spark or this process, may have said otherwise what can be null.
-    schema = pa.schema([pa.field(each.name, each.type) for each in earlier.schema])
+    schema = pa.schema([pa.field(field.name, field.type) for field in earlier.schema])
     try:
         parts = [
             earlier.filter(pc.invert(again)).cast(schema),

@@ -197,15 +197,15 @@ class Comparison:
         have found an expected one as expected rows were found, unless one was found twice.
         """
         served = f"(SELECT count(*) FROM {quoted(self._served)} {self._where()})"
-        wanted = str(expected)
+        expected_count = str(expected)
         if self._share < 1.0:
-            wanted = f"(SELECT count(*) FROM {quoted(self._expected)} {self._where()})"
-        found = first_row(
+            expected_count = f"(SELECT count(*) FROM {quoted(self._expected)} {self._where()})"
+        counts = first_row(
             self._database,
             f"SELECT {served} - count(*) FILTER (is_expected IS NULL), "
-            f"{wanted} - count(*) FILTER (s_row IS NULL) FROM mismatches",
+            f"{expected_count} - count(*) FILTER (s_row IS NULL) FROM mismatches",
         )
-        return found is not None and found[0] > found[1]
+        return counts is not None and counts[0] > counts[1]
 
     def _copies(self) -> str:
         # A window over whole rows would hold all of them, a list of flags is made for each.
@@ -225,15 +225,15 @@ class Comparison:
     def columns_that_differ(self) -> dict[str, int]:
         """Return for each column in how many rows it differs, where both are there."""
         same = " AND ".join(f"e.{quoted(name)} = m.k{n}" for n, name in enumerate(self._key))
-        differ = ", ".join(f"count(*) FILTER (NOT {each})" for each in self._equalities())
-        found = first_row(
+        differ = ", ".join(f"count(*) FILTER (NOT {equality})" for equality in self._equalities())
+        counts = first_row(
             self._database,
             f"""
             SELECT {differ} FROM mismatches m JOIN {quoted(self._expected)} e ON {same}
             JOIN {quoted(self._served)} s ON s.rowid = m.s_row WHERE m.kind = 'different'
             """,
         )
-        counted = zip((name for name, _ in self._columns), found or (), strict=False)
+        counted = zip((name for name, _ in self._columns), counts or (), strict=False)
         return {name: count for name, count in counted if count}
 
     def differences(self, limit: int, kind: str | None = None) -> list[DifferingRow]:
@@ -243,7 +243,7 @@ class Comparison:
             limit: so many rows at most.
             kind: of this kind alone.
         """
-        wanted = f"WHERE m.kind = {literal(kind)}" if kind is not None else ""
+        condition = f"WHERE m.kind = {literal(kind)}" if kind is not None else ""
         texts = []
         for alias in ("e", "s"):
             items = ", ".join(shown(f"{alias}.{quoted(n)}", kind) for n, kind in self._columns)
@@ -257,11 +257,11 @@ class Comparison:
             FROM mismatches m
             LEFT JOIN {quoted(self._expected)} e ON m.is_expected AND {same}
             LEFT JOIN {quoted(self._served)} s ON s.rowid = m.s_row
-            {wanted}
+            {condition}
             ORDER BY {order}, s.{ID_COLUMN} LIMIT {limit}
             """
         ).fetchall()
-        return [found for row in rows for found in self._found(row)]
+        return [difference for row in rows for difference in self._found(row)]
 
     def ranges(self) -> list[dict[str, object]]:
         """Return first key, last key, number and hash of the rows of each range of served keys.
@@ -314,11 +314,16 @@ class Comparison:
 
     def _equalities(self) -> list[str]:
         return [
-            equal(f"e.{quoted(n)}", f"s.{quoted(n)}", kind, self._floats.get(n, Equality.EXACT))
+            equal(
+                f"e.{quoted(name)}",
+                f"s.{quoted(name)}",
+                kind,
+                self._floats.get(name, Equality.EXACT),
+            )
             if kind.name != "map"
-            else f"({shown(f'e.{quoted(n)}', kind)} IS NOT DISTINCT FROM "
-            f"{shown(f's.{quoted(n)}', kind)})"
-            for n, kind in self._columns
+            else f"({shown(f'e.{quoted(name)}', kind)} IS NOT DISTINCT FROM "
+            f"{shown(f's.{quoted(name)}', kind)})"
+            for name, kind in self._columns
         ]
 
     def _keys(self) -> str:
@@ -336,15 +341,15 @@ class Comparison:
             f"SELECT {self._keys()}, count(*) AS __rows, {nulls} AS __has_null "
             f"FROM {quoted(self._expected)} GROUP BY {self._keys()}"
         )
-        told = "sum(__rows), coalesce(max(__rows) > 1 OR bool_or(__has_null), false)"
-        rows, is_odd = first_row(self._database, f"SELECT {told} FROM ({keys})") or (0, False)
+        totals = "sum(__rows), coalesce(max(__rows) > 1 OR bool_or(__has_null), false)"
+        rows, is_odd = first_row(self._database, f"SELECT {totals} FROM ({keys})") or (0, False)
         if not is_odd:
             return int(rows or 0)
         odd = f"FROM ({keys}) WHERE __rows > 1 OR __has_null ORDER BY {self._keys()} LIMIT 1"
         *values, count, _ = first_row(self._database, odd) or ()
         key = ", ".join(f"{n}={v}" for n, v in zip(self._key, values, strict=True))
-        what = "is in two rows" if count > 1 else "has a null"
-        raise ViewError(f"the key {key} of the view {what}", hint="declare a key that is unique")
+        fault = "is in two rows" if count > 1 else "has a null"
+        raise ViewError(f"the key {key} of the view {fault}", hint="declare a key that is unique")
 
 
 def _row_text(names: Sequence[str], values: Sequence[str | None]) -> str:

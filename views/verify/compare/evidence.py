@@ -154,10 +154,10 @@ class Evidence:
                 tell=self._told,
             )
         with self.stages.of("read by tasks"):
-            found = self._spread_tables.state(table)
-        if found is None:
+            spread = self._spread_tables.state(table)
+        if spread is None:
             return None
-        return Taken(state=found.state, records=found.records, left_out=found.left_out)
+        return Taken(state=spread.state, records=spread.records, left_out=spread.left_out)
 
     def restore(self) -> None:
         """Open another database if an error inside DuckDB has ended this one, and read all again.
@@ -179,8 +179,8 @@ class Evidence:
 
     def left_out(self, table: TableName) -> int:
         """Return the number of records of a table that could not be read and were left out."""
-        found = self._taken.get(table)
-        return 0 if found is None else found.left_out
+        taken = self._taken.get(table)
+        return 0 if taken is None else taken.left_out
 
     def forget(self, tables: Collection[TableName]) -> None:
         """Keep no states of the tables of a view in which a mismatch was found."""
@@ -208,7 +208,7 @@ class Evidence:
                 work_directory=self._work_directory,
                 tell=self._told,
             )
-            made = Keeper(
+            keeper = Keeper(
                 self._keeping,
                 self.database,
                 tables,
@@ -218,7 +218,7 @@ class Evidence:
                 stages=self.stages,
                 never="records that cannot be read are left out" if self._quarantines else "",
             )
-            self._keeper = self._inner.enter_context(made)
+            self._keeper = self._inner.enter_context(keeper)
         return self._keeper
 
     def __enter__(self) -> Self:

@@ -59,19 +59,19 @@ def take_left_out(
         key: names of its key's columns.
         at_most: of more rows none is taken away, so that all of them are missing.
     """
-    told = json.loads(address.location.get(_LOCATION, "[]"))
-    if not told:
+    stated = json.loads(address.location.get(_LOCATION, "[]"))
+    if not stated:
         return LeftOut()
-    what = f"{len(told):,} rows that {address.sink} refuses are left out"
-    if len(told) > at_most:
-        return LeftOut(notes=(f"{what}, where {at_most:,} may be",))
+    note = f"{len(stated):,} rows that {address.sink} refuses are left out"
+    if len(stated) > at_most:
+        return LeftOut(notes=(f"{note}, where {at_most:,} may be",))
     of_key = [(name, kind) for name, kind in columns if name in key]
-    read = Form(of_key, key).strictly([(name, text) for name, text in told])
+    read = Form(of_key, key).strictly([(name, text) for name, text in stated])
     database.register("told", read)
     database.execute(f"CREATE OR REPLACE TABLE {quoted(_TABLE)} AS SELECT DISTINCT * FROM told")
     database.unregister("told")
     same = " AND ".join(f"e.{quoted(name)} = l.{quoted(name)}" for name, _ in of_key)
-    known = first_row(
+    true_count = first_row(
         database,
         f"SELECT count(*) FROM {quoted(_TABLE)} l WHERE l.{FAULT_COLUMN} IS NULL "
         f"AND EXISTS (FROM {quoted(EXPECTED)} e WHERE {same})",
@@ -80,6 +80,6 @@ def take_left_out(
         f"CREATE OR REPLACE TEMP VIEW {quoted(_THERE)} AS SELECT e.* FROM {quoted(EXPECTED)} e "
         f"WHERE NOT EXISTS (FROM {quoted(_TABLE)} l WHERE {same})"
     )
-    false = len(told) - (known[0] if known else 0)
-    notes = [what, *([f"{false:,} of them the view has not"] if false else [])]
-    return LeftOut(_THERE, tuple(text for _, text in told), false, tuple(notes))
+    false = len(stated) - (true_count[0] if true_count else 0)
+    notes = [note, *([f"{false:,} of them the view has not"] if false else [])]
+    return LeftOut(_THERE, tuple(text for _, text in stated), false, tuple(notes))

@@ -58,8 +58,8 @@ def not_ahead(before: Standing, topic_id: str, ends: Sequence[int]) -> Iterator[
 
 def not_the_same(before: Standing, now: Standing) -> Iterator[str]:
     """Yield the reasons why the log read before is not a prefix of the log as it is now."""
-    if found := [*not_ahead(before, now.topic_id, now.ends)]:
-        yield from found
+    if reasons := [*not_ahead(before, now.topic_id, now.ends)]:
+        yield from reasons
         return
     for number, was in enumerate(before.ends):
         start, epoch = now.starts[number], now.epochs[number]
@@ -108,7 +108,7 @@ def not_exact_whole(
     cleanings = (before.cleaning, now.cleaning)
     if not any(map(_is_cleaned, cleanings)):
         return None
-    retention_ms = min(each.retention_ms for each in cleanings)
+    retention_ms = min(cleaning.retention_ms for cleaning in cleanings)
     if ended_ms + ALLOWANCE_MS >= begun_ms + retention_ms * 9 // 10:
         return "reading it took longer than delete.retention.ms allows"
     if tuple(appended) == now.ends:
@@ -132,11 +132,11 @@ def _uncovered(
     cleanings: tuple[Cleaning, Cleaning], asked_ms: int | None, ended_ms: int
 ) -> str | None:
     """Return the reason why records appended since a time may have been cleaned away, or None."""
-    for each in cleanings:
-        if each.clock != BROKERS_CLOCK:
-            return f"message.timestamp.type is {each.clock}, not {BROKERS_CLOCK}"
+    for cleaning in cleanings:
+        if cleaning.clock != BROKERS_CLOCK:
+            return f"message.timestamp.type is {cleaning.clock}, not {BROKERS_CLOCK}"
     if asked_ms is None:
         return "nobody knows since when"
-    if ended_ms + ALLOWANCE_MS >= asked_ms + min(each.lag_ms for each in cleanings):
+    if ended_ms + ALLOWANCE_MS >= asked_ms + min(cleaning.lag_ms for cleaning in cleanings):
         return "min.compaction.lag.ms has passed since: some may have been cleaned away"
     return None

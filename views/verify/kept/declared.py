@@ -181,8 +181,8 @@ class KeptLog:
         """Read what records say; returns how many there were in each partition."""
         topic = self._log.topic
         require_stable(self._kafka, topic, ends)
-        found = messages(self._kafka, topic, dict(enumerate(starts)), dict(enumerate(ends)))
-        counts = take_said(self._database, self._said, self._reader, found, None)
+        records = messages(self._kafka, topic, dict(enumerate(starts)), dict(enumerate(ends)))
+        counts = take_said(self._database, self._said, self._reader, records, None)
         return [counts[number] for number in range(len(ends))]
 
     def _taken(self, now: Standing, counts: list[int]) -> None:

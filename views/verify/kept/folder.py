@@ -56,15 +56,17 @@ class KeptTopic:
         self._read = self._text()
         if self._read is None:
             return None
-        found = Manifest.from_json(self._read)
+        manifest = Manifest.from_json(self._read)
         for file, digest in zip(
-            found.files, in_threads(self._digest, [each.name for each in found.files]), strict=True
+            manifest.files,
+            in_threads(self._digest, [file.name for file in manifest.files]),
+            strict=True,
         ):
             if digest is None:
                 raise BrokenError(f"{file.name} is not there")
             if digest != file.sha256:
                 raise BrokenError(f"{file.name} was changed")
-        return found
+        return manifest
 
     def place(self, name: str) -> Path:
         """Return the place of a file."""

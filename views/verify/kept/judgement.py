@@ -123,18 +123,18 @@ def obstacles(
         now_ms: our clock.
     """
     old, topic = proved.frontier, proved.topic
-    for what, was, now in _identity(old, frontier, topic):
+    for fact, was, now in _identity(old, frontier, topic):
         if was != now:
-            yield f"{what} changed from {was} to {now}"
+            yield f"{fact} changed from {was} to {now}"
     if proved.reading != reading:
         yield f"it was read by {_told(proved.reading)}, now by {_told(reading)}"
-    known, ends = old.ends.get(topic, ()), frontier.ends.get(topic, ())
-    if len(known) != len(ends) or len(known) != len(starts):
-        yield f"it has {len(ends)} partitions and had {len(known)}"
-    elif frontier.lsn < old.lsn or any(e < k for k, e in zip(known, ends, strict=True)):
+    proved_ends, ends = old.ends.get(topic, ()), frontier.ends.get(topic, ())
+    if len(proved_ends) != len(ends) or len(proved_ends) != len(starts):
+        yield f"it has {len(ends)} partitions and had {len(proved_ends)}"
+    elif frontier.lsn < old.lsn or any(e < k for k, e in zip(proved_ends, ends, strict=True)):
         yield f"what was proved is newer: LSN {old.lsn}, not {frontier.lsn}"
     else:
-        for partition, (start, end) in enumerate(zip(starts, known, strict=True)):
+        for partition, (start, end) in enumerate(zip(starts, proved_ends, strict=True)):
             if start > end:
                 yield f"partition {partition} starts at offset {start}, behind what was proved"
     yield from unfit(cleaning)

@@ -167,10 +167,10 @@ class Keeper:
         """
         case, why = self._case(table)
         if case is not None and self._keeping.goes_on:
-            found = self._gone_on(table, case)
-            if isinstance(found, Taken):
-                return found
-            why = found
+            result = self._gone_on(table, case)
+            if isinstance(result, Taken):
+                return result
+            why = result
         with self._stages.of("read"):
             folded = self._log.fold(table)
         with self._stages.of("fold and decode"):
@@ -203,9 +203,9 @@ class Keeper:
 
     def keep(self) -> None:
         """Keep the states that were proved."""
-        for table, found in self._found.items():
+        for table, own_state in self._found.items():
             try:
-                if (why := self._kept(found)) is not None:
+                if (why := self._kept(own_state)) is not None:
                     log.info("what was proved of %s is not kept: %s", table, why)
             except (OSError, duckdb.Error) as error:
                 log.warning("what was proved of %s is not kept: %s", table, error)
@@ -238,7 +238,7 @@ class Keeper:
         cleaning = Cleaning.of(topic_settings(self._kafka, topic))
         why = "; ".join(unfit(cleaning))
         text = self._log.schema_text(pin.value)
-        if OWN_COLUMNS & {each.column.lower() for each in read_value_schema(text).columns}:
+        if OWN_COLUMNS & {column.column.lower() for column in read_value_schema(text).columns}:
             why = "it has a column of a name that the verifier uses"
         try:
             self._held.enter_context(place)
@@ -268,7 +268,7 @@ class Keeper:
         topic = self._frontier.topic_of(table) or ""
         if proved.topic != topic:
             return f'what is kept in its place is of topic "{proved.topic}"'
-        found = obstacles(
+        reasons = obstacles(
             proved,
             self._frontier,
             reading=case.reading,
@@ -276,7 +276,7 @@ class Keeper:
             starts=topic_facts(self._kafka, self._frontier, topic).starts,
             now_ms=_now_ms(),
         )
-        if why := "; ".join(found):
+        if why := "; ".join(reasons):
             return why
         with self._stages.of("read"):
             folded = self._log.fold(table, behind=proved.frontier)
@@ -310,9 +310,9 @@ class Keeper:
         since = {"lsn": lsn, "begun": manifest.begun}
         return Taken(state=state, records=folded.records, note=note, since=since)
 
-    def _kept(self, found: _Found) -> str | None:
+    def _kept(self, own_state: _Found) -> str | None:
         """Keep a state; returns why it is not, if it is not."""
-        case, before, topic = found.case, found.before, found.state.topic
+        case, before, topic = own_state.case, own_state.before, own_state.state.topic
         if before is not None and before.proved.frontier == self._frontier:
             return None
         keeping = self._keeping
@@ -327,16 +327,16 @@ class Keeper:
             reading=case.reading,
         )
         why = not_exact(
-            proved, begun_ms=case.begun_ms, ended_ms=found.ended_ms, whole=before is None
+            proved, begun_ms=case.begun_ms, ended_ms=own_state.ended_ms, whole=before is None
         )
         if why is not None:
             return why
         if before is None:
-            base, *layers = [self._written(case, found.state.base, found.state.inexact)]
-            records, begun = found.records, str(self._frontier.lsn)
+            base, *layers = [self._written(case, own_state.state.base, own_state.state.inexact)]
+            records, begun = own_state.records, str(self._frontier.lsn)
         else:
-            base, *layers = self._layered(found, before)
-            records, begun = before.records + found.records, before.begun
+            base, *layers = self._layered(own_state, before)
+            records, begun = before.records + own_state.records, before.begun
         manifest = Manifest(
             proved=proved, base=base, layers=tuple(layers), records=records, begun=begun
         )
@@ -345,18 +345,18 @@ class Keeper:
         case.place.sweep()
         return None
 
-    def _layered(self, found: _Found, before: Manifest) -> list[KeptFile]:
+    def _layered(self, own_state: _Found, before: Manifest) -> list[KeptFile]:
         """Return the files of a state that went on from another: few, and small beside the base."""
-        case, inexact = found.case, found.state.inexact
-        new = row_count(self._database, found.layer)
+        case, inexact = own_state.case, own_state.state.inexact
+        new = row_count(self._database, own_state.layer)
         if not new:
             return list(before.files)
         rows = new + sum(layer.rows for layer in before.layers)
         if rows * _LAYERS_OF_BASE > max(before.base.rows, _SMALL_ROWS):
-            return [self._written(case, found.state.base, inexact)]
+            return [self._written(case, own_state.state.base, inexact)]
         if len(before.layers) >= _MANY_LAYERS:
-            return [before.base, self._written(case, found.touched, inexact)]
-        return [*before.files, self._written(case, found.layer, inexact)]
+            return [before.base, self._written(case, own_state.touched, inexact)]
+        return [*before.files, self._written(case, own_state.layer, inexact)]
 
     def _written(self, case: _Case, table: str, inexact: Collection[str]) -> KeptFile:
         name = case.place.new_name()

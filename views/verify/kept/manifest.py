@@ -74,7 +74,7 @@ class Manifest:
             "cleaning": asdict(proved.cleaning),
             "reading": asdict(proved.reading),
             "base": asdict(self.base),
-            "layers": [asdict(each) for each in self.layers],
+            "layers": [asdict(layer) for layer in self.layers],
             "records": self.records,
             "begun": self.begun,
         }

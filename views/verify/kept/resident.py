@@ -169,7 +169,7 @@ class ResidentStates:
                 continue
             proved, begun_ms = self._case(log, table, record, captured), _now_ms()
             before = self._proved[table]
-            found = obstacles(
+            reasons = obstacles(
                 before,
                 proved.frontier,
                 reading=proved.reading,
@@ -177,7 +177,7 @@ class ResidentStates:
                 starts=topic_facts(self._kafka, record.frontier, proved.topic).starts,
                 now_ms=_now_ms(),
             )
-            if why := "; ".join(found):
+            if why := "; ".join(reasons):
                 raise VerdictError(f"topic {proved.topic}: {why}")
             if before.frontier.ends[proved.topic] != proved.frontier.ends[proved.topic]:
                 self._tables[table] = self._advanced(log, table, taken, before)
@@ -260,7 +260,7 @@ class ResidentStates:
 
     def _put(self, layer: TableState, touched: Touched, base: str) -> None:
         """Replace the rows of the touched keys."""
-        chunks = [chunk for each in touched.keys for chunk in each.chunks]
+        chunks = [chunk for array in touched.keys for chunk in array.chunks]
         keys = pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())})
         self.database.register("touched", keys)
         self.database.execute(
@@ -296,7 +296,7 @@ class ResidentStates:
         if topic is None or topic not in self._pins:
             raise VerdictError(f"table {table} is not captured any more")
         own = record.frontier.of(topic)
-        parts = (each.appended_ms for each in captured if each.frontier is own)
+        parts = (cut.appended_ms for cut in captured if cut.frontier is own)
         if why := "; ".join(cannot_be_kept(own, topic)):
             raise VerdictError(f"topic {topic}: {why}")
         pin = self._pins[topic]
@@ -315,7 +315,7 @@ class ResidentStates:
 
 
 def _require_keyed(state: TableState) -> None:
-    if not state.is_keyed or OWN_COLUMNS & {each.column.lower() for each in state.columns}:
+    if not state.is_keyed or OWN_COLUMNS & {column.column.lower() for column in state.columns}:
         raise VerdictError(f"rows of {state.table} are not read by column, so none can be replaced")
 
 

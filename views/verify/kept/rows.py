@@ -52,7 +52,7 @@ def mark_gone(
     """
     base = quoted(state.base)
     database.execute(f"ALTER TABLE {base} ADD COLUMN {GONE_COLUMN} BOOLEAN DEFAULT false")
-    chunks = [chunk for each in keys for chunk in each.chunks]
+    chunks = [chunk for array in keys for chunk in array.chunks]
     database.register("touched", pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())}))
     database.execute(
         f"INSERT INTO {base} BY NAME SELECT t.{KEY_COLUMN}, true AS {GONE_COLUMN} "

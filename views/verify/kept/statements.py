@@ -75,24 +75,24 @@ class KeptStatements:
         self._layer, self._survivors = f"{base}_layer", f"{base}_survivors"
         self._came, self._held = f"{base}_came", f"{base}_held"
 
-    def begin(self, said: str) -> TableState:
+    def begin(self, statements: str) -> TableState:
         """Make the state of all that is said in a table.
 
         Raises:
             CorruptRecordError: a key stands in two partitions, or a row does not decode.
             VerdictError: a key stands in two partitions, where a whole reading knows its order.
         """
-        fold_said(self._database, self._log, said, self._survivors)
-        self._name(said)
+        fold_said(self._database, self._log, statements, self._survivors)
+        self._name(statements)
         if self._log.order is Order.LSN:
-            self._require_one_place(said)
+            self._require_one_place(statements)
         rows = FoldedTable(self._database, self._survivors)
         self.state = load_state(self._database, self.state, self._decoder, rows)
         self._require_alike()
         create_view(self._database, self.state)
         return self.state
 
-    def advance(self, said: str) -> tuple[TableState, int]:
+    def advance(self, statements: str) -> tuple[TableState, int]:
         """Apply a table of statements to the state, or leave it unchanged on error.
 
         Returns:
@@ -103,23 +103,23 @@ class KeptStatements:
             VerdictError: which of two records of a key is newer, or what one leaves out, only a
                 whole reading may tell.
         """
-        self._require_one_place(said)
+        self._require_one_place(statements)
         if self._log.order is Order.LSN:
-            self._require_ascending(said)
-        self._require_unlinked(said)
+            self._require_ascending(statements)
+        self._require_unlinked(statements)
         self._database.execute(
             f"CREATE OR REPLACE TABLE {quoted(self._touched)} AS "
             f"SELECT s.name, s.part, CASE WHEN s.kind = '{ROW}' THEN s.off END AS off, s.value, "
             "s.lacks, greatest(n.lsn, s.reached) AS lsn FROM ("
             "SELECT *, max(lsn) OVER (PARTITION BY name) AS reached "
-            f"FROM {quoted(said)} {_LAST}"
+            f"FROM {quoted(statements)} {_LAST}"
             f") AS s LEFT JOIN {quoted(self._names)} AS n ON s.name = n.name"
         )
         self._database.execute(
             f"CREATE OR REPLACE TABLE {quoted(self._survivors)} AS SELECT part, off, value, "
             f"len(lacks) > 0 AS is_partial, name FROM {quoted(self._touched)} WHERE off IS NOT NULL"
         )
-        self._bundle(said)
+        self._bundle(statements)
         layer = replace(self.state, base=self._layer)
         rows = FoldedTable(self._database, self._survivors)
         layer = load_state(self._database, layer, self._decoder, rows)
@@ -134,7 +134,7 @@ class KeptStatements:
         create_view(self._database, self.state)
         return self.state, touched
 
-    def _name(self, said: str) -> None:
+    def _name(self, statements: str) -> None:
         """Record the place of each key, and the deletes by which rows may have changed their key.
 
         Where older records were being sent again, the row of a key may stand before its last one.
@@ -146,22 +146,23 @@ class KeptStatements:
             f"CREATE OR REPLACE TABLE {quoted(self._names)} AS "
             "SELECT s.name, min(s.part) AS part, max(v.off) AS off, max(s.lsn) AS lsn, "
             f"{is_behind} AS is_behind "
-            f"FROM {quoted(said)} AS s LEFT JOIN {quoted(self._survivors)} AS v "
+            f"FROM {quoted(statements)} AS s LEFT JOIN {quoted(self._survivors)} AS v "
             f"ON s.kind = '{ROW}' AND s.part = v.part AND s.off = v.off GROUP BY s.name"
         )
         self._database.execute(
             f"CREATE OR REPLACE TABLE {quoted(self._came)} AS SELECT DISTINCT lsn "
-            f"FROM {quoted(said)} WHERE begins AND len(lacks) > 0 AND lsn IS NOT NULL"
+            f"FROM {quoted(statements)} WHERE begins AND len(lacks) > 0 AND lsn IS NOT NULL"
         )
 
-    def _bundle(self, said: str) -> None:
+    def _bundle(self, statements: str) -> None:
         """Put what records lack beside them, and write down what of it the held rows have."""
         bundle_older(
             self._database,
             self._survivors,
             # Without positions nothing is taken from the row of another key.
             "SELECT name, part, off, value, lacks, begins, NULL::BIGINT AS lsn FROM ("
-            f"SELECT name, part, off, step, value, lacks, begins FROM {quoted(said)} UNION ALL "
+            "SELECT name, part, off, step, value, lacks, begins "
+            f"FROM {quoted(statements)} UNION ALL "
             "SELECT name, part, off, -1 AS step, ''::BLOB AS value, []::VARCHAR[] AS lacks, "
             f"true AS begins FROM {quoted(self._names)} WHERE off IS NOT NULL"
             f") WHERE name IN (SELECT name FROM {quoted(self._survivors)} WHERE is_partial) "
@@ -169,16 +170,16 @@ class KeptStatements:
         )
         make_table(self._database, self._held, _HELD_SCHEMA)
         with self._database.cursor() as reader:
-            found = reader.execute(
+            rows_held = reader.execute(
                 f"SELECT t.part, t.off, t.lacks, v.value FROM {quoted(self._touched)} AS t "
                 f"JOIN {quoted(self._survivors)} AS v ON t.part = v.part AND t.off = v.off "
                 "WHERE len(t.lacks) > 0"
             )
-            fill(self._database, self._held, self._from_held(found))
+            fill(self._database, self._held, self._from_held(rows_held))
 
-    def _from_held(self, found: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
-        while rows := found.fetchmany(BATCH_RECORDS):
-            held = []
+    def _from_held(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
+        while rows := cursor.fetchmany(BATCH_RECORDS):
+            lent = []
             for part, off, lacks, value in rows:
                 older = unbundled(value)[1]
                 missing = {*lacks}.difference(*(names for names, _ in older))
@@ -189,10 +190,10 @@ class KeptStatements:
                         f"{place(self._log.topic, part, off)}: the source left out a value, which "
                         f"no older record of the key is known to have: {_WHOLE}"
                     )
-                held += [(part, off, name) for name in mine]
-            if held:
-                columns = zip(zip(*held, strict=True), _HELD_SCHEMA, strict=True)
-                arrays = [pa.array(values, each.type) for values, each in columns]
+                lent += [(part, off, name) for name in mine]
+            if lent:
+                columns = zip(zip(*lent, strict=True), _HELD_SCHEMA, strict=True)
+                arrays = [pa.array(values, column.type) for values, column in columns]
                 yield pa.Table.from_arrays(arrays, schema=_HELD_SCHEMA)
 
     def _fill_held(self, layer: TableState) -> None:
@@ -215,7 +216,7 @@ class KeptStatements:
             if filled != (count,):
                 raise self._unlike()
 
-    def _require_ascending(self, said: str) -> None:
+    def _require_ascending(self, statements: str) -> None:
         """Require that the statements about each key are in the source's order.
 
         Then the last statement is the newest. A tombstone counts where it stands, but for one
@@ -227,7 +228,8 @@ class KeptStatements:
             "SELECT part, off FROM (SELECT s.part, s.off, s.kind, s.lsn, n.is_behind, "
             "greatest(n.lsn, -1, max(s.lsn) OVER (PARTITION BY s.name ORDER BY s.off, s.step "
             "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS reached "
-            f"FROM {quoted(said)} AS s LEFT JOIN {quoted(self._names)} AS n ON s.name = n.name) "
+            f"FROM {quoted(statements)} AS s "
+            f"LEFT JOIN {quoted(self._names)} AS n ON s.name = n.name) "
             f"WHERE lsn < reached OR (kind = '{TOMBSTONE}' AND is_behind) LIMIT 1",
         )
         if late is not None:
@@ -236,14 +238,14 @@ class KeptStatements:
                 f"so it was sent again: {_WHOLE}"
             )
 
-    def _require_unlinked(self, said: str) -> None:
+    def _require_unlinked(self, statements: str) -> None:
         """Require that no held row has another record to take values from now.
 
         A row that changed its key took them from the one whose delete has the same position.
         """
         linked = first_row(
             self._database,
-            f"SELECT part, off FROM {quoted(said)} WHERE kind = '{GONE}' "
+            f"SELECT part, off FROM {quoted(statements)} WHERE kind = '{GONE}' "
             f"AND lsn IN (SELECT lsn FROM {quoted(self._came)}) LIMIT 1",
         )
         if linked is not None:
@@ -252,10 +254,10 @@ class KeptStatements:
                 f"by this record: {_WHOLE}"
             )
 
-    def _require_one_place(self, said: str) -> None:
+    def _require_one_place(self, statements: str) -> None:
         torn = first_row(
             self._database,
-            f"SELECT s.name FROM {quoted(said)} AS s LEFT JOIN {quoted(self._names)} AS n "
+            f"SELECT s.name FROM {quoted(statements)} AS s LEFT JOIN {quoted(self._names)} AS n "
             "ON s.name = n.name GROUP BY s.name "
             "HAVING min(s.part) <> max(s.part) OR min(s.part) <> min(n.part) LIMIT 1",
         )

@@ -172,11 +172,11 @@ def add_places(database: duckdb.DuckDBPyConnection, state: TableState, places: s
         ConfigurationError: the table has a column of such a name.
     """
     base = quoted(state.base)
-    for column, found in zip(place_columns(), ("lsn", "sequence"), strict=True):
+    for column, part in zip(place_columns(), ("lsn", "sequence"), strict=True):
         name = quoted(column.column)
         database.execute(f"ALTER TABLE {base} ADD COLUMN {name} DECIMAL({PLACE_DIGITS}, 0)")
         database.execute(
-            f"UPDATE {base} SET {name} = p.{found} FROM {quoted(places)} p WHERE "
+            f"UPDATE {base} SET {name} = p.{part} FROM {quoted(places)} p WHERE "
             f"p.part = {base}.{PARTITION_COLUMN} AND p.off = {base}.{OFFSET_COLUMN}"
         )
     return replace(state, columns=(*state.columns, *place_columns()))
@@ -192,5 +192,5 @@ def _digest(row: tuple[object, ...]) -> bytes:
 
 def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(each, kind.type) for each, kind in zip(columns, schema, strict=True)]
+    arrays = [pa.array(values, kind.type) for values, kind in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

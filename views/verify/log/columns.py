@@ -60,7 +60,7 @@ class ColumnReader:
 
     def read(self, batch: pa.Table) -> list[tuple[pa.Table, list[ByColumn]]] | None:
         """Return the rows and columns of each schema, or None if a row needs decoding alone."""
-        values, found = batch["value"], []
+        values, by_schema = batch["value"], []
         quarantine = self._decoder.quarantine
         if values.null_count or (quarantine is not None and quarantine.has_any(batch)):
             return None
@@ -72,16 +72,16 @@ class ColumnReader:
             columns = self._columns(frame, rows)
             if columns is None:
                 return None
-            found.append((rows, columns))
-        return found
+            by_schema.append((rows, columns))
+        return by_schema
 
     def _columns(self, frame: bytes, rows: pa.Table) -> list[ByColumn] | None:
         if frame not in self._made:
             self._made[frame] = self._make(frame)
-        made = self._made[frame]
-        if made is None:
+        reader = self._made[frame]
+        if reader is None:
             return None
-        decoder, plan = made
+        decoder, plan = reader
         fields = decoder.decode(rows["value"].combine_chunks())
         if fields is None:
             return None
@@ -122,9 +122,9 @@ def is_by_column(decoder: Decoder) -> bool:
 def row_fields(text: str, columns: Sequence[LoggedColumn]) -> list[RowField] | None:
     """Return the fields of a writer's schema, or None if it is not in the standard form."""
     fields = json.loads(text)["fields"]
-    if [each["name"] for each in fields] != [column.field for column in columns]:
+    if [field["name"] for field in fields] != [column.field for column in columns]:
         return None
-    found = []
+    row_columns = []
     for raw, column in zip(fields, columns, strict=True):
         union, element = raw["type"], column.type.element
         branches = tuple(map(_branch, union)) if isinstance(union, list) else ()
@@ -133,10 +133,10 @@ def row_fields(text: str, columns: Sequence[LoggedColumn]) -> list[RowField] | N
             branches = _first_is_value(union)
             if branches.count("value") != 1:
                 return None
-        found.append(
+        row_columns.append(
             RowField(_KINDS[column.type.kind], _KINDS[element.kind] if element else None, branches)
         )
-    return found
+    return row_columns
 
 
 def _branch(raw: Any) -> str:  # noqa: ANN401 - JSON
@@ -148,7 +148,7 @@ def _first_is_value(union: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _is_alike(written: ColumnType, read: ColumnType) -> bool:
-    elements = [each.element.kind if each.element else None for each in (written, read)]
+    elements = [kind.element.kind if kind.element else None for kind in (written, read)]
     return written.kind is read.kind and elements[0] is elements[1]
 
 
@@ -160,20 +160,20 @@ def _texts(of: RowColumn, kind: ColumnType) -> pa.Array | None:
 
 def _typed(values: pa.Array, kind: ColumnType) -> pa.Array:
     """Return bare values in the type of their column."""
-    wanted = arrow_type(logged_type(kind))
+    target = arrow_type(logged_type(kind))
     match kind.kind:
         case Kind.BOOLEAN:
             return values.cast(pa.bool_())
         case Kind.DECIMAL:
-            return pa.Array.from_buffers(wanted, len(values), values.buffers())
+            return pa.Array.from_buffers(target, len(values), values.buffers())
         case Kind.DATE:
-            return _within(values, -(2**31)).view(wanted)
+            return _within(values, -(2**31)).view(target)
         case Kind.TIMESTAMP | Kind.TIMESTAMPTZ:
-            return _within(values, -(2**63)).view(wanted)
+            return _within(values, -(2**63)).view(target)
         case Kind.ARRAY:
             assert kind.element is not None  # noqa: S101 - an array has an element
             buffers, items = values.buffers()[:2], _typed(values.values, kind.element)
-            return pa.Array.from_buffers(wanted, len(values), buffers, children=[items])
+            return pa.Array.from_buffers(target, len(values), buffers, children=[items])
         case _:
             return values
 
@@ -199,8 +199,8 @@ def require_alike(topic: str, rows: pa.Table, rule: pa.Table) -> None:
             hint="a mistake in the verifier: report it",
         )
     for name in rule.column_names:
-        found, wanted = (bare(of[name].combine_chunks()) for of in (rows, rule))
-        for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        texts, ruled = (bare(of[name].combine_chunks()) for of in (rows, rule))
+        for number, (one, other) in enumerate(zip(texts, ruled, strict=True)):
             if one != other:
                 part, offset = rows["__partition"][number].as_py(), rows["__offset"][number].as_py()
                 raise LogError(
@@ -225,4 +225,4 @@ def bare(values: pa.Array) -> list[str]:
         values = values.view(pa.int32())
     elif pa.types.is_timestamp(kind):
         values = values.view(pa.int64())
-    return ["null" if each is None else repr(each) for each in values.to_pylist()]
+    return ["null" if value is None else repr(value) for value in values.to_pylist()]

@@ -127,12 +127,12 @@ class DeclaredReader:
         self._stand_in = StandIn(log.placeholder) if log.leaves_out else None
         self.columns = log.columns
         if log.shape.is_avro:
-            found = avro_columns(schemas.text(reader_id), log.shape)
+            avro = avro_columns(schemas.text(reader_id), log.shape)
             self.columns = tuple(
-                each for each in found if each.column != log.delete or not log.delete
+                column for column in avro if column.column != log.delete or not log.delete
             )
-        self._places = {each.column: place for place, each in enumerate(self.columns)}
-        self._take = {each.column: taker(each.type, log.shape) for each in self.columns}
+        self._places = {column.column: place for place, column in enumerate(self.columns)}
+        self._take = {column.column: taker(column.type, log.shape) for column in self.columns}
         self.standing = set[str]()
 
     def said(self, key: bytes | None, value: bytes | None) -> list[Said]:
@@ -163,9 +163,9 @@ class DeclaredReader:
         own, older = unbundled(value)
         row, missing = self._row(own)
         for names, record in older:
-            found = [None] * len(row) if record == HELD else self._row(record)[0]
+            source = [None] * len(row) if record == HELD else self._row(record)[0]
             for name in names:
-                row[self._places[name]] = found[self._places[name]]
+                row[self._places[name]] = source[self._places[name]]
             missing -= {*names}
         for name in missing:
             kept = row[self._places[name]]
@@ -183,8 +183,8 @@ class DeclaredReader:
         document = self._document(value)
         if document is None:
             raise FaultError("no row")
-        found = document if self.log.shape.is_flat else document["after"]
-        return self._values(found), {*self._lacks(found)}
+        row = document if self.log.shape.is_flat else document["after"]
+        return self._values(row), {*self._lacks(row)}
 
     def _said(self, key: bytes | None, document: dict[str, Any]) -> list[Said]:
         log = self.log
@@ -230,33 +230,33 @@ class DeclaredReader:
             raise FaultError("no key")
         single = self.log.key[0] if len(self.log.key) == 1 else None
         if self.log.shape.is_avro:
-            found = self._avro(key)
+            parsed_key = self._avro(key)
         else:
             try:
-                found = parse(key)
+                parsed_key = parse(key)
             except ValueError:
-                found = key.decode()
-            if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
-                found = found["payload"]
-        if not isinstance(found, dict) and single is not None:
-            found = {single: found}
-        return self._key_of(found)
+                parsed_key = key.decode()
+            if isinstance(parsed_key, dict) and parsed_key.keys() == {"schema", "payload"}:
+                parsed_key = parsed_key["payload"]
+        if not isinstance(parsed_key, dict) and single is not None:
+            parsed_key = {single: parsed_key}
+        return self._key_of(parsed_key)
 
     def _is_left_out(self, value: Any) -> bool:  # noqa: ANN401
         return self._stand_in is not None and self._stand_in.is_it(value)
 
     def _lacks(self, row: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(
-            each.column for each in self.columns if self._is_left_out(row.get(each.column))
+            column.column for column in self.columns if self._is_left_out(row.get(column.column))
         )
 
     def _document(self, value: bytes) -> dict[str, Any] | None:
-        found = self._avro(value) if self.log.shape.is_avro else parse(value)
-        if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
-            found = found["payload"]
-        if not (isinstance(found, dict) or (found is None and not self.log.shape.is_avro)):
+        document = self._avro(value) if self.log.shape.is_avro else parse(value)
+        if isinstance(document, dict) and document.keys() == {"schema", "payload"}:
+            document = document["payload"]
+        if not (isinstance(document, dict) or (document is None and not self.log.shape.is_avro)):
             raise FaultError("not an object")
-        return found
+        return document
 
     def _avro(self, raw: bytes) -> Any:  # noqa: ANN401
         if len(raw) < 5 or raw[0] != 0:  # noqa: PLR2004 - the frame
@@ -267,37 +267,37 @@ class DeclaredReader:
             self._bare[number] = parsed(json.loads(text))
             self._faults[number] = self._changed(text)
         body = BytesIO(raw[5:])
-        found = fastavro.schemaless_reader(body, self._bare[number], None)
+        record = fastavro.schemaless_reader(body, self._bare[number], None)
         if body.tell() != len(raw) - 5:
             raise FaultError("bytes are left over")
         if self._faults[number]:
             raise FaultError(self._faults[number])
-        return found
+        return record
 
     def _changed(self, text: str) -> str:
         try:
-            written = {each.column: each.type for each in avro_columns(text, self.log.shape)}
+            written = {column.column: column.type for column in avro_columns(text, self.log.shape)}
         except CorruptRecordError:
             return ""  # a key's schema
         return "; ".join(
-            f"{each.column} was {written[each.column].name}"
-            for each in self.columns
-            if each.column in written and not _reads_as(written[each.column], each.type)
+            f"{column.column} was {written[column.column].name}"
+            for column in self.columns
+            if column.column in written and not _reads_as(written[column.column], column.type)
         )
 
     def _values(self, row: Mapping[str, Any]) -> list[Any]:
-        found = []
+        values = []
         for column in self.columns:
             value = row.get(column.column)
             if value is None and column.column not in row and column.default is not None:
                 value = _default(column)
             try:
-                found.append(None if value is None else self._take[column.column](value))
+                values.append(None if value is None else self._take[column.column](value))
             except _BAD:
                 if not self._is_left_out(value):
                     raise
-                found.append(None)
-        return found
+                values.append(None)
+        return values
 
 
 class DeclaredDecoder(Decoder):
@@ -336,8 +336,8 @@ def read_declared(
     ends = dict(enumerate(frontier.ends[log.topic]))
     begins = enumerate(beginnings(frontier, log.topic, facts.starts))
     starts = {n: min(begin, ends[n]) for n, begin in begins}
-    found = messages(kafka, log.topic, starts, ends)
-    counts = take_said(database, raw, reader, found, quarantine)
+    records = messages(kafka, log.topic, starts, ends)
+    counts = take_said(database, raw, reader, records, quarantine)
     fold_said(database, log, raw, survivors)
     database.execute(f"DROP TABLE {quoted(raw)}")
     return counts.total()
@@ -359,7 +359,7 @@ def take_said(
     database: duckdb.DuckDBPyConnection,
     raw: str,
     reader: DeclaredReader,
-    found: Iterable[Message],
+    records: Iterable[Message],
     quarantine: Quarantine | None,
 ) -> Counter[int]:
     """Write what some records say into a new table, one row for each key that one speaks of.
@@ -375,7 +375,7 @@ def take_said(
 
     def batches() -> Iterator[pa.Table]:
         rows: list[tuple[Any, ...]] = []
-        for message in found:
+        for message in records:
             counts[message.partition() or 0] += 1
             rows += _rows_of(reader, message, quarantine)
             if len(rows) >= BATCH_RECORDS:
@@ -392,15 +392,26 @@ def _rows_of(
     reader: DeclaredReader, message: Message, quarantine: Quarantine | None
 ) -> Iterator[tuple[Any, ...]]:
     part, off = message.partition() or 0, message.offset() or 0
-    for step, said in enumerate(reader.said(message.key(), message.value())):
-        if said.kind == _FAULT:
+    for step, statement in enumerate(reader.said(message.key(), message.value())):
+        if statement.kind == _FAULT:
             if quarantine is None:
-                raise CorruptRecordError(f"{place(reader.log.topic, part, off)}: {said.why}")
-            quarantine.suspect(part, off, said.why)
-        name = said.name if said.name is not None else f"?{part}:{off}"
-        value = message.value() if said.kind in (ROW, _FAULT) else None
-        lacks, begins = [*said.lacks], said.begins
-        yield part, off, step, said.lsn, said.kind, name, message.key(), value, lacks, begins
+                raise CorruptRecordError(f"{place(reader.log.topic, part, off)}: {statement.why}")
+            quarantine.suspect(part, off, statement.why)
+        name = statement.name if statement.name is not None else f"?{part}:{off}"
+        value = message.value() if statement.kind in (ROW, _FAULT) else None
+        lacks, begins = [*statement.lacks], statement.begins
+        yield (
+            part,
+            off,
+            step,
+            statement.lsn,
+            statement.kind,
+            name,
+            message.key(),
+            value,
+            lacks,
+            begins,
+        )
 
 
 def _batch(rows: list[tuple[Any, ...]]) -> pa.Table:
@@ -433,19 +444,19 @@ def fold_said(
     if by_lsn:
         # A tombstone right behind the delete that it belongs to says nothing of its own; any
         # other is placed by its offset, past all that has an lsn before it.
-        said = f"""
+        statements = f"""
             SELECT *, lag(kind) OVER (PARTITION BY name ORDER BY off, step) AS behind,
                 max(lsn) OVER (PARTITION BY name ORDER BY off, step) AS reached
             FROM {quoted(raw)}"""
         order = "coalesce(lsn, reached, -1) DESC, off DESC, step DESC"
         where = f"(kind <> '{TOMBSTONE}' OR behind IS DISTINCT FROM '{GONE}')"
     else:
-        said, order, where = f"SELECT * FROM {quoted(raw)}", "off DESC, step DESC", "true"
+        statements, order, where = f"SELECT * FROM {quoted(raw)}", "off DESC, step DESC", "true"
     database.execute(
         f"""
         CREATE OR REPLACE TABLE {quoted(survivors)} AS
         SELECT part, off, key, value, len(lacks) > 0 AS is_partial, name FROM (
-            SELECT * FROM ({said}) WHERE {where}
+            SELECT * FROM ({statements}) WHERE {where}
             QUALIFY row_number() OVER (
                 PARTITION BY name ORDER BY kind = '{_FAULT}' DESC, {order}
             ) = 1
@@ -456,8 +467,8 @@ def fold_said(
         database,
         survivors,
         f"""
-        SELECT name, part, off, value, lacks, begins, lsn FROM ({said}) AS records WHERE {where}
-        AND name IN (
+        SELECT name, part, off, value, lacks, begins, lsn FROM ({statements}) AS records
+        WHERE {where} AND name IN (
             SELECT name FROM {quoted(survivors)} WHERE is_partial
             UNION ALL
             SELECT name FROM {quoted(raw)} WHERE kind = '{GONE}' AND lsn IN (
@@ -485,9 +496,9 @@ def bundle_older(database: duckdb.DuckDBPyConnection, survivors: str, statements
     table = quoted(survivors)
     if first_row(database, f"SELECT 1 FROM {table} WHERE is_partial LIMIT 1") is not None:
         with database.cursor() as reader:
-            found = bundles(_statements(reader.execute(statements)))
+            bundled = bundles(_statements(reader.execute(statements)))
             make_table(database, _PARTS, _PARTS_SCHEMA)
-            fill(database, _PARTS, _bundled(found))
+            fill(database, _PARTS, _bundled(bundled))
         database.execute(
             f"UPDATE {table} SET value = parts.value FROM {_PARTS} AS parts"
             f" WHERE {table}.part = parts.part AND {table}.off = parts.off AND is_partial"
@@ -497,17 +508,17 @@ def bundle_older(database: duckdb.DuckDBPyConnection, survivors: str, statements
     database.execute(f"ALTER TABLE {table} DROP COLUMN name")
 
 
-def _statements(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, KeyStatement]]:
-    while rows := found.fetchmany(BATCH_RECORDS):
+def _statements(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, KeyStatement]]:
+    while rows := cursor.fetchmany(BATCH_RECORDS):
         for name, part, off, value, lacks, begins, lsn in rows:
             yield name, KeyStatement((part, off), value, frozenset(lacks), begins, lsn)
 
 
-def _bundled(found: Iterator[tuple[int, int, bytes]]) -> Iterator[pa.Table]:
-    while rows := list(islice(found, BATCH_RECORDS)):
+def _bundled(bundled: Iterator[tuple[int, int, bytes]]) -> Iterator[pa.Table]:
+    while rows := list(islice(bundled, BATCH_RECORDS)):
         columns = [
-            pa.array(values, each.type)
-            for values, each in zip(zip(*rows, strict=True), _PARTS_SCHEMA, strict=True)
+            pa.array(values, column.type)
+            for values, column in zip(zip(*rows, strict=True), _PARTS_SCHEMA, strict=True)
         ]
         yield pa.Table.from_arrays(columns, schema=_PARTS_SCHEMA)
 
@@ -519,8 +530,10 @@ def _reads_as(old: ColumnType, new: ColumnType) -> bool:
 
 
 def _default(column: LoggedColumn) -> Any:  # noqa: ANN401
-    found = json.loads(column.default or "null")
-    return found.encode("iso-8859-1") if column.type.kind in {Kind.BYTES, Kind.DECIMAL} else found
+    default = json.loads(column.default or "null")
+    return (
+        default.encode("iso-8859-1") if column.type.kind in {Kind.BYTES, Kind.DECIMAL} else default
+    )
 
 
 def _lsn_if_any(document: Mapping[str, Any]) -> int | None:
@@ -532,9 +545,9 @@ def _lsn_if_any(document: Mapping[str, Any]) -> int | None:
     return int(text) if is_one else None
 
 
-def _marker(found: Any) -> bool:  # noqa: ANN401
-    if found in (True, "true", "t"):
+def _marker(marker: Any) -> bool:  # noqa: ANN401
+    if marker in (True, "true", "t"):
         return True
-    if found in (False, "false", "f"):
+    if marker in (False, "false", "f"):
         return False
-    raise FaultError(f"the marker is {found!r}")
+    raise FaultError(f"the marker is {marker!r}")

@@ -35,10 +35,10 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401
     """
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members_by_name = dict(pairs)
+        if len(members_by_name) < len(pairs):
             raise FaultError("a member is there twice")
-        return found
+        return members_by_name
 
     def constant(name: str) -> Any:  # noqa: ANN401
         raise FaultError(f"{name} is no JSON")
@@ -118,8 +118,8 @@ def _whole(bits: int) -> Taker:
 
 
 def _double(value: Any) -> float:  # noqa: ANN401
-    if isinstance(value, Literal) and math.isfinite(found := float(value)):
-        return found
+    if isinstance(value, Literal) and math.isfinite(number := float(value)):
+        return number
     if not isinstance(value, Literal) and value in _NUMBERS:
         return _NUMBERS[value]
     raise FaultError(f"{value!r} is no double")
@@ -177,10 +177,10 @@ def _instant(*, zoned: bool) -> Taker:
             text = head + tail[len(fraction) :]
         if len(text) < len("2024-01-31T00:00:00") or fraction[6:].strip("0"):
             raise FaultError(f"{value!r} is no moment of whole microseconds")
-        found = datetime.fromisoformat(text)
-        if (found.tzinfo is not None) is not zoned:
+        moment = datetime.fromisoformat(text)
+        if (moment.tzinfo is not None) is not zoned:
             raise FaultError(f"{value!r} has {'no' if zoned else 'a'} zone")
-        since = (found if zoned else found.replace(tzinfo=timezone.utc)) - _MOMENT0  # noqa: UP017
+        since = (moment if zoned else moment.replace(tzinfo=timezone.utc)) - _MOMENT0  # noqa: UP017
         return since // timedelta(microseconds=1) + int(fraction[:6].ljust(6, "0"))
 
     return take

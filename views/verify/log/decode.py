@@ -242,8 +242,8 @@ class DocumentDecoder(Decoder):
         self._schema, self._envelope = schema, envelope
         prefix = AFTER if envelope is Envelope.FLAT else ""
         self._members: list[tuple[str, Reader, bool]] = [
-            (prefix + each.column, value_reader(each.type), each.column in logged.key)
-            for each in logged.columns
+            (prefix + column.column, value_reader(column.type), column.column in logged.key)
+            for column in logged.columns
         ]
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -255,17 +255,17 @@ class DocumentDecoder(Decoder):
         if self._envelope is not Envelope.ROW and is_gone(document["op"]):
             return None
         row = document["after"] if self._envelope is Envelope.NESTED else document
-        return [self._value(row, *each) for each in self._members]
+        return [self._value(row, *member) for member in self._members]
 
     @staticmethod
     def _value(row: dict[str, Any], name: str, read: Callable[[Any], Any], is_key: bool) -> Any:  # noqa: ANN401 - any type
-        found = row.get(name)
-        if found is None:
+        member = row.get(name)
+        if member is None:
             if is_key:
                 raise FaultError(f"the key's column {name!r} is not there")
             return None
         try:
-            return read(found)
+            return read(member)
         except (*_MALFORMED, FaultError) as error:
             raise FaultError(f"column {name!r}: {error}") from error
 

@@ -38,17 +38,19 @@ def load(raw: bytes) -> dict[str, Any]:
         FaultError: it is no JSON object, or names a member twice.
         ValueError: it is no JSON.
     """
-    found = json.loads(raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
-    if not isinstance(found, dict):
+    document = json.loads(
+        raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant
+    )
+    if not isinstance(document, dict):
         raise FaultError("the value is not a JSON object")
-    return found
+    return document
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    document = dict(pairs)
+    if len(document) != len(pairs):
         raise FaultError("a member comes twice")
-    return found
+    return document
 
 
 def _no_constant(name: str) -> Any:  # noqa: ANN401
@@ -65,9 +67,9 @@ def value_reader(kind: ColumnType) -> Reader:
     return _SIMPLE[kind.kind]
 
 
-def _demand(condition: bool, value: object, what: str) -> None:
+def _demand(condition: bool, value: object, expected: str) -> None:
     if not condition:
-        raise FaultError(f"{value!r} is not {what}")
+        raise FaultError(f"{value!r} is not {expected}")
 
 
 def _boolean(value: Any) -> Any:  # noqa: ANN401

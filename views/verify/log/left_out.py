@@ -37,9 +37,9 @@ class StandIn:
         as_map = json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))
         scalars = (text, base64.b64encode(raw).decode(), as_map)
         self._scalars = {*scalars, raw}
-        self._lengths = {len(each) for each in self._scalars}
-        self._alone = [[each] for each in (*scalars, raw, uuid)]
-        self._octets = [str(each) for each in struct.unpack(f"{len(raw)}b", raw)]
+        self._lengths = {len(form) for form in self._scalars}
+        self._alone = [[form] for form in (*scalars, raw, uuid)]
+        self._octets = [str(octet) for octet in struct.unpack(f"{len(raw)}b", raw)]
         self._map = {text: text}
 
     def is_it(self, value: Any) -> bool:  # noqa: ANN401
@@ -78,40 +78,40 @@ class Row:
     older: dict[str, bytes]
     came: int | None
 
-    def holder(self, column: str, left: Mapping[int, Row]) -> bytes | None:
+    def holder(self, column: str, departed: Mapping[int, Row]) -> bytes | None:
         """Return the record that has a column; from key to key where need be."""
         row, passed = self, set[int]()
         while column in row.newest.lacks and column not in row.older:
-            if row.came is None or row.came in passed or row.came not in left:
+            if row.came is None or row.came in passed or row.came not in departed:
                 return None
             passed.add(row.came)
-            row = left[row.came]
+            row = departed[row.came]
         return row.older.get(column, row.newest.value)
 
-    def bundle(self, left: Mapping[int, Row]) -> bytes:
+    def bundle(self, departed: Mapping[int, Row]) -> bytes:
         """Return the last record and those that have what it lacks."""
         holders: dict[bytes, list[str]] = {}
         for column in self.newest.lacks:
-            holder = self.holder(column, left)
+            holder = self.holder(column, departed)
             if holder is not None:
                 holders.setdefault(holder, []).append(column)
         parts = [self.newest.value or b""]
         for record, columns in holders.items():
             parts += [json.dumps(columns).encode(), record]
-        return BUNDLE + b"".join(_LENGTH.pack(len(each)) + each for each in parts)
+        return BUNDLE + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
 
-def _next(row: Row | None, said: KeyStatement) -> Row:
+def _next(row: Row | None, statement: KeyStatement) -> Row:
     """Return a row after the next statement of its key."""
-    if said.begins or row is None:
-        return Row(said, {}, said.lsn if said.begins and said.lacks else None)
+    if statement.begins or row is None:
+        return Row(statement, {}, statement.lsn if statement.begins and statement.lacks else None)
     older = {}
-    for column in said.lacks:
+    for column in statement.lacks:
         if column not in row.newest.lacks and row.newest.value is not None:
             older[column] = row.newest.value
         elif column in row.older:
             older[column] = row.older[column]
-    return Row(said, older, row.came if said.lacks else None)
+    return Row(statement, older, row.came if statement.lacks else None)
 
 
 def unbundled(value: bytes) -> tuple[bytes, list[tuple[list[str], bytes]]]:
@@ -129,24 +129,24 @@ def unbundled(value: bytes) -> tuple[bytes, list[tuple[list[str], bytes]]]:
     ]
 
 
-def bundles(said: Iterable[tuple[str, KeyStatement]]) -> Iterator[tuple[int, int, bytes]]:
+def bundles(statements: Iterable[tuple[str, KeyStatement]]) -> Iterator[tuple[int, int, bytes]]:
     """Return for each key its last record's place and bundle, of statements by key, in order."""
-    left: dict[int, Row] = {}
+    departed: dict[int, Row] = {}
     last: list[Row] = []
-    for _, statements in groupby(said, itemgetter(0)):
+    for _, of_key in groupby(statements, itemgetter(0)):
         row: Row | None = None
-        for _, each in statements:
-            if each.value is not None:
-                row = _next(row, each)
+        for _, statement in of_key:
+            if statement.value is not None:
+                row = _next(row, statement)
             else:
-                if row is not None and each.lsn is not None:
-                    left[each.lsn] = row
+                if row is not None and statement.lsn is not None:
+                    departed[statement.lsn] = row
                 row = None
         if row is None or not row.newest.lacks:
             continue
         if row.came is None:
-            yield *row.newest.place, row.bundle(left)
+            yield *row.newest.place, row.bundle(departed)
         else:
             last.append(row)  # the key that it came from may stand further back
     for row in last:
-        yield *row.newest.place, row.bundle(left)
+        yield *row.newest.place, row.bundle(departed)

@@ -83,7 +83,7 @@ class PartJob:
 
     def _done(self, part: Part) -> Receipt:
         decoder: Decoder = pickle.loads(self.decoder)  # noqa: S301 - of our own driver
-        found = findings_of(
+        findings = findings_of(
             self.frontier,
             self.topic,
             self.key_id,
@@ -96,7 +96,7 @@ class PartJob:
             buckets = buckets_of(part.offsets, Path(folder), most_bytes=_KEPT_BYTES)
             with closing(buckets):
                 read = read_share(
-                    self.kafka, self.topic, part.share, Reading(found, buckets), _HELD_BYTES
+                    self.kafka, self.topic, part.share, Reading(findings, buckets), _HELD_BYTES
                 )
                 file = Path(folder) / "rows.parquet"
                 rows = self._written(file, decoder, buckets)
@@ -107,11 +107,11 @@ class PartJob:
             run=self.run,
             part=part.number,
             share=read,
-            records=found.count,
+            records=findings.count,
             rows=rows,
-            later=None if found.later == LAST else found.later,
-            astray=None if found.astray == LAST else found.astray,
-            frames=tuple(sorted(frame.hex() for frame in found.frames)),
+            later=None if findings.later == LAST else findings.later,
+            astray=None if findings.astray == LAST else findings.astray,
+            frames=tuple(sorted(frame.hex() for frame in findings.frames)),
             left_out=() if decoder.quarantine is None else tuple(decoder.quarantine.places()),
             file=name,
             size=stamp.size,
@@ -137,8 +137,8 @@ def write_rows(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int
     numbered = schema.empty_table().rename_columns(names).schema
     with pq.ParquetWriter(file, numbered, write_statistics=False) as writer:
         for group in together(tables, _GROUP_BYTES, _GROUP_ROWS):
-            found = group.select(schema.names).cast(schema).rename_columns(names)
-            writer.write_table(found, _GROUP_ROWS)
+            renamed = group.select(schema.names).cast(schema).rename_columns(names)
+            writer.write_table(renamed, _GROUP_ROWS)
             rows += group.num_rows
     return rows
 

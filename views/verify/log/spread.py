@@ -178,7 +178,7 @@ class SpreadTables:
             parts = parts_of(starts, ends, self._spread.width)
             receipts = [Receipt.from_text(text) for text in self._launched(job, parts)]
             require_receipts(topic, run, parts, receipts, starts=starts, ends=ends)
-        if astray := min((each.astray for each in receipts if each.astray), default=None):
+        if astray := min((receipt.astray for receipt in receipts if receipt.astray), default=None):
             log.warning(
                 'topic "%s" is read once more, here: the key of partition %d, offset %d belongs '
                 "to another partition, so it may be there too",
@@ -198,8 +198,8 @@ class SpreadTables:
         create_view(self._database, state)
         return SpreadState(
             state,
-            sum(each.records for each in receipts),
-            sum(len(each.left_out) for each in receipts),
+            sum(receipt.records for receipt in receipts),
+            sum(len(receipt.left_out) for receipt in receipts),
         )
 
     def _launched(self, job: PartJob, parts: Sequence[Part]) -> list[str]:
@@ -224,11 +224,11 @@ class SpreadTables:
         self, frontier: Frontier, topic: str, pin: SchemaPin, receipts: Sequence[Receipt]
     ) -> None:
         """Require of the whole topic what a frontier and its capture promise."""
-        found = findings_of(frontier, topic, pin.key, None)
-        for each in receipts:
-            found.later = min(found.later, each.later or LAST)
-            found.frames |= {bytes.fromhex(frame) for frame in each.frames}
-        found.require()
+        findings = findings_of(frontier, topic, pin.key, None)
+        for receipt in receipts:
+            findings.later = min(findings.later, receipt.later or LAST)
+            findings.frames |= {bytes.fromhex(frame) for frame in receipt.frames}
+        findings.require()
 
     def _attach(self, state: TableState, place: Place, receipts: Sequence[Receipt]) -> None:
         """Fetch the rows and create the base table of a state from their files."""
@@ -268,8 +268,8 @@ def _fetched(topic: str, place: Place, folder: Path, receipt: Receipt) -> Path:
     """
     file = folder / f"{receipt.part}.parquet"
     stamp = place.fetch(receipt.file, file)
-    wanted = Stamp(receipt.size, receipt.digest)
-    if stamp != wanted or pq.read_metadata(file).num_rows != receipt.rows:
+    written = Stamp(receipt.size, receipt.digest)
+    if stamp != written or pq.read_metadata(file).num_rows != receipt.rows:
         raise LogError(
             f'topic "{topic}", task {receipt.part} of the verification: its file {receipt.file} in '
             f"{place.uri} is not the one that it has written",

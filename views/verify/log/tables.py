@@ -85,10 +85,10 @@ class TableState:
         """Return the columns with the types that queries see."""
         texts = {name for name, choice in self.choices if choice == "text"}
         return tuple(
-            replace(each, type=replace(each.type, kind=Kind.STRING, precision=0, scale=0))
-            if each.column in texts
-            else each
-            for each in self.columns
+            replace(column, type=replace(column.type, kind=Kind.STRING, precision=0, scale=0))
+            if column.column in texts
+            else column
+            for column in self.columns
         )
 
     def selected(self) -> str:
@@ -126,7 +126,7 @@ class TableState:
 
     def stored(self, column: str) -> list[str]:
         """Return the columns of `base` that hold a column."""
-        number = [each.column for each in self.columns].index(column)
+        number = [column.column for column in self.columns].index(column)
         has_escape = self.columns[number].type.has_escape
         return [column, f"{_ESCAPE}{number}"] if has_escape else [column]
 
@@ -138,8 +138,10 @@ class TableState:
             return quoted(column.column)
         head = f'table "{self.table}", column "{column.column}" ({column.type.name}) holds '
         parts = [literal(head), escape, literal(f', {INEXACT} (topic "{self.topic}", partition ')]
-        told = " || ".join([*parts, PARTITION_COLUMN, "', offset '", OFFSET_COLUMN, "')'"])
-        return f"CASE WHEN {escape} IS NOT NULL THEN error({told}) ELSE {quoted(column.column)} END"
+        message = " || ".join([*parts, PARTITION_COLUMN, "', offset '", OFFSET_COLUMN, "')'"])
+        return (
+            f"CASE WHEN {escape} IS NOT NULL THEN error({message}) ELSE {quoted(column.column)} END"
+        )
 
 
 def _other_form(column: LoggedColumn, escape: str, *, as_text: bool) -> str:
@@ -265,9 +267,11 @@ def _unpickled(raw: bytes) -> Decoder:
 
 def _decoded(state: TableState, decoder: Decoder, batch: Sequence[Survivor]) -> pa.Table:
     places, columns = decoder.decode(batch)
-    made = [_column(each, values) for each, values in zip(state.columns, columns, strict=True)]
-    parts = pa.array([each[0] for each in places], pa.int32())
-    return _table(state, made, parts, pa.array([each[1] for each in places], pa.int64()))
+    arrays = [
+        _column(column, values) for column, values in zip(state.columns, columns, strict=True)
+    ]
+    parts = pa.array([place[0] for place in places], pa.int32())
+    return _table(state, arrays, parts, pa.array([place[1] for place in places], pa.int64()))
 
 
 def _column(column: LoggedColumn, values: list[Any]) -> ByColumn:
@@ -298,11 +302,11 @@ def _by_column(
     state: TableState, reader: ColumnReader, decoder: Decoder, batch: pa.Table
 ) -> list[pa.Table]:
     """Read some survivors by column; a sample, and whatever does not go so, by the rule."""
-    found = reader.read(batch)
-    if found is None:
+    by_schema = reader.read(batch)
+    if by_schema is None:
         return [_keyed(state, _decoded(state, decoder, survivors_of(batch)), batch)]
     tables = []
-    for rows, columns in found:
+    for rows, columns in by_schema:
         read = _table(state, columns, *(rows[n].combine_chunks() for n in ("part", "off")))
         tables.append(_keyed(state, read, rows))
         sample = pa.array(np.flatnonzero(rows["off"].to_numpy() % SAMPLED == 0))
@@ -346,8 +350,10 @@ def inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> f
     if not suspects:
         return frozenset()
     counts = ", ".join(f"count({_ESCAPE}{number})" for number in suspects)
-    found = first_row(database, f"SELECT {counts} FROM {quoted(state.base)}") or ()
-    return frozenset(name for name, count in zip(suspects.values(), found, strict=True) if count)
+    inexact_counts = first_row(database, f"SELECT {counts} FROM {quoted(state.base)}") or ()
+    return frozenset(
+        name for name, count in zip(suspects.values(), inexact_counts, strict=True) if count
+    )
 
 
 def infinite(

@@ -29,8 +29,8 @@ def _sent(work: Work) -> Quarantine | None:
         try:
             child.answer(next(work))
         except StopIteration as end:
-            found: Quarantine | None = end.value
-            return found
+            quarantine: Quarantine | None = end.value
+            return quarantine
 
 
 if __name__ == "__main__":

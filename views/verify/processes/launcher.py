@@ -15,7 +15,7 @@ Given = TypeVar("Given")
 class Launcher(Protocol):
     """Runs work; `views.verify.processes.threads.in_threads` does so here."""
 
-    def __call__(self, work: Callable[[Given], str], given: Sequence[Given], /) -> Iterator[str]:
+    def __call__(self, work: Callable[[Given], str], items: Sequence[Given], /) -> Iterator[str]:
         """Run the work on each argument; yield the results in any order.
 
         The work and all that is given can be pickled; what comes of it is a short text.

@@ -66,7 +66,7 @@ class Place:
             SinkError: the folder cannot be read.
         """
         try:
-            return [each["path"] for batch in obstore.list(self._store()) for each in batch]
+            return [file["path"] for batch in obstore.list(self._store()) for file in batch]
         except (BaseError, OSError, ValueError) as error:
             raise self._refused("read", error) from error
 

@@ -78,16 +78,16 @@ def together(
     batches: Iterable[pa.Table], least_bytes: int, least_rows: int | None = None
 ) -> Iterator[pa.Table]:
     """Combine small batches, without a copy, up to a least size in bytes or rows."""
-    found: list[pa.Table] = []
+    small: list[pa.Table] = []
     size = rows = 0
     for batch in batches:
-        found.append(batch)
+        small.append(batch)
         size, rows = size + batch.nbytes, rows + batch.num_rows
         if size >= least_bytes or (least_rows is not None and rows >= least_rows):
-            yield pa.concat_tables(found, promote_options="default")
-            found, size, rows = [], 0, 0
-    if found:
-        yield pa.concat_tables(found, promote_options="default")
+            yield pa.concat_tables(small, promote_options="default")
+            small, size, rows = [], 0, 0
+    if small:
+        yield pa.concat_tables(small, promote_options="default")
 
 
 def insert(database: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:

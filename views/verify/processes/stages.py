@@ -25,6 +25,6 @@ class Stages:
 
     def news(self) -> dict[str, float]:
         """Return the seconds that each stage took since this was asked last."""
-        spent = {name: found - self._told.get(name, 0.0) for name, found in self._spent.items()}
+        spent = {name: seconds - self._told.get(name, 0.0) for name, seconds in self._spent.items()}
         self._told = dict(self._spent)
         return {name: round(seconds, 3) for name, seconds in spent.items() if seconds > 0}

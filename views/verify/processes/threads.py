@@ -14,23 +14,23 @@ Made = TypeVar("Made")
 
 
 def in_threads(
-    work: Callable[[Given], Made], given: Iterable[Given], threads: int | None = None
+    work: Callable[[Given], Made], arguments: Iterable[Given], threads: int | None = None
 ) -> Iterator[Made]:
     """Apply the work to each argument in threads; yield the results in order.
 
     An error of one ends all: nothing of what comes behind it is returned.
 
     Args:
-        work: makes it.
-        given: taken as threads get free.
-        threads: how many; None for one a core.
+        work: called with one argument.
+        arguments: taken as threads get free.
+        threads: their number; None for one a core.
     """
     count = threads or helpers()
     with ThreadPoolExecutor(count, "verify") as pool:
         waiting: deque[Future[Made]] = deque()
         try:
-            for each in given:
-                waiting.append(pool.submit(work, each))
+            for argument in arguments:
+                waiting.append(pool.submit(work, argument))
                 if len(waiting) > count:
                     yield waiting.popleft().result()
             while waiting:

@@ -65,16 +65,16 @@ def fold(
 
 
 def _pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    found: list[pa.Table] = []
+    piece: list[pa.Table] = []
     size = 0
     for table in tables:
-        if found and size + table.nbytes > _PIECE_BYTES:
-            yield pa.concat_tables(found)
-            found, size = [], 0
-        found.append(table)
+        if piece and size + table.nbytes > _PIECE_BYTES:
+            yield pa.concat_tables(piece)
+            piece, size = [], 0
+        piece.append(table)
         size += table.nbytes
-    if found:
-        yield pa.concat_tables(found)
+    if piece:
+        yield pa.concat_tables(piece)
 
 
 def _last(database: duckdb.DuckDBPyConnection, records: pa.Table, rules: FoldRules) -> pa.Table:
@@ -84,7 +84,7 @@ def _last(database: duckdb.DuckDBPyConnection, records: pa.Table, rules: FoldRul
     narrow = records.drop_columns(["value", "fault", "part"])
     numbers = pa.array(np.arange(len(records)))
     database.register("records", narrow.append_column("number", numbers))
-    found = database.execute(
+    last = database.execute(
         """
         SELECT arg_max(number, {e: epoch, l: commit_lsn, s: sequence, o: off}) AS number
         FROM records
@@ -95,4 +95,4 @@ def _last(database: duckdb.DuckDBPyConnection, records: pa.Table, rules: FoldRul
         [*map(int, start), rules.epoch, limit, limit],
     ).fetchnumpy()["number"]
     database.unregister("records")
-    return records.take(pa.array(np.sort(found)))
+    return records.take(pa.array(np.sort(last)))

@@ -33,9 +33,9 @@ def _hashes(keys: np.ndarray, count: int) -> np.ndarray:
     whole = length - length % _WORD
     hashes = np.full(count, _SEED ^ np.uint32(length))
     for word in np.ascontiguousarray(keys[:, :whole]).view("<u4").T:
-        found = word * _MULTIPLIER
-        found ^= found >> np.uint32(24)
-        hashes = (hashes * _MULTIPLIER) ^ (found * _MULTIPLIER)
+        mixed = word * _MULTIPLIER
+        mixed ^= mixed >> np.uint32(24)
+        hashes = (hashes * _MULTIPLIER) ^ (mixed * _MULTIPLIER)
     if whole < length:
         for place in range(length - whole):
             hashes ^= keys[:, whole + place].astype(np.uint32) << np.uint32(8 * place)

@@ -72,11 +72,11 @@ def topic_settings(kafka: KafkaConnection, topic: str) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
         with admin_client(kafka) as admin:
-            asked = admin.describe_configs([resource], request_timeout=_REQUEST_SECONDS)
-            found = asked[resource].result()
+            answers = admin.describe_configs([resource], request_timeout=_REQUEST_SECONDS)
+            entries = answers[resource].result()
     except KafkaException as error:
         raise _unavailable(topic, error) from error
-    return {name: entry.value or "" for name, entry in found.items()}
+    return {name: entry.value or "" for name, entry in entries.items()}
 
 
 def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[int, int]]:
@@ -89,18 +89,21 @@ def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[
         UnavailableLogError: the brokers do not answer.
     """
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    wanted = {TopicPartition(topic, each): latest for each in range(count)}
+    latest_of = {TopicPartition(topic, number): latest for number in range(count)}
     try:
         with admin_client(kafka) as admin:
-            asked = admin.list_offsets(wanted, request_timeout=_REQUEST_SECONDS)
-            found = {each.partition: answer.result() for each, answer in asked.items()}
+            answers = admin.list_offsets(latest_of, request_timeout=_REQUEST_SECONDS)
+            ends = {partition.partition: answer.result() for partition, answer in answers.items()}
     except KafkaException as error:
         raise _unavailable(topic, error) from error
-    if any(each.offset < 0 for each in found.values()):  # what a request gives that took too long
+    if any(end.offset < 0 for end in ends.values()):  # what a request gives that took too long
         raise _unavailable(topic, TimeoutError("no end of a partition came in time"))
     return [
-        (found[each].offset, -1 if found[each].leader_epoch is None else found[each].leader_epoch)
-        for each in range(count)
+        (
+            ends[number].offset,
+            -1 if ends[number].leader_epoch is None else ends[number].leader_epoch,
+        )
+        for number in range(count)
     ]
 
 
@@ -132,12 +135,12 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
         UnavailableLogError: the brokers do not answer.
     """
     ((low, high),) = _places(kafka, topic, 1)
-    found: dict[str, list[str]] = {}
+    schemas: dict[str, list[str]] = {}
     for message in messages(kafka, topic, {0: low}, {0: high}):
         noted = schema_noted(message.key(), message.value())
         if noted is not None:
-            found.setdefault(noted[0], []).append(noted[1])
-    return found
+            schemas.setdefault(noted[0], []).append(noted[1])
+    return schemas
 
 
 def beginnings(frontier: Frontier, topic: str, starts: Sequence[int]) -> tuple[int, ...]:
@@ -147,8 +150,8 @@ def beginnings(frontier: Frontier, topic: str, starts: Sequence[int]) -> tuple[i
     from a time on, it is no part.
     """
     alive = frontier.alive_from.get(topic, ())
-    known = (*alive, *[0] * (len(starts) - len(alive)))
-    return tuple(max(pair) for pair in zip(starts, known, strict=True))
+    firsts = (*alive, *[0] * (len(starts) - len(alive)))
+    return tuple(max(pair) for pair in zip(starts, firsts, strict=True))
 
 
 def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> TopicFacts:
@@ -164,10 +167,10 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
     """
     ends = frontier.ends.get(topic, ())
     topic_id = _topic_id(kafka, topic)
-    known = frontier.topic_ids.get(topic)
-    if known and known != topic_id:
+    known_id = frontier.topic_ids.get(topic)
+    if known_id and known_id != topic_id:
         raise LogError(
-            f'topic "{topic}" has id {topic_id}, but the frontier was taken of {known}',
+            f'topic "{topic}" has id {topic_id}, but the frontier was taken of {known_id}',
             hint="the topic was made anew: take a new snapshot of its table",
         )
     deadline = None
@@ -255,9 +258,9 @@ def ended_early(topic: str, partition: int, offset: int, end: int) -> LogError:
     )
 
 
-def refused(topic: str, partition: int, said: str) -> LogError:
+def refused(topic: str, partition: int, reason: str) -> LogError:
     """Return the error of a partition that the brokers do not give."""
-    return LogError(f'topic "{topic}", partition {partition} cannot be read: {said}')
+    return LogError(f'topic "{topic}", partition {partition} cannot be read: {reason}')
 
 
 def consumer_settings(kafka: KafkaConnection, *, committed: bool = True) -> dict[str, Any]:
@@ -291,11 +294,11 @@ def _asked(
 ) -> list[tuple[int, int]]:
     """Ask, and again while a partition is between two leaders, as after a broker's long pause."""
     settings = consumer_settings(kafka, committed=committed)
-    what = "committed" if committed else "appended"
-    with lent(kafka, what, lambda: Consumer(settings)) as consumer:
+    purpose = "committed" if committed else "appended"
+    with lent(kafka, purpose, lambda: Consumer(settings)) as consumer:
         return [
-            consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=_REQUEST_SECONDS)
-            for each in range(count)
+            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_REQUEST_SECONDS)
+            for number in range(count)
         ]
 
 
@@ -341,11 +344,11 @@ def _exists(kafka: KafkaConnection, topic: str) -> bool:
 def _topic_id(kafka: KafkaConnection, topic: str) -> str:
     from confluent_kafka import TopicCollection  # noqa: PLC0415
 
-    wanted = TopicCollection([topic])
+    topics = TopicCollection([topic])
     try:
         with admin_client(kafka) as admin:
-            asked = admin.describe_topics(wanted, request_timeout=_REQUEST_SECONDS)
-            return str(asked[topic].result().topic_id)
+            answers = admin.describe_topics(topics, request_timeout=_REQUEST_SECONDS)
+            return str(answers[topic].result().topic_id)
     except KafkaException as error:
         raise _unavailable(topic, error) from error
 

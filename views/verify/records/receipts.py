@@ -116,8 +116,8 @@ def _place(raw: Sequence[int] | None) -> tuple[int, int] | None:
 
 def failed(error: ChangelogError) -> str:
     """Return the text of a task that has failed."""
-    said = {"error": type(error).__name__, "said": str(error.args[0]), "hint": error.hint}
-    return json.dumps(said)
+    failure = {"error": type(error).__name__, "said": str(error.args[0]), "hint": error.hint}
+    return json.dumps(failure)
 
 
 def _told(raw: Mapping[str, str]) -> ChangelogError:
@@ -162,19 +162,19 @@ def require_receipts(
     Raises:
         LogError: one is lost, came twice, or is of something else.
     """
-    found: dict[int, Receipt] = {}
-    for each in receipts:
-        if each.run != run or not 0 <= each.part < len(parts):
-            raise _mixed_up(topic, each.part, "its receipt is of another verification")
-        if each.part in found:
-            raise _mixed_up(topic, each.part, "its receipt came twice")
-        if each.share != parts[each.part].share:
-            raise _mixed_up(topic, each.part, "its receipt tells of other offsets")
-        found[each.part] = each
+    by_part: dict[int, Receipt] = {}
+    for receipt in receipts:
+        if receipt.run != run or not 0 <= receipt.part < len(parts):
+            raise _mixed_up(topic, receipt.part, "its receipt is of another verification")
+        if receipt.part in by_part:
+            raise _mixed_up(topic, receipt.part, "its receipt came twice")
+        if receipt.share != parts[receipt.part].share:
+            raise _mixed_up(topic, receipt.part, "its receipt tells of other offsets")
+        by_part[receipt.part] = receipt
     for part in parts:
-        if part.number not in found:
+        if part.number not in by_part:
             raise _mixed_up(topic, part.number, "its receipt is lost")
-    require_whole(topic, starts, ends, (each.share for each in found.values()))
+    require_whole(topic, starts, ends, (receipt.share for receipt in by_part.values()))
 
 
 def _mixed_up(topic: str, part: int, why: str) -> LogError:

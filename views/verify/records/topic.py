@@ -183,8 +183,8 @@ def _newest(
     if not len(rows):
         return None
     for name in _ORDER:
-        found = columns[name][rows]
-        rows = rows[found == found.max()]
+        values = columns[name][rows]
+        rows = rows[values == values.max()]
     row = int(rows[0])
     order = tuple(int(columns[name][row]) for name in _ORDER)
     return order, table["value"][row].as_py()[:_FRAME_BYTES]
@@ -235,19 +235,19 @@ def read_topic(
         UnavailableLogError: the brokers do not answer.
     """
     ends = frontier.ends.get(topic, ())
-    found = findings_of(frontier, topic, key_id, quarantine)
-    with ExitStack() as held:
+    findings = findings_of(frontier, topic, key_id, quarantine)
+    with ExitStack() as stack:
         with unmoved(kafka, frontier, topic) as facts:
             starts = beginnings(frontier, topic, facts.starts) if behind is None else tuple(behind)
             offsets = sum(max(0, end - first) for first, end in zip(starts, ends, strict=True))
             buckets = buckets_of(offsets, work_directory)
-            held.callback(buckets.close)
+            stack.callback(buckets.close)
             pace = Pace(tell, f'topic "{topic}": read', offsets, "records")
-            _read(kafka, topic, starts, ends, Reading(found, buckets, pace.add))
-        found.require()
-        held.pop_all()
-    newest = None if found.newest is None else int.from_bytes(found.newest[1][1:], "big")
-    return TopicRecords(found.count, newest, buckets)
+            _read(kafka, topic, starts, ends, Reading(findings, buckets, pace.add))
+        findings.require()
+        stack.pop_all()
+    newest = None if findings.newest is None else int.from_bytes(findings.newest[1][1:], "big")
+    return TopicRecords(findings.count, newest, buckets)
 
 
 def findings_of(
@@ -297,7 +297,7 @@ def _untold(_records: int) -> None:
 class Reading:
     """The destination of records, a callback for their number, and a flag to stop."""
 
-    found: Findings
+    findings: Findings
     buckets: Buckets
     tell: Callable[[int], None] = _untold
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -305,7 +305,7 @@ class Reading:
     def drain(self, columns: RecordColumns) -> None:
         """Put all records that were read into their buckets."""
         taken = [columns.take(bucket) for bucket in range(len(self.buckets))]
-        self.found.look(pa.concat_tables(taken))
+        self.findings.look(pa.concat_tables(taken))
         for bucket, table in enumerate(taken):
             if table.num_rows:
                 self.buckets.put(bucket, table)
@@ -323,7 +323,7 @@ def _read(
     if shares:
         most = _HELD_BYTES // len(shares)
         with ThreadPoolExecutor(len(shares), "verify-read") as pool:
-            jobs = [pool.submit(read_share, kafka, topic, each, reading, most) for each in shares]
+            jobs = [pool.submit(read_share, kafka, topic, share, reading, most) for share in shares]
             try:
                 read = [job.result() for job in jobs]
             finally:
@@ -337,21 +337,21 @@ def read_share(
     kafka: KafkaConnection, topic: str, share: Share, reading: Reading, most_bytes: int
 ) -> Share:
     """Read a share; returns it when it was read to its end."""
-    columns = RecordColumns(prefix=reading.found.keys.beginning, buckets=len(reading.buckets))
+    columns = RecordColumns(prefix=reading.findings.keys.beginning, buckets=len(reading.buckets))
     with closing(_opened(kafka, topic, share, columns)) as intake:
-        heard, left = time.monotonic(), len(share)
-        while left and not reading.stopped.is_set():
+        heard, remaining = time.monotonic(), len(share)
+        while remaining and not reading.stopped.is_set():
             news = intake.poll(timeout_ms=_POLL_MS, most_bytes=most_bytes)
             _require_sound(topic, share, news)
-            if news.added or news.left < left:
+            if news.added or news.left < remaining:
                 heard = time.monotonic()
             elif time.monotonic() > heard + STALL_SECONDS:
                 raise stalled(topic)
-            left = news.left
+            remaining = news.left
             if columns.held_bytes >= most_bytes:
                 reading.drain(columns)
         reading.drain(columns)
-    return {} if left else share
+    return {} if remaining else share
 
 
 def _opened(kafka: KafkaConnection, topic: str, share: Share, columns: RecordColumns) -> Intake:

@@ -44,9 +44,9 @@ def cache_tables(address: Address, form: Form) -> Iterator[pa.Table]:
                 for server in servers(client)
             ]
             first, last = len(prefix.encode()), len(suffix.encode())
-            for keys, found in read_at_once(parts):
+            for keys, entries in read_at_once(parts):
                 ids = [key[first : len(key) - last].decode("utf-8", "replace") for key in keys]
-                yield form.table(entries_page(value, ids, found, form))
+                yield form.table(entries_page(value, ids, entries, form))
     except (redis.RedisError, RedisClusterException) as error:
         raise SinkError(
             f"the cache at {redacted(url)} cannot be read: {redacted(str(error))}",
@@ -76,13 +76,13 @@ def _pages(server: redis.Redis, prefix: str, command: str, many: bool) -> Iterat
         if isinstance(following, Exception):
             raise following
         if keys:
-            found = answers[0] if many else answers
-            if isinstance(found, Exception):
-                raise found
-            for each in found:
-                if isinstance(each, Exception) and "WRONGTYPE" not in str(each):
-                    raise each
-            yield [as_bytes(key) for key in keys], list(found)
+            entries = answers[0] if many else answers
+            if isinstance(entries, Exception):
+                raise entries
+            for entry in entries:
+                if isinstance(entry, Exception) and "WRONGTYPE" not in str(entry):
+                    raise entry
+            yield [as_bytes(key) for key in keys], list(entries)
         cursor, keys = following
 
 

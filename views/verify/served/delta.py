@@ -33,12 +33,12 @@ def delta_batches(path: str, columns: Sequence[tuple[str, Type]]) -> Iterator[pa
         raise SinkError(f"the Delta table at {path} cannot be read: {error}") from error
 
 
-def _check_columns(path: str, found: Sequence[str], columns: Sequence[tuple[str, Type]]) -> None:
-    wanted = [name for name, _ in columns]
-    if sorted(found) != sorted(wanted):
+def _check_columns(path: str, actual: Sequence[str], columns: Sequence[tuple[str, Type]]) -> None:
+    expected = [name for name, _ in columns]
+    if sorted(actual) != sorted(expected):
         raise SinkError(
-            f"the table at {path} has the columns {', '.join(found)}; "
-            f"the view has {', '.join(wanted)}"
+            f"the table at {path} has the columns {', '.join(actual)}; "
+            f"the view has {', '.join(expected)}"
         )
 
 
@@ -63,10 +63,10 @@ def _conformed(array: pa.Array, kind: Type) -> pa.Array:
         array = array.combine_chunks()
     if pa.types.is_dictionary(array.type):  # as a partition's value comes
         array = array.dictionary_decode()
-    wanted = arrow_type(kind)
+    target = arrow_type(kind)
     match kind.name:
         case "date":
-            return _within(array.cast(pa.date32()).view(pa.int32()), -(2**31)).view(wanted)
+            return _within(array.cast(pa.date32()).view(pa.int32()), -(2**31)).view(target)
         case "timestamp" | "timestamp_ntz":
             if not pa.types.is_timestamp(array.type):
                 raise ValueError(f"it has type {array.type}, not {kind.name}")
@@ -74,7 +74,7 @@ def _conformed(array: pa.Array, kind: Type) -> pa.Array:
             if (zone is not None) != (kind.name == "timestamp"):
                 raise ValueError(f"it has type {array.type}, not {kind.name}")
             micros = array.cast(pa.timestamp("us", zone))
-            return _within(micros.view(pa.int64()), -(2**63)).view(wanted)
+            return _within(micros.view(pa.int64()), -(2**63)).view(target)
         case "array":
             lists = array.cast(pa.list_(array.type.value_type))
             return pa.ListArray.from_arrays(
@@ -83,7 +83,7 @@ def _conformed(array: pa.Array, kind: Type) -> pa.Array:
                 mask=lists.is_null(),
             )
         case "map":
-            _check_same(array.type, wanted, kind)
+            _check_same(array.type, target, kind)
             entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
             lists = array.cast(pa.list_(entry))
             entries = lists.flatten()
@@ -95,8 +95,8 @@ def _conformed(array: pa.Array, kind: Type) -> pa.Array:
         case "struct":
             return _struct(array, kind)
         case _:
-            _check_same(array.type, wanted, kind)
-            return array.cast(wanted)
+            _check_same(array.type, target, kind)
+            return array.cast(target)
 
 
 def _offsets(lists: pa.Array) -> pa.Array:
@@ -106,10 +106,10 @@ def _offsets(lists: pa.Array) -> pa.Array:
 
 
 def _struct(array: pa.Array, kind: Type) -> pa.Array:
-    found = {array.type.field(i).name: i for i in range(array.type.num_fields)}
-    if sorted(found) != sorted(name for name, _ in kind.fields):
-        raise ValueError(f"it has the fields {', '.join(found)}")
-    children = [_conformed(pc.struct_field(array, found[n]), field) for n, field in kind.fields]
+    places = {array.type.field(i).name: i for i in range(array.type.num_fields)}
+    if sorted(places) != sorted(name for name, _ in kind.fields):
+        raise ValueError(f"it has the fields {', '.join(places)}")
+    children = [_conformed(pc.struct_field(array, places[n]), field) for n, field in kind.fields]
     fields = list(arrow_type(kind))
     return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
 
@@ -125,22 +125,22 @@ _FAMILIES = (
 )
 
 
-def _check_same(found: pa.DataType, wanted: pa.DataType, kind: Type) -> None:
-    exact = pa.types.is_integer(wanted) or pa.types.is_floating(wanted)
-    if pa.types.is_decimal(wanted):
-        same = pa.types.is_decimal(found) and (found.precision, found.scale) == (
-            wanted.precision,
-            wanted.scale,
+def _check_same(actual: pa.DataType, target: pa.DataType, kind: Type) -> None:
+    exact = pa.types.is_integer(target) or pa.types.is_floating(target)
+    if pa.types.is_decimal(target):
+        same = pa.types.is_decimal(actual) and (actual.precision, actual.scale) == (
+            target.precision,
+            target.scale,
         )
     elif exact:
-        same = found == wanted
+        same = actual == target
     else:
         same = any(
-            any(test(found) for test in family) and any(test(wanted) for test in family)
+            any(test(actual) for test in family) and any(test(target) for test in family)
             for family in _FAMILIES
         )
     if not same:
-        raise ValueError(f"it has type {found}, not {kind.name}")
+        raise ValueError(f"it has type {actual}, not {kind.name}")
 
 
 def _within(array: pa.Array, lowest: int) -> pa.Array:

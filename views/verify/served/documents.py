@@ -105,8 +105,8 @@ class Form:
 
     def tables(self, documents: Iterable[Document]) -> Iterator[pa.Table]:
         """Return documents that come one by one, read strictly, in tables of bounded length."""
-        left = iter(documents)
-        while some := list(islice(left, _TABLE_ROWS)):
+        remaining = iter(documents)
+        while some := list(islice(remaining, _TABLE_ROWS)):
             yield self.strictly(some)
 
     def _row(self, id_: str, document: str | dict[str, Any]) -> list[Any]:
@@ -116,8 +116,8 @@ class Form:
         except ValueError as error:
             return [*(None for _ in self._readers), f"malformed: {error}", id_]
         out, fault = self._values(row, self._readers)
-        if fault is None and (wanted := identifier(row, self._key)) != id_:
-            fault = f"stored under {id_!r}, its key says {wanted!r}"
+        if fault is None and (expected_id := identifier(row, self._key)) != id_:
+            fault = f"stored under {id_!r}, its key says {expected_id!r}"
         return [*out, fault, id_]
 
     @staticmethod

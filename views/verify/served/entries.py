@@ -15,19 +15,19 @@ from views.verify.values.jsonform import alone, key_of
 _NO_ROW = ""
 
 
-def entries_page(value: str, ids: list[str], found: Sequence[Any], form: Form) -> Page:
+def entries_page(value: str, ids: list[str], entries: Sequence[Any], form: Form) -> Page:
     """Return a page of entries as the server gave them.
 
     Args:
         value: what an entry is: `json`, `hash` or `string`.
         ids: of the rows.
-        found: for each a text, a hash, or what stands for no entry of this kind.
-        form: what the view's rows look like.
+        entries: for each row a text, a hash, or the mark of no entry of this kind.
+        form: of the view's rows.
     """
     if value == "json":
-        return text_page(ids, [text if isinstance(text, bytes) else b"" for text in found])
+        return text_page(ids, [text if isinstance(text, bytes) else b"" for text in entries])
     read: Callable[[str, Any, Form], str | dict[str, Any]] = _hash if value == "hash" else _text
-    rows = [read(id_, entry, form) for id_, entry in zip(ids, found, strict=True)]
+    rows = [read(id_, entry, form) for id_, entry in zip(ids, entries, strict=True)]
 
     def documents() -> list[Document]:
         return list(zip(ids, rows, strict=True))
@@ -53,7 +53,7 @@ def _text(id_: str, entry: Any, form: Form) -> str | dict[str, Any]:  # noqa: AN
         row = key_of(id_, form.key)
     except ValueError:
         return _NO_ROW
-    ((name, kind),) = (each for each in form.columns if each[0] not in row)
+    ((name, kind),) = (column for column in form.columns if column[0] not in row)
     row[name] = alone(_decoded(entry), kind)
     return row
 

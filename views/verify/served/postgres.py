@@ -90,17 +90,17 @@ def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> It
         ) from error
 
 
-def _check_columns(link: extensions.connection, table: str, wanted: Sequence[str]) -> None:
+def _check_columns(link: extensions.connection, table: str, expected: Sequence[str]) -> None:
     with link.cursor() as cursor:
         cursor.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass "
             "AND attnum > 0 AND NOT attisdropped",
             [table],
         )
-        found = [name for (name,) in cursor.fetchall()]
-    if sorted(found) != sorted(wanted):
+        actual = [name for (name,) in cursor.fetchall()]
+    if sorted(actual) != sorted(expected):
         raise SinkError(
-            f"{table} has the columns {', '.join(found)}; the view has {', '.join(wanted)}"
+            f"{table} has the columns {', '.join(actual)}; the view has {', '.join(expected)}"
         )
 
 
@@ -111,8 +111,10 @@ def _pages(link: extensions.connection, query: sql.Composed) -> Iterator[list[tu
         size = _SAMPLE
         while page := cursor.fetchmany(size):
             yield page
-            held = sum(len(each) if isinstance(each, str) else 8 for row in page for each in row)
-            size = max(1, min(_MOST_ROWS, _PAGE_BYTES * len(page) // max(held, 1)))
+            page_bytes = sum(
+                len(value) if isinstance(value, str) else 8 for row in page for value in row
+            )
+            size = max(1, min(_MOST_ROWS, _PAGE_BYTES * len(page) // max(page_bytes, 1)))
 
 
 def _value(name: sql.Identifier, kind: Type) -> sql.Composable:
@@ -121,10 +123,10 @@ def _value(name: sql.Identifier, kind: Type) -> sql.Composable:
         return sql.SQL("{}::jsonb::text").format(name)
     if kind.name == "array":
         element = kind.fields[0][1]
-        each = _scalar("e", element)
+        item = _scalar("e", element)
         return sql.SQL(
             "CASE WHEN {0} IS NOT NULL THEN (SELECT coalesce(json_agg("
-            + each
+            + item
             + " ORDER BY n), '[]'::json)::text FROM unnest({0}::"
             + _TYPES[element.name]
             + "[]) WITH ORDINALITY u (e, n)) END"
@@ -172,7 +174,7 @@ def _array(values: Sequence[Any], kind: Type) -> pa.Array:
     if kind.name == "array":
         element = kind.fields[0][1]
         lists = [None if v is None else json.loads(v) for v in values]
-        flat = _array([each for some in lists if some for each in some], element)
+        flat = _array([item for some in lists if some for item in some], element)
         ends = [0]
         for some in lists:
             ends.append(ends[-1] + len(some or ()))
@@ -201,11 +203,11 @@ def _read(parse: Callable[[str], Any], text: str | None, read: Callable[[Any], A
 
 
 def _shown(url: str) -> str:
-    given = extensions.parse_dsn(url)
-    return f"{given.get('host', 'localhost')}:{given.get('port', '5432')}"
+    parsed = extensions.parse_dsn(url)
+    return f"{parsed.get('host', 'localhost')}:{parsed.get('port', '5432')}"
 
 
 def _clean(url: str, text: str) -> str:
-    said = redacted(" ".join(text.split()))
+    cleaned = redacted(" ".join(text.split()))
     password = extensions.parse_dsn(url).get("password")
-    return said.replace(password, "***") if password else said
+    return cleaned.replace(password, "***") if password else cleaned

@@ -49,9 +49,9 @@ def search_tables(address: Address, form: Form) -> Iterator[pa.Table]:
         with httpx.Client(base_url=url, timeout=120.0, verify=authorities()) as client:
             client.post(f"/{index}/_refresh").raise_for_status()
             counted = _whole(_parsed(client.get(f"/{index}/_count")))["count"]
-            asked = {"size": _page_size(client, index), "sort": ["_doc"]}
+            search = {"size": _page_size(client, index), "sort": ["_doc"]}
             parts = [
-                partial(_slice, client, index, {**asked, "slice": part}, form, routing)
+                partial(_slice, client, index, {**search, "slice": part}, form, routing)
                 for part in ({"id": number, "max": _SLICES} for number in range(_SLICES))
             ]
             read = 0
@@ -70,9 +70,9 @@ def search_tables(address: Address, form: Form) -> Iterator[pa.Table]:
 def _page_size(client: httpx.Client, index: str) -> int:
     """Return the documents of a page, by the size of a sample: a page is held in memory."""
     answer = client.post(f"/{index}/_search", json={"size": _SAMPLE, "sort": ["_doc"]})
-    found = len(_whole(_parsed(answer))["hits"]["hits"])
-    each = len(answer.content) // max(found, 1)
-    return max(1, min(_PAGE, _PAGE_BYTES // max(each, 1)))
+    sampled = len(_whole(_parsed(answer))["hits"]["hits"])
+    document_bytes = len(answer.content) // max(sampled, 1)
+    return max(1, min(_PAGE, _PAGE_BYTES // max(document_bytes, 1)))
 
 
 def _slice(
@@ -84,7 +84,7 @@ def _slice(
     try:
         while hits := _whole(page)["hits"]["hits"]:
             if routing is not None:
-                _check_routing(hits, next(each for each in form.key if each[0] == routing))
+                _check_routing(hits, next(column for column in form.key if column[0] == routing))
             yield form.table(_page(answer, page))
             answer = client.post("/_search/scroll", json={"scroll": _KEEP, "scroll_id": scroll})
             page = _parsed(answer)
@@ -126,10 +126,10 @@ def _check_routing(hits: list[dict[str, Any]], column: tuple[str, Type]) -> None
         ValueError: one is routed by another text than that of its key.
     """
     for hit in hits:
-        told, wanted = hit.get("_routing"), identifier(hit["_source"], [column])
-        if told != wanted:
+        routing, expected = hit.get("_routing"), identifier(hit["_source"], [column])
+        if routing != expected:
             raise ValueError(
-                f"document {hit['_id']} is routed by {told!r}, its key says {wanted!r}"
+                f"document {hit['_id']} is routed by {routing!r}, its key says {expected!r}"
             )
 
 

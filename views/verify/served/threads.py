@@ -40,30 +40,30 @@ class _Readers(Generic[T]):
         """Yield items until all sources have ended; raises the first error."""
         reading = len(self._threads)
         while reading:
-            found = self._found.get()
-            if isinstance(found, BaseException):
-                raise found
-            if found is None:
+            item = self._found.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
                 reading -= 1
             else:
-                yield found[0]
+                yield item[0]
 
     def _read(self, source: Callable[[], Iterator[T]]) -> None:
         try:
-            given = source()
-            for each in given:
-                if not self._put((each,)):
+            items = source()
+            for item in items:
+                if not self._put((item,)):
                     break
-            if (close := getattr(given, "close", None)) is not None:
+            if (close := getattr(items, "close", None)) is not None:
                 close()
         except BaseException as error:  # noqa: BLE001 - goes to whoever reads
             self._put(error)
         self._put(None)
 
-    def _put(self, found: tuple[T] | BaseException | None) -> bool:
+    def _put(self, item: tuple[T] | BaseException | None) -> bool:
         while not self._stopped.is_set():
             with suppress(queue.Full):
-                self._found.put(found, timeout=_WAIT_S)
+                self._found.put(item, timeout=_WAIT_S)
                 return True
         return False
 

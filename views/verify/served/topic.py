@@ -65,10 +65,10 @@ def topic_tables(address: Address, form: Form) -> Iterator[pa.Table]:
         }
         tables: Callable[[list[Message]], pa.Table] = _Json(form, is_keyed=is_keyed).table
         if place["value"] == "avro":
-            known = Schemas(
+            schemas = Schemas(
                 RegistryConnection(url=place["registry"], options=options.get("registry", {}))
             )
-            tables = _Avro(form, known, is_keyed=is_keyed).table
+            tables = _Avro(form, schemas, is_keyed=is_keyed).table
         for some in _messages(kafka, topic):
             rows = [
                 message
@@ -99,18 +99,18 @@ def _messages(kafka: KafkaConnection, topic: str) -> Iterator[list[Message]]:
         consumer.assign([TopicPartition(topic, 0, 0)])
         since = time.monotonic()
         while time.monotonic() - since < _STALL_S:
-            found, is_over = [], False
+            batch, is_over = [], False
             for message in consumer.consume(_BATCH, _WAIT_S):
                 error = message.error()
                 if error is None:
-                    found.append(message)
+                    batch.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     is_over = True
                 elif not is_waited_for(error):
                     raise KafkaException(error)
-            if found:
+            if batch:
                 since = time.monotonic()
-                yield found
+                yield batch
             if is_over:
                 return
     raise SinkError(f'topic "{topic}" at {kafka.brokers} gave nothing for {_STALL_S:.0f} s')
@@ -120,9 +120,9 @@ class _Json:
     def __init__(self, form: Form, *, is_keyed: bool) -> None:
         self._form, self._is_keyed = form, is_keyed
 
-    def table(self, found: list[Message]) -> pa.Table:
-        ids = [self._id(message) for message in found]
-        return self._form.table(text_page(ids, [message.value() or b"" for message in found]))
+    def table(self, messages: list[Message]) -> pa.Table:
+        ids = [self._id(message) for message in messages]
+        return self._form.table(text_page(ids, [message.value() or b"" for message in messages]))
 
     def _id(self, message: Message) -> str:
         """Return the id of a record's key; a malformed key is its own id, and a fault.
@@ -146,8 +146,8 @@ class _Avro:
         self._bare: dict[int, Any] = {}
         self._takes = [(name, _take(kind)) for name, kind in form.columns]
 
-    def table(self, found: list[Message]) -> pa.Table:
-        rows = [self._row(message) for message in found]
+    def table(self, messages: list[Message]) -> pa.Table:
+        rows = [self._row(message) for message in messages]
         arrays = {
             name: _array(name, [row[n] for row in rows], kind)
             for n, (name, kind) in enumerate(self._form.columns)
@@ -178,10 +178,10 @@ class _Avro:
         if number not in self._bare:
             self._bare[number] = parsed(json.loads(self._schemas.text(number)))
         body = BytesIO(raw[_FRAME_BYTES:])
-        found = fastavro.schemaless_reader(body, self._bare[number], None)
-        if body.tell() != len(raw) - _FRAME_BYTES or not isinstance(found, dict):
+        record = fastavro.schemaless_reader(body, self._bare[number], None)
+        if body.tell() != len(raw) - _FRAME_BYTES or not isinstance(record, dict):
             raise ValueError("not a record of its schema")
-        return found
+        return record
 
 
 def _array(name: str, values: Sequence[Any], kind: Type) -> pa.Array:
@@ -193,7 +193,7 @@ def _array(name: str, values: Sequence[Any], kind: Type) -> pa.Array:
 
 def _take(kind: Type) -> Take:
     """Return the function that converts a raw Avro value to this Arrow type; null stays null."""
-    inner = [(name, _take(each)) for name, each in kind.fields]
+    inner = [(name, _take(inner_kind)) for name, inner_kind in kind.fields]
     match kind.name:
         case "decimal":
             return lambda raw: Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(
@@ -202,11 +202,13 @@ def _take(kind: Type) -> Take:
         case "date" | "timestamp" | "timestamp_ntz":
             return _moment(kind.name)
         case "array":
-            return lambda found: [_or_null(inner[0][1], each) for each in found]
+            return lambda items: [_or_null(inner[0][1], item) for item in items]
         case "map":
-            return lambda found: [(k, _or_null(inner[1][1], each)) for k, each in found.items()]
+            return lambda entries: [
+                (k, _or_null(inner[1][1], value)) for k, value in entries.items()
+            ]
         case "struct":
-            return lambda found: {name: _or_null(take, found[name]) for name, take in inner}
+            return lambda struct: {name: _or_null(take, struct[name]) for name, take in inner}
         case _:
             return lambda value: value
 

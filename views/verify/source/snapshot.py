@@ -198,8 +198,8 @@ def row_filter(snapshot: Snapshot, publications: Sequence[str], name: TableName)
             "WHERE p.pubname = ANY (%s) AND n.nspname = %s AND c.relname = %s",
             [[*publications], *name],
         )
-        found = cursor.fetchone()
-    return "" if found is None or found[0] is None else str(found[0])
+        row = cursor.fetchone()
+    return "" if row is None or row[0] is None else str(row[0])
 
 
 def children_of(snapshot: Snapshot, name: TableName) -> list[str]:
@@ -243,13 +243,13 @@ def _relation(snapshot: Snapshot, name: TableName) -> sql.Composable:
             "WHERE nspname = %s AND relname = %s",
             list(name),
         )
-        found = cursor.fetchone()
-    if found is None:
+        row = cursor.fetchone()
+    if row is None:
         raise SourceError(
             f'table "{name}" is not in the source any more',
             hint="verify the others by naming them",
         )
-    only = sql.SQL("" if found[0] == "p" else "ONLY ")
+    only = sql.SQL("" if row[0] == "p" else "ONLY ")
     return only + sql.Identifier(*name)
 
 

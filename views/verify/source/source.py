@@ -110,7 +110,7 @@ def verify_source(
     """
     latest = _latest(request)
     tables = request.tables or tuple(sorted(latest.tables.values()))
-    left = () if request.tables else sorted({*latest.excluded} - {*tables})
+    absent_tables = () if request.tables else sorted({*latest.excluded} - {*tables})
     for table in tables:
         if latest.topic_of(table) is None:
             raise ViewError(
@@ -146,21 +146,21 @@ def verify_source(
             cut = _Cut(request, database, log, snapshot, frontier)
             reports.append(_not_verified(table, why) if why else _verify_table(cut, table))
             steps.done()
-        absent = (_not_verified(table, latest.why_absent(table)) for table in left)
+        absent = (_not_verified(table, latest.why_absent(table)) for table in absent_tables)
         return (*reports, *absent)
 
 
 def _latest(request: SourceRequest) -> Frontier:
-    found = None
+    newest = None
     topic = frontier_topic(request.topic_prefix)
     for frontier in read_frontiers(request.kafka, topic, request.slot):
-        found = frontier
-    if found is None:
+        newest = frontier
+    if newest is None:
         raise NoFrontierError(
             f'topic "{topic}" has no frontier of slot "{request.slot}"',
             hint="wait for capture's first snapshot, or name the right slot and prefix",
         )
-    return found
+    return newest
 
 
 def _frontier_past(request: SourceRequest, snapshot: Snapshot, say: Said) -> Frontier:
@@ -225,7 +225,7 @@ def _nothing_between(request: SourceRequest, frontier: Frontier, end: Lsn) -> bo
 
 def _quoted(publications: Sequence[str]) -> str:
     """Return names as the plugin takes them: each slot decodes every table."""
-    return ",".join(f'"{each}"' for each in publications)
+    return ",".join(f'"{name}"' for name in publications)
 
 
 def _has_changes(messages: Sequence[bytes], start: Lsn, end: Lsn) -> bool:
@@ -289,8 +289,8 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     )
     mismatches, _ = comparison.run()
     differences = tuple(
-        _difference(found, names, _offset(database, topic, found.key))
-        for found in comparison.differences(request.max_differences)
+        _difference(row, names, _offset(database, topic, row.key))
+        for row in comparison.differences(request.max_differences)
     )
     for name in ("source", "log"):
         database.execute(f"DROP TABLE {quoted(name)}")
@@ -313,11 +313,11 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     )
 
 
-def _difference(found: DifferingRow, names: Mapping[str, str], offset: str | None) -> Difference:
+def _difference(row: DifferingRow, names: Mapping[str, str], offset: str | None) -> Difference:
     """Return a difference under the table's own column names."""
-    key = {names[name]: value for name, value in found.key.items()}
-    column = None if found.column is None else names[found.column]
-    return Difference(key, found.kind, column, found.expected, found.served, offset)
+    key = {names[name]: value for name, value in row.key.items()}
+    column = None if row.column is None else names[row.column]
+    return Difference(key, row.kind, column, row.expected, row.served, offset)
 
 
 def _only(table: TableName, heirs: Sequence[str]) -> tuple[str, ...]:
@@ -329,12 +329,12 @@ def _only(table: TableName, heirs: Sequence[str]) -> tuple[str, ...]:
 
 def _problems(scope: Scope) -> tuple[str, ...]:
     """Say why a topic cannot be compared with its table; empty when it can."""
-    found = scope.obstacles()
+    problems = scope.obstacles()
     if not scope.keyed:
-        found = ("its table has no primary key, so its rows cannot be told apart", *found)
-    if not found:
+        problems = ("its table has no primary key, so its rows cannot be told apart", *problems)
+    if not problems:
         return ()
-    return (*found, "so the topic is not the table")
+    return (*problems, "so the topic is not the table")
 
 
 def _not_verified(table: TableName, *notes: str) -> VerifyReport:
@@ -377,14 +377,14 @@ def _write_state(
     columns: Sequence[LoggedColumn],
 ) -> int:
     """Write the survivors as canonical texts into the table `log`, with their offsets."""
-    wanted = [place for place, column in enumerate(decoder.columns) if column in columns]
+    compared = [place for place, column in enumerate(decoder.columns) if column in columns]
     writers = [writer(column.type) for column in columns]
     into = TextTable(database, "log", [*text_columns(columns), PARTITION_COLUMN, OFFSET_COLUMN])
     for batch in folded.survivors.batches():
         places, decoded = decoder.decode(survivors_of(batch))
         texts = [
             [None if value is None else write(value) for value in decoded[place]]
-            for write, place in zip(writers, wanted, strict=True)
+            for write, place in zip(writers, compared, strict=True)
         ]
         for row, (partition, offset) in zip(zip(*texts, strict=True), places, strict=True):
             into.add([*row, str(partition), str(offset)])

@@ -66,12 +66,12 @@ class Bags:
             case exp.Coalesce():
                 return self.of(node.this)
             case exp.Struct():
-                found = {
-                    each.name if isinstance(each, exp.PropertyEQ) else each.alias_or_name: bag
-                    for each in node.expressions
-                    if (bag := self.of(each)) is not None
+                fields = {
+                    field.name if isinstance(field, exp.PropertyEQ) else field.alias_or_name: bag
+                    for field in node.expressions
+                    if (bag := self.of(field)) is not None
                 }
-                return Bag(fields=found) if found else None
+                return Bag(fields=fields) if fields else None
             case exp.Column():
                 return self._column(node)
             case _ if isinstance(node, _HANDED):
@@ -107,9 +107,9 @@ class Bags:
         for select in _selects(source.expression):
             for item in select.selects:
                 if item.alias_or_name.lower() == node.name.lower():
-                    found = self.of(item)
-                    if found is not None:
-                        return found
+                    bag = self.of(item)
+                    if bag is not None:
+                        return bag
         return None
 
 
@@ -131,12 +131,11 @@ def in_order(value: str, kind: Type, bag: Bag) -> str:
         return f"list_sort({inner})" if bag.is_bag else inner
     if kind.name != "struct" or not bag.fields:
         return value
-    lowered = {name.lower(): each for name, each in bag.fields.items()}
+    lowered = {name.lower(): inner_bag for name, inner_bag in bag.fields.items()}
     fields = []
     for name, field_kind in kind.fields:
         own = f"({value}).{quoted(name)}"
-        found = lowered.get(name.lower())
-        fields.append(
-            f"{quoted(name)} := {own if found is None else in_order(own, field_kind, found)}"
-        )
+        inner_bag = lowered.get(name.lower())
+        ordered = own if inner_bag is None else in_order(own, field_kind, inner_bag)
+        fields.append(f"{quoted(name)} := {ordered}")
     return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(fields)}) END"

@@ -82,11 +82,11 @@ def evaluate(
         LogError: a value that it reads has no exact place in its column.
     """
     translation = translate(sql, tables)
-    wanted = [name for name, _ in columns]
-    if [name.lower() for name in translation.names] != [name.lower() for name in wanted]:
+    expected = [name for name, _ in columns]
+    if [name.lower() for name in translation.names] != [name.lower() for name in expected]:
         raise UnverifiableError(
             f"cannot verify this SQL: it gives the columns {', '.join(translation.names)}, "
-            f"the view has {', '.join(wanted)}"
+            f"the view has {', '.join(expected)}"
         )
     for macro in MACROS:
         database.execute(macro)
@@ -94,7 +94,7 @@ def evaluate(
         _compute(database, table, translation, columns, only)
     bare = {name.lower() for name in translation.bare}
     as_it_stands = Equality.ZEROS if translation.groups else Equality.EXACT
-    floats = {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in wanted}
+    floats = {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in expected}
     return Evaluated(floats, translation.bags)
 
 
@@ -133,12 +133,12 @@ class Keys:
             same.append(f"k.{quoted(name)} = c{place}")
             if kind.name not in _CONSTANTS:
                 continue
-            found = database.execute(
+            keys = database.execute(
                 f"SELECT DISTINCT CAST({quoted(name)} AS VARCHAR) FROM {quoted(self.table)} "
                 f"LIMIT {_MOST_CONSTANTS + 1}"
             ).fetchall()
-            if len(found) <= _MOST_CONSTANTS:
-                texts = (_constant(text, kind, computed[place]) for (text,) in found)
+            if len(keys) <= _MOST_CONSTANTS:
+                texts = (_constant(text, kind, computed[place]) for (text,) in keys)
                 parts.append(f"c{place} IN ({', '.join(texts) or 'NULL'})")
         parts.append(f"EXISTS (FROM {quoted(self.table)} k WHERE {' AND '.join(same)})")
         return " AND ".join(parts)
@@ -219,7 +219,7 @@ def _failing(
 
 def ordered(value: str, name: str, kind: Type, bags: Mapping[str, Bag]) -> str:
     """Return the SQL of a column's value with the lists in one order that are in none."""
-    bag = {column.lower(): found for column, found in bags.items()}.get(name.lower())
+    bag = {column.lower(): list_bag for column, list_bag in bags.items()}.get(name.lower())
     return value if bag is None else in_order(value, kind, bag)
 
 
@@ -238,33 +238,33 @@ def _compute(
     if only is not None:
         query += f" WHERE {only.condition(database, columns, computed)}"
     casts = []
-    for place, (name, kind), found in zip(places, columns, computed, strict=True):
-        _check_exact(name, kind, found)
+    for place, (name, kind), result_type in zip(places, columns, computed, strict=True):
+        _check_exact(name, kind, result_type)
         value = f"CAST({place} AS {duckdb_type(kind)})"
         casts.append(f"{ordered(value, name, kind, translation.bags)} AS {quoted(name)}")
-    made = "VIEW" if translation.by_row and only is None else "TABLE"
-    for each in ("VIEW", "TABLE"):
+    relation = "VIEW" if translation.by_row and only is None else "TABLE"
+    for relation in ("VIEW", "TABLE"):
         with suppress(duckdb.CatalogException):
-            database.execute(f"DROP {each} IF EXISTS {quoted(table)}")
+            database.execute(f"DROP {relation} IF EXISTS {quoted(table)}")
     named = dict(zip((name for name, _ in columns), places, strict=True))
     with locating(database, f"({query})", named):
         database.execute(
-            f"CREATE {made} {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})"
+            f"CREATE {relation} {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})"
         )
 
 
-def _check_exact(name: str, kind: Type, found: str) -> None:
+def _check_exact(name: str, kind: Type, result_type: str) -> None:
     """Refuse a result that a cast to the view's type would round."""
-    if kind.name == "array" and found.endswith("[]"):
-        _check_exact(name, kind.fields[0][1], found.removesuffix("[]"))
+    if kind.name == "array" and result_type.endswith("[]"):
+        _check_exact(name, kind.fields[0][1], result_type.removesuffix("[]"))
         return
-    inexact = found in _INEXACT
-    scale = int(found.rpartition(",")[2][:-1]) if re.fullmatch(_DECIMAL, found) else 0
+    inexact = result_type in _INEXACT
+    scale = int(result_type.rpartition(",")[2][:-1]) if re.fullmatch(_DECIMAL, result_type) else 0
     rounds = (
-        kind.name == "decimal" and (inexact or ("DECIMAL(" in found and scale > kind.scale))
+        kind.name == "decimal" and (inexact or ("DECIMAL(" in result_type and scale > kind.scale))
     ) or (kind.name in INTEGERS and (inexact or scale > 0))
     if rounds:
         raise UnverifiableError(
             f'cannot verify this SQL: column "{name}" is {duckdb_type(kind)} in Spark '
-            f"but {found} in DuckDB"
+            f"but {result_type} in DuckDB"
         )

@@ -179,13 +179,16 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("lead", ("Lead",), "lead(n) OVER (ORDER BY n)"),
     ),
 }
-ALLOWED = frozenset(name for group in GROUPS.values() for each in group for name in each.parsed) | {
-    "Anonymous"
-}
+ALLOWED = frozenset(
+    name for group in GROUPS.values() for function in group for name in function.parsed
+) | {"Anonymous"}
 """Names of sqlglot's classes; what is anonymous to it is looked at by name."""
 ANONYMOUS = frozenset({"pmod", "make_date", "get"})
 NAMES = frozenset(
-    name.lower() for group in GROUPS.values() for each in group for name in each.names.split(", ")
+    name.lower()
+    for group in GROUPS.values()
+    for function in group
+    for name in function.names.split(", ")
 )
 """Names of functions as views write them: several may be one to sqlglot, and not to Spark."""
 
@@ -195,10 +198,10 @@ def page() -> str:
     lines = [_HEAD]
     for group, functions in GROUPS.items():
         lines += [f"## {group}", "", "| function | example | proved when |", "|---|---|---|"]
-        for each in functions:
-            example = each.example.replace("|", "\\|")
+        for function in functions:
+            example = function.example.replace("|", "\\|")
             lines.append(
-                f"| {each.names.replace('|', chr(92) + '|')} | `{example}` | {each.only} |"
+                f"| {function.names.replace('|', chr(92) + '|')} | `{example}` | {function.only} |"
             )
         lines.append("")
     lines += [_TYPES, "```text", *_by_operation(), "```"]
@@ -207,11 +210,11 @@ def page() -> str:
 
 def _by_operation() -> list[str]:
     """Return the operations that were compared, a line each."""
-    found: dict[str, list[str]] = {}
-    for each in sorted(COMPARED):
-        name, bracket, types = each.partition("(")
-        found.setdefault(name, []).append(f"({types}" if bracket else "")
-    return [f"{name}{' '.join(filter(None, types))}" for name, types in found.items()]
+    types_by_name: dict[str, list[str]] = {}
+    for operation in sorted(COMPARED):
+        name, bracket, types = operation.partition("(")
+        types_by_name.setdefault(name, []).append(f"({types}" if bracket else "")
+    return [f"{name}{' '.join(filter(None, types))}" for name, types in types_by_name.items()]
 
 
 _TYPES = """## Types

@@ -43,8 +43,8 @@ def class_of(kind: Type | None, *, by_width: bool = False) -> str:
 def signatures(query: exp.Expr, types: Types) -> Iterator[tuple[exp.Expr, str]]:
     """Yield the parts of a query whose meaning is compared, each with its signature."""
     for node in query.walk():
-        for each in _of(node, types):
-            yield node, each
+        for signature in _of(node, types):
+            yield node, signature
 
 
 def _of(node: exp.Expr, types: Types) -> Iterator[str]:  # noqa: C901, PLR0912 - one for each
@@ -143,14 +143,14 @@ def _branches(node: exp.Expr) -> list[exp.Expr]:
 
 def _arguments(node: exp.Expr) -> list[exp.Expr]:
     """Return the values that an operation is given, in the order of its arguments."""
-    found: list[exp.Expr] = []
+    arguments: list[exp.Expr] = []
     for value in node.args.values():
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, exp.Distinct):
-                found += each.expressions
-            elif isinstance(each, exp.Condition | exp.Filter) and not isinstance(each, exp.Var):
-                found.append(each)
-    return found
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, exp.Distinct):
+                arguments += part.expressions
+            elif isinstance(part, exp.Condition | exp.Filter) and not isinstance(part, exp.Var):
+                arguments.append(part)
+    return arguments
 
 
 @cache
@@ -159,4 +159,4 @@ def is_compared(signature: str) -> bool:
     if UNKNOWN not in signature:
         return signature in COMPARED
     form = re.escape(signature).replace(re.escape(UNKNOWN), r"[a-z_]+")
-    return any(re.fullmatch(form, each) for each in COMPARED)
+    return any(re.fullmatch(form, compared) for compared in COMPARED)

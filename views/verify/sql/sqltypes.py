@@ -49,33 +49,35 @@ def as_decimal(kind: Type) -> Type | None:
 
 def widest(kinds: Iterable[Type | None]) -> Type | None:
     """Return the type that holds all of some branches."""
-    found = [kind for kind in kinds if kind is None or kind.name != "void"]
-    known = [kind for kind in found if kind is not None]
-    if len(known) < len(found) or not known:
+    branches = [kind for kind in kinds if kind is None or kind.name != "void"]
+    types = [kind for kind in branches if kind is not None]
+    if len(types) < len(branches) or not types:
         return None
-    names = {kind.name for kind in known}
+    names = {kind.name for kind in types}
     if names <= INTEGERS:
         return Type(max(names, key=_ORDER.index))
     if names & FLOATS and names <= FLOATS | INTEGERS | {"decimal"}:
         return Type("float") if names == {"float"} else Type("double")
     if names <= INTEGERS | {"decimal"}:
-        decimals = [decimal for kind in known if (decimal := as_decimal(kind)) is not None]
+        decimals = [decimal for kind in types if (decimal := as_decimal(kind)) is not None]
         scale = max(decimal.scale for decimal in decimals)
         return adjusted(max(d.precision - d.scale for d in decimals) + scale, scale)
-    return known[0] if len(set(known)) == 1 else None
+    return types[0] if len(set(types)) == 1 else None
 
 
 def fits(kinds: Iterable[Type | None]) -> bool:
     """Tell whether one decimal holds all of some values: else each engine cuts them its own way."""
-    found = list(kinds)
-    decimals = [made for kind in found if kind is not None and (made := as_decimal(kind))]
-    if not any(kind is not None and kind.name == "decimal" for kind in found):
+    values = list(kinds)
+    decimals = [decimal for kind in values if kind is not None and (decimal := as_decimal(kind))]
+    if not any(kind is not None and kind.name == "decimal" for kind in values):
         return True
-    if any(kind is not None and kind.name in FLOATS for kind in found):
+    if any(kind is not None and kind.name in FLOATS for kind in values):
         return True
-    whole = max(each.precision - each.scale for each in decimals)
-    scale = max(each.scale for each in decimals)
-    return whole + scale <= _MAX_PRECISION and (None not in found or whole + scale < _MAX_PRECISION)
+    whole = max(decimal.precision - decimal.scale for decimal in decimals)
+    scale = max(decimal.scale for decimal in decimals)
+    return whole + scale <= _MAX_PRECISION and (
+        None not in values or whole + scale < _MAX_PRECISION
+    )
 
 
 class Types:
@@ -115,8 +117,8 @@ class Types:
                 source = self._sources.get(id(node))
                 if isinstance(source, exp.Table):
                     return True
-                found = _projection(source, node.name)
-                return found is not None and self.is_bare(found)
+                item = _projection(source, node.name)
+                return item is not None and self.is_bare(item)
             case _:
                 return False
 
@@ -163,8 +165,8 @@ class Types:
         source = self._sources.get(id(node))
         if isinstance(source, exp.Table):
             return self._tables.get(source.name, {}).get(folded(node.name))
-        found = _projection(source, node.name)
-        return None if found is None else self.of(found)
+        item = _projection(source, node.name)
+        return None if item is None else self.of(item)
 
     def _aggregate(self, node: exp.Sum | exp.Avg) -> Type | None:
         inner = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this

@@ -265,9 +265,11 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
         )
         groups = query.find(exp.Group, exp.Distinct, exp.SetOperation) is not None
         by_row = isinstance(query, exp.Select) and query.find(*_SEVERAL_ROWS) is None
-        found = Bags(query)
-        _check(query, inferred, found)
-        bags = {item.alias_or_name: bag for item in selects if (bag := found.of(item)) is not None}
+        all_bags = Bags(query)
+        _check(query, inferred, all_bags)
+        bags = {
+            item.alias_or_name: bag for item in selects if (bag := all_bags.of(item)) is not None
+        }
         _correct(query, inferred)
         text = query.sql(dialect="duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE)
     except (SqlglotError, RecursionError) as error:
@@ -638,18 +640,18 @@ def _check_window(node: exp.Window, written: exp.Window) -> None:
 
 def _is_before(call: exp.Expr, part: exp.Expr, keys: list[exp.Expr]) -> bool:
     """Tell whether a part's call is computed before the window is: in an aggregate or a key."""
-    found: exp.Expr | None = call
-    while found is not None:
-        if isinstance(found, exp.AggFunc) or found in keys:
+    node: exp.Expr | None = call
+    while node is not None:
+        if isinstance(node, exp.AggFunc) or node in keys:
             return True
-        found = None if found is part else found.parent
+        node = None if node is part else node.parent
     return False
 
 
 def _placing(node: exp.Window) -> list[exp.Expr]:
     """Return the expressions of a window's PARTITION BY and ORDER BY."""
     order = node.args.get("order")
-    sorts = [] if order is None else [each.this for each in order.expressions]
+    sorts = [] if order is None else [sort.this for sort in order.expressions]
     return [*(node.args.get("partition_by") or ()), *sorts]
 
 
@@ -860,13 +862,13 @@ def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
     Spark's ANSI rules take both to a double (`AnsiTypeCoercion`), DuckDB both to a float.
     """
     for parts in _operands(node):
-        found = [kinds.get(id(part)) for part in parts]
-        names = {kind.name for kind in found if kind is not None and kind.name != "void"}
+        part_kinds = [kinds.get(id(part)) for part in parts]
+        names = {kind.name for kind in part_kinds if kind is not None and kind.name != "void"}
         if not names & FLOATS or names == {"float"}:
             continue
-        if None in found:
+        if None in part_kinds:
             raise _refuse(node, "the type of one side is not known, and the other is a float")
-        for part, kind in zip(parts, found, strict=True):
+        for part, kind in zip(parts, part_kinds, strict=True):
             if kind is not None and kind.name == "float":
                 part.replace(exp.cast(part.copy(), "DOUBLE"))
             elif kind is not None and kind.name == "decimal" and kind.precision > _EXACT_DIGITS:
@@ -914,8 +916,8 @@ def _in_128_bits(node: exp.Binary, kinds: Mapping[int, Type | None]) -> exp.Expr
     It keeps to 64 where both sides fit these, "to avoid large slowdowns", and fails on a result
     that Spark holds.
     """
-    left = kinds.get(id(node.left))
-    wide = None if left is None else as_decimal(left)
+    left_kind = kinds.get(id(node.left))
+    wide = None if left_kind is None else as_decimal(left_kind)
     if wide is None or wide.precision > _IN_64_BITS:
         return None
     new = node.copy()
@@ -1004,7 +1006,9 @@ def _quotient(
         raise _refuse(node, "the types of its two sides are not known")
     if kind.name != "decimal":
         return None
-    sides = [as_decimal(k) for n in (node.left, node.right) if (k := kinds.get(id(n)))]
+    sides = [
+        as_decimal(side_kind) for n in (node.left, node.right) if (side_kind := kinds.get(id(n)))
+    ]
     if len(sides) != 2 or sides[0] is None or sides[1] is None:  # noqa: PLR2004 - two sides
         raise _refuse(node, "the types of its two sides are not known")
     up = 10 ** (kind.scale + sides[1].scale - sides[0].scale)

@@ -23,9 +23,9 @@ def parsed(raw: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _without_logic(raw: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(raw, list):
-        return [_without_logic(each) for each in raw]
+        return [_without_logic(item) for item in raw]
     if not isinstance(raw, dict):
         return raw
     # An attribute such as `key` or `relation` is ours and holds names, never types.
-    kept = {name: each for name, each in raw.items() if name in _KEPT}
+    kept = {name: value for name, value in raw.items() if name in _KEPT}
     return kept | {name: _without_logic(kept[name]) for name in kept.keys() & _TYPES}

@@ -28,10 +28,10 @@ class Quarantine:
 
     def holds(self, partition: int, offset: int) -> bool:
         """Tell whether a record is noted; one that is asked for decides about its row."""
-        found = (partition, offset) in self._reasons
-        if found:
+        is_noted = (partition, offset) in self._reasons
+        if is_noted:
             self._counted.add((partition, offset))
-        return found
+        return is_noted
 
     def has_any(self, places: pa.Table) -> bool:
         """Tell whether one of some records, by the columns `part` and `off`, is noted."""

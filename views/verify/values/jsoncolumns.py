@@ -74,10 +74,10 @@ def _members(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _types(values: Sequence[Any], *allowed: type) -> set[type]:
-    found = set(map(type, values))
-    if found - {*allowed, type(None)}:
+    types = set(map(type, values))
+    if types - {*allowed, type(None)}:
         raise UnusualError
-    return found
+    return types
 
 
 def _array(values: list[Any], kind: Type) -> pa.Array:  # noqa: PLR0911 - one for each form
@@ -106,10 +106,10 @@ def _strictly(values: Sequence[Any], kind: Type) -> pa.Array:
 
 
 def _floats(values: list[Any], kind: Type) -> pa.Array:
-    found = _types(values, float, int, str)
-    if str in found:
+    types = _types(values, float, int, str)
+    if str in types:
         values = [SPECIAL_FLOATS[v] if type(v) is str else v for v in values]
-    elif int in found and any(type(v) is int and abs(v) > _MOST_EXACT for v in values):
+    elif int in types and any(type(v) is int and abs(v) > _MOST_EXACT for v in values):
         return _strictly(values, kind)
     numbers = pa.array(values, pa.float64())
     if kind.name == "double":
@@ -122,17 +122,17 @@ def _floats(values: list[Any], kind: Type) -> pa.Array:
 
 def _texts(values: list[Any], kind: Type) -> pa.Array:
     _types(values, str)
-    wanted = arrow_type(kind)
+    target = arrow_type(kind)
     if kind.name == "decimal":
         fraction = rf"\.\d{{{kind.scale}}}" if kind.scale else ""
-        form, read_as = rf"^-?\d{{1,{kind.precision}}}{fraction}$", wanted
+        form, read_as = rf"^-?\d{{1,{kind.precision}}}{fraction}$", target
     else:
         form, read_as = _TEXTS[kind.name]
     texts = pa.array(values, pa.string())
     if pc.all(pc.match_substring_regex(texts, form)).as_py() is False:
         return _strictly(values, kind)
-    found = texts.cast(read_as)
-    return found.view(wanted) if read_as == _ZONED else found
+    parsed = texts.cast(read_as)
+    return parsed.view(target) if read_as == _ZONED else parsed
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
@@ -182,10 +182,10 @@ def _identifiers(values: Sequence[list[Any]], key: Sequence[tuple[str, Type]]) -
 
 def _key_texts(values: list[Any], part: tuple[str, Type]) -> list[str]:
     """Return the texts of one part of the key."""
-    found = set(map(type, values))
-    if found == {int} and not part[1].is_float:
+    types = set(map(type, values))
+    if types == {int} and not part[1].is_float:
         return list(map(str, values))
-    if found == {str}:
+    if types == {str}:
         return list(map(_quoted, values))
     # A key of one column that is a string has its text without quotes: of two it has none.
     return [identifier({part[0]: v}, [part]) if type(v) is not str else _quoted(v) for v in values]

@@ -105,7 +105,7 @@ def _key_text(value: Any, kind: Type) -> str:  # noqa: ANN401 - JSON
         return _number_text(float(value), kind)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     # Java writes the digits of a control character in capitals.
-    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}" if found[1] else found[0], text)
+    return _ESCAPE.sub(lambda match: f"\\u{match[1].upper()}" if match[1] else match[0], text)
 
 
 _PLAIN = range(-3, 7)
@@ -157,9 +157,9 @@ def _reader(kind: Type) -> Reader:
             return _SIMPLE[kind.name]
 
 
-def _demand(condition: bool, value: object, what: str) -> None:
+def _demand(condition: bool, value: object, expected: str) -> None:
     if not condition:
-        raise ValueError(f"{value!r} is not {what}")
+        raise ValueError(f"{value!r} is not {expected}")
 
 
 def _boolean(value: Any) -> Any:  # noqa: ANN401
@@ -206,10 +206,10 @@ def _string(value: Any) -> Any:  # noqa: ANN401
 
 def _binary(value: Any) -> Any:  # noqa: ANN401
     _demand(isinstance(value, str), value, "base64")
-    found = base64.b64decode(value, validate=True)
+    decoded = base64.b64decode(value, validate=True)
     # Decoding ignores what the last character has beyond the last byte.
-    _demand(base64.b64encode(found).decode() == value, value, "base64")
-    return found
+    _demand(base64.b64encode(decoded).decode() == value, value, "base64")
+    return decoded
 
 
 def _decimal_reader(kind: Type) -> Reader:
