@@ -56,15 +56,15 @@ class Cache:
             if number is None:
                 return [None] * len(keys)
             form = self._form_of(number)
-            found = self._read(form, [form.entry(identity(form, key)) for key in keys])
+            rows = self._read(form, [form.entry(identity(form, key)) for key in keys])
             # What is missing is missing in the view, unless its generation was removed meanwhile.
-            if None not in found or self._client.get(pointer(self._view)) == number:
-                return found
+            if None not in rows or self._client.get(pointer(self._view)) == number:
+                return rows
 
     def _form_of(self, number: str) -> CacheForm:
-        known = self._form
-        if known is not None and known[0] == number:
-            return known[1]
+        cached = self._form
+        if cached is not None and cached[0] == number:
+            return cached[1]
         text = self._client.get(form_key(self._view, number))
         if text is None:  # written by a version without forms, or removed meanwhile
             return CacheForm.of(self._view, int(number))
@@ -77,14 +77,14 @@ class Cache:
         pipeline = self._client.pipeline(transaction=whole)
         for name in names:
             pipeline.hgetall(name) if form.value == "hash" else pipeline.get(name)
-        found = pipeline.execute()
+        stored = pipeline.execute()
         match form.value:
             case "hash":
-                return [row or None for row in found]
+                return [row or None for row in stored]
             case "string":
-                return list(found)
+                return list(stored)
             case _:
-                return [None if text is None else json.loads(text) for text in found]
+                return [None if text is None else json.loads(text) for text in stored]
 
     def close(self) -> None:
         """Close the connections."""

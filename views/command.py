@@ -80,34 +80,34 @@ from views.runs.tell import told
 _WIDE = 200
 
 
-def run(asked: Asked, given: Given) -> None:
+def run(request: Asked, overrides: Given) -> None:
     """Do what is asked for, with the settings that are given on the command line.
 
     Raises:
         ChangelogError: it cannot be done.
         Exit: with another code than 0.
     """
-    asked.check()
-    names = asked.names
+    request.check()
+    names = request.names
     try:
-        if asked.list_views:
-            _list(asked.project, names or None, as_json=asked.as_json)
-        elif asked.history:
-            _history(asked.project, names or None, as_json=asked.as_json)
-        elif asked.builds_nothing:
-            _later(asked, given)
+        if request.list_views:
+            _list(request.project, names or None, as_json=request.as_json)
+        elif request.history:
+            _history(request.project, names or None, as_json=request.as_json)
+        elif request.builds_nothing:
+            _later(request, overrides)
         else:
-            settings = _settings(asked, given)
+            settings = _settings(request, overrides)
             catalog = catalog_of(settings.project)
-            each = not (asked.following or asked.together)
-            specs, unusable = _declared(catalog, names or None, each=each)
+            one_by_one = not (request.following or request.together)
+            specs, unusable = _declared(catalog, names or None, one_by_one=one_by_one)
             names = [spec.name for spec in specs] + [result.view for result in unusable]
-            if asked.following:
-                _follow(asked, given, specs, settings)
+            if request.following:
+                _follow(request, overrides, specs, settings)
             else:
-                _run(asked, specs, settings, unusable)
+                _run(request, specs, settings, unusable)
     except ChangelogError as error:
-        if asked.debug or not (asked.as_json and names):
+        if request.debug or not (request.as_json and names):
             raise
         say_error(error)
         _print_results([ViewResult(view=name, error=error) for name in names], as_json=True)
@@ -116,47 +116,47 @@ def run(asked: Asked, given: Given) -> None:
         release()
 
 
-def _settings(asked: Asked, given: Given) -> RebuildSettings:
-    needs = [] if asked.builds_nothing else [BROKERS, REGISTRY]
-    project = load_project(asked.project, overrides=given, needs=needs)
+def _settings(request: Asked, overrides: Given) -> RebuildSettings:
+    needs = [] if request.builds_nothing else [BROKERS, REGISTRY]
+    project = load_project(request.project, overrides=overrides, needs=needs)
     if project.capture.source and needs:
         tell(f'reading the log of source "{project.capture.source}"')
     return RebuildSettings(
         project=project,
-        verify=asked.proved,
-        as_of=asked.moment,
-        source=asked.made_of,
-        together=asked.together,
-        stage=asked.stage,
+        verify=request.proved,
+        as_of=request.moment,
+        source=request.made_of,
+        together=request.together,
+        stage=request.stage,
     )
 
 
-def _later(asked: Asked, given: Given) -> None:
+def _later(request: Asked, overrides: Given) -> None:
     """Publish, compare or remove generations that are there already."""
-    settings = _settings(asked, given)
-    if asked.drop:
-        _drop(asked, settings)
+    settings = _settings(request, overrides)
+    if request.drop:
+        _drop(request, settings)
         return
-    specs = catalog_of(settings.project).load_all(asked.names or None)
-    if asked.all_views:
+    specs = catalog_of(settings.project).load_all(request.names or None)
+    if request.all_views:
         history = History(settings.warehouse)
         specs = [spec for spec in specs if newest_staged(spec.name, history) is not None] or specs
-    stages = _stages(as_json=asked.as_json)
-    if asked.diff:
-        _diff(asked, specs, settings, stages)
+    stages = _stages(as_json=request.as_json)
+    if request.diff:
+        _diff(request, specs, settings, stages)
         return
     stop = stop_on_signals()  # a swap or a removal that has begun is ended, whatever asks us
-    if asked.publish:
+    if request.publish:
         with stages.shown():
             results = publish_staged(
-                specs, settings, stages, generation=asked.generation, stop=stop
+                specs, settings, stages, generation=request.generation, stop=stop
             )
-        _ended(Outcome.of(results), as_json=asked.as_json, debug=asked.debug)
+        _ended(Outcome.of(results), as_json=request.as_json, debug=request.debug)
         return
     with stages.shown():
         gone = abort_staged(specs, settings, stages, stop=stop)
     for view, number in gone.items():
-        if asked.as_json:
+        if request.as_json:
             print_json({"view": view, "generation": number, "aborted": True})
         else:
             tell(f"{view}: generation {number} was staged and is removed")
@@ -168,81 +168,81 @@ def _stages(*, as_json: bool) -> Stages:
 
 
 def _diff(
-    asked: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings, stages: Stages
+    request: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings, stages: Stages
 ) -> None:
     for spec in specs:
         with stages.shown():
-            found = diff(spec, settings, stages, generation=asked.generation)
-        if asked.as_json:
-            print_json(found.to_json())
+            compared = diff(spec, settings, stages, generation=request.generation)
+        if request.as_json:
+            print_json(compared.to_json())
         else:
-            console.print(found.render())
+            console.print(compared.render())
 
 
-def _drop(asked: Asked, settings: RebuildSettings) -> None:
-    found = to_drop(asked.names, settings)
-    named = "; ".join(map(str, found))
-    if not asked.yes:
+def _drop(request: Asked, settings: RebuildSettings) -> None:
+    doomed = to_drop(request.names, settings)
+    named = "; ".join(map(str, doomed))
+    if not request.yes:
         if not sys.stdin.isatty():
             raise ConfigurationError(
                 f"not dropped, nobody is there to ask: {named}", hint="--yes does not ask"
             )
         if not typer.confirm(f"Remove all generations of {named}?", err=True):
             raise ConfigurationError("not dropped", hint="--yes does not ask")
-    stages = _stages(as_json=asked.as_json)
+    stages = _stages(as_json=request.as_json)
     stop = stop_on_signals()
     with stages.shown():
-        drop(found, settings, stages, stop=stop)
-    for each in found:
-        if asked.as_json:
-            print_json({"view": each.view, "dropped": True, "sinks": list(each.sinks)})
+        drop(doomed, settings, stages, stop=stop)
+    for dropped in doomed:
+        if request.as_json:
+            print_json({"view": dropped.view, "dropped": True, "sinks": list(dropped.sinks)})
         else:
-            tell(f"{each.view} is dropped from {', '.join(each.sinks)}")
-            if each.has_file:
+            tell(f"{dropped.view} is dropped from {', '.join(dropped.sinks)}")
+            if dropped.has_file:
                 tell("  its file stays: the next rebuild makes it again")
 
 
 def _run(
-    asked: Asked,
+    request: Asked,
     specs: Sequence[ViewSpec],
     settings: RebuildSettings,
     unusable: Sequence[ViewResult],
 ) -> None:
-    as_json, debug = asked.as_json, asked.debug
-    if asked.explain is not None:
-        _explain(specs[0], asked.explain, settings, as_json=as_json)
-    elif asked.plan:
-        _plan(specs, settings, unusable, as_json=as_json, is_long=asked.long)
-    elif asked.rollback:
+    as_json, debug = request.as_json, request.debug
+    if request.explain is not None:
+        _explain(specs[0], request.explain, settings, as_json=as_json)
+    elif request.plan:
+        _plan(specs, settings, unusable, as_json=as_json, is_long=request.long)
+    elif request.rollback:
         _roll_back(specs, settings, as_json=as_json, debug=debug)
-    elif todo := _not_recent(asked, specs, settings):
+    elif todo := _not_recent(request, specs, settings):
         _rebuild(todo, settings, unusable, as_json=as_json, debug=debug)
     else:
         _ended(Outcome.of(unusable), as_json=as_json, debug=debug)
 
 
 def _not_recent(
-    asked: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings
+    request: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings
 ) -> Sequence[ViewSpec]:
     """Return the views that a run shortly before has not built."""
-    if asked.max_age is None:
+    if request.max_age is None:
         return specs
     history = History(settings.warehouse)
-    since = datetime.now(UTC) - timedelta(seconds=asked.max_age)
+    since = datetime.now(UTC) - timedelta(seconds=request.max_age)
     todo = []
     for spec in specs:
         if is_recent(spec, history.rows([spec.name]), since, settings.verify):
-            tell(f"{spec.name} is left out: it was built less than {asked.max_age:,.0f} s ago")
+            tell(f"{spec.name} is left out: it was built less than {request.max_age:,.0f} s ago")
         else:
             todo.append(spec)
     return todo
 
 
 def _declared(
-    catalog: Catalog, names: Sequence[str] | None, *, each: bool
+    catalog: Catalog, names: Sequence[str] | None, *, one_by_one: bool
 ) -> tuple[list[ViewSpec], list[ViewResult]]:
     """Read declarations; with `each`, one that cannot be used does not keep back the others."""
-    if not each:
+    if not one_by_one:
         return catalog.load_all(names), []
     specs, unusable = catalog.load_each(names)
     if not specs:
@@ -267,7 +267,7 @@ def _rebuild(
         return _rebuilt(groups_of(specs, settings), settings, stages, limit.asks_to_stop)
 
     places = {spec.name: place for place, spec in enumerate(specs)}
-    with told([*places, *(each.view for each in unusable)], settings) as tell_of:
+    with told([*places, *(result.view for result in unusable)], settings) as tell_of:
         with limit.enforced(), stages.shown():
             outcome = _in_thread(work, limit.asks_to_stop)
         results = sorted(limit.said(outcome.results), key=lambda result: places[result.view])
@@ -289,7 +289,7 @@ def _roll_back(
 
 
 def _follow(
-    asked: Asked, given: Given, specs: Sequence[ViewSpec], settings: RebuildSettings
+    request: Asked, overrides: Given, specs: Sequence[ViewSpec], settings: RebuildSettings
 ) -> None:
     stop = stop_on_signals()
 
@@ -297,16 +297,16 @@ def _follow(
         return follow(
             specs,
             settings,
-            stages=lambda: _stages(as_json=asked.as_json),
+            stages=lambda: _stages(as_json=request.as_json),
             stop=stop,
-            show=lambda outcome: _print_results(outcome.results, as_json=asked.as_json),
+            show=lambda outcome: _print_results(outcome.results, as_json=request.as_json),
             make=Rebuild,
-            command=FollowCommand(asked.to_follow, variables_of(given)),
+            command=FollowCommand(request.to_follow, variables_of(overrides)),
         )
 
     outcome = _in_thread(work, stop)
     if outcome.error is not None or outcome.results:
-        _ended(outcome, as_json=asked.as_json, debug=asked.debug)
+        _ended(outcome, as_json=request.as_json, debug=request.debug)
 
 
 def _ended(outcome: Outcome, *, as_json: bool, debug: bool) -> None:
@@ -344,13 +344,13 @@ def _rebuilt(
 
 def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
     """Run the work beside the main thread, which waits for it and for signals."""
-    found: list[Outcome | BaseException] = []
+    ended: list[Outcome | BaseException] = []
 
     def run() -> None:
         try:
-            found.append(work())
+            ended.append(work())
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            found.append(error)
+            ended.append(error)
 
     thread = threading.Thread(target=run, name="rebuild")
     thread.start()
@@ -360,9 +360,9 @@ def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome
         if stop() and not cancelled:
             cancelled = True
             _cancel_jobs()
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    return ended[0]
 
 
 def _cancel_jobs() -> None:
@@ -381,12 +381,12 @@ def _plan(
     failed = list(unusable)
     for group in groups_of(specs, settings):
         with StepBar(bar_console(as_json=as_json), "planning") as steps:
-            found = plannable(group, settings, sample=True, required=False, steps=steps)
-            failed += found.failed
-            if found.plan is None:
+            planned = plannable(group, settings, sample=True, required=False, steps=steps)
+            failed += planned.failed
+            if planned.plan is None:
                 continue
-            _show_plan(found, found.plan, settings, steps, as_json=as_json, is_long=is_long)
-        failed += _not_exact(found.specs, found.plan)
+            _show_plan(planned, planned.plan, settings, steps, as_json=as_json, is_long=is_long)
+        failed += _not_exact(planned.specs, planned.plan)
     _end_with(failed, as_json=as_json)
 
 
@@ -396,8 +396,8 @@ def _end_with(failed: Sequence[ViewResult], *, as_json: bool) -> None:
         for result in failed:
             print_json(result.to_json())
     outcome = Outcome.of(failed)
-    for each in outcome.errors():
-        say_error(each)
+    for error in outcome.errors():
+        say_error(error)
     if outcome.error is not None:
         raise typer.Exit(outcome.error.exit_code)
 
@@ -417,7 +417,7 @@ def _not_exact(specs: Sequence[ViewSpec], plan: Plan) -> list[ViewResult]:
 
 
 def _show_plan(
-    found: Plannable,
+    planned: Plannable,
     plan: Plan,
     settings: RebuildSettings,
     steps: Steps,
@@ -426,14 +426,14 @@ def _show_plan(
     is_long: bool,
 ) -> None:
     history = History(settings.warehouse)
-    for spec in found.specs:
+    for spec in planned.specs:
         served = served_of(spec, settings.project, None)
-        analysis = found.analyses.get(spec.name)
-        each = plan_view(spec, plan, served, history, analysis=analysis, steps=steps)
+        analysis = planned.analyses.get(spec.name)
+        view_plan = plan_view(spec, plan, served, history, analysis=analysis, steps=steps)
         if as_json:
-            print_json(each.to_json())
+            print_json(view_plan.to_json())
         else:
-            for line in each.lines() if is_long else each.short_lines():
+            for line in view_plan.lines() if is_long else view_plan.short_lines():
                 tell(line)
     if not as_json:
         if not plan.logs or plan.parts is not None:
@@ -443,16 +443,16 @@ def _show_plan(
 
 
 def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bool) -> None:
-    found = explain(spec, parse_key(spec, key), settings)
+    explanation = explain(spec, parse_key(spec, key), settings)
     if as_json:
-        print_json(found.to_json())
+        print_json(explanation.to_json())
         return
-    for line in found.lines():
+    for line in explanation.lines():
         tell(line)
 
 
 def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
-    specs, unusable = _declared(_catalog(project), names, each=True)
+    specs, unusable = _declared(_catalog(project), names, one_by_one=True)
     serving = _serving(project)
     looked = _looked_at(project, specs)
     if not as_json:
@@ -489,13 +489,13 @@ def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
         settings = RebuildSettings(
             project=load_project(project, needs=[BROKERS, REGISTRY]), verify=VerifyMode.NONE
         )
-        found: dict[str, Analysis] = {}
+        analyses: dict[str, Analysis] = {}
         for group in groups_of(specs, settings):
-            found |= plannable(group, settings, required=False).analyses
+            analyses |= plannable(group, settings, required=False).analyses
     except ChangelogError as error:
         tell(f"proof and refresh are not shown: {one_line(error)}")
         return {}
-    return found
+    return analyses
 
 
 def _serving(project: Path) -> dict[str, HistoryRow]:
@@ -523,8 +523,8 @@ def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> No
             print_json(row.to_json())
     else:
         _show(history_table(rows))
-        for each in trends(rows):
-            tell(each.line())
+        for trend in trends(rows):
+            tell(trend.line())
 
 
 def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:

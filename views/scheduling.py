@@ -26,6 +26,6 @@ def run(project: Path, *, next_times: bool) -> None:
     if not next_times:
         Scheduled(project.resolve(), schedules).run_until(stop_on_signals())
         return
-    for each in schedules:
-        when = f"{each.times.after(datetime.now(UTC)):%Y-%m-%d %H:%M %Z}"
-        tell(f"schedule {each.name}: next at {when}: rebuild-view {' '.join(each.words)}")
+    for schedule in schedules:
+        when = f"{schedule.times.after(datetime.now(UTC)):%Y-%m-%d %H:%M %Z}"
+        tell(f"schedule {schedule.name}: next at {when}: rebuild-view {' '.join(schedule.words)}")

@@ -101,8 +101,8 @@ class Project:
         # A process has one session: what the cases begin, a rebuild that follows goes on with.
         own = self._settings.session()
         small = replace(own, extra={"spark.sql.shuffle.partitions": "1", **own.extra})
-        found = run_cases(session(small), files, prove=not spark_only)
-        return Cases(tuple(map(_case, found)))
+        results = run_cases(session(small), files, prove=not spark_only)
+        return Cases(tuple(map(_case, results)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -114,27 +114,27 @@ class Views(Shown):
     @property
     def names(self) -> tuple[str, ...]:
         """Return their names."""
-        return tuple(each.name for each in self.found)
+        return tuple(spec.name for spec in self.found)
 
     def sheet(self) -> Sheet:
         """Return them as a table."""
         rows = [
             (
-                each.name,
-                ", ".join(each.key),
-                ", ".join(table.table for table in each.tables),
-                ", ".join(each.sinks),
-                each.description,
+                spec.name,
+                ", ".join(spec.key),
+                ", ".join(table.table for table in spec.tables),
+                ", ".join(spec.sinks),
+                spec.description,
             )
-            for each in self.found
+            for spec in self.found
         ]
         return Sheet("views", ("view", "key", "tables", "sinks", "what it is"), rows)
 
 
 def _case(result: Result) -> CaseOutcome:
     why = {
-        each.engine: each.problem or f"{len(each.differences)} rows differ"
-        for each in result.told
-        if not each.passed
+        outcome.engine: outcome.problem or f"{len(outcome.differences)} rows differ"
+        for outcome in result.told
+        if not outcome.passed
     }
     return CaseOutcome(view=result.view, case=result.case, passed=result.passed, why=why)

@@ -40,7 +40,7 @@ def prove(spec: ViewSpec, settings: RebuildSettings) -> tuple[Proof, ...]:
             hint="rebuild it: that proves what it builds",
         )
     served = served_of(spec, settings.project, None)
-    found = []
+    proofs = []
     for name, sink in served.sinks.items():
         number = sink.published()
         if number is None:
@@ -57,8 +57,8 @@ def prove(spec: ViewSpec, settings: RebuildSettings) -> tuple[Proof, ...]:
         request = request_of(settings, record.frontier, meant, columns, sink.address(number), {})
         report = verify_view(request)
         recheck(cut, settings.project.kafka)
-        found.append(Proof.of(report, number, name, str(record.frontier.lsn)))
-    return tuple(found)
+        proofs.append(Proof.of(report, number, name, str(record.frontier.lsn)))
+    return tuple(proofs)
 
 
 def recorded(spec: ViewSpec, settings: RebuildSettings, number: int | None) -> tuple[Proof, ...]:
@@ -85,14 +85,14 @@ def recorded(spec: ViewSpec, settings: RebuildSettings, number: int | None) -> t
             generation=row.generation,
             sink=name,
             lsn=row.lsn or "",
-            verified=each.get("verified"),
-            rows_expected=int(each.get("rows_expected") or 0),
-            rows_served=int(each.get("rows_served") or 0),
-            mismatches=int(each.get("mismatches") or 0),
-            notes=tuple(each.get("notes") or ()),
-            certificate=each.get("certificate") or {},
+            verified=certificate.get("verified"),
+            rows_expected=int(certificate.get("rows_expected") or 0),
+            rows_served=int(certificate.get("rows_served") or 0),
+            mismatches=int(certificate.get("mismatches") or 0),
+            notes=tuple(certificate.get("notes") or ()),
+            certificate=certificate.get("certificate") or {},
         )
-        for name, each in row.certificate.items()
+        for name, certificate in row.certificate.items()
     )
 
 

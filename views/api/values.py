@@ -102,7 +102,7 @@ class Runs(Shown):
 
     def sheet(self) -> Sheet:
         """Return them as a table."""
-        return Sheet("run", RUN_COLUMNS, [each.cells() for each in self.found])
+        return Sheet("run", RUN_COLUMNS, [run.cells() for run in self.found])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,15 +172,15 @@ class Generations(Shown):
         """Return the newest as a table."""
         rows = [
             (
-                str(each.number),
-                each.state,
-                each.at.isoformat(timespec="seconds"),
-                each.lsn or "",
-                "" if each.rows is None else f"{each.rows:,}",
-                _PROVED[each.verified],
-                each.note,
+                str(generation.number),
+                generation.state,
+                generation.at.isoformat(timespec="seconds"),
+                generation.lsn or "",
+                "" if generation.rows is None else f"{generation.rows:,}",
+                _PROVED[generation.verified],
+                generation.note,
             )
-            for each in self.found[-MOST_ROWS:][::-1]
+            for generation in self.found[-MOST_ROWS:][::-1]
         ]
         columns = ("generation", "state", "at", "LSN", "rows", "proof", "note")
         caption = f"{self.view}: generations, the newest first"
@@ -239,14 +239,14 @@ class Proof(Shown):
         """Return the differences as a table."""
         rows = [
             (
-                said_key(each.key),
-                each.kind,
-                each.column or "",
-                "null" if each.expected is None else each.expected,
-                "null" if each.served is None else each.served,
-                each.offset or "",
+                said_key(difference.key),
+                difference.kind,
+                difference.column or "",
+                "null" if difference.expected is None else difference.expected,
+                "null" if difference.served is None else difference.served,
+                difference.offset or "",
             )
-            for each in self.differences[:MOST_ROWS]
+            for difference in self.differences[:MOST_ROWS]
         ]
         caption = (
             f"{self.view}, generation {self.generation} in {self.sink} at LSN {self.lsn}: "
@@ -274,22 +274,26 @@ class Diff(Shown):
 
     def sheet(self) -> Sheet:
         """Return the first rows as a table."""
-        found = self.found
+        compared = self.found
         rows = [
             (
-                each.kind,
-                said_key(each.key),
-                each.column or "",
-                each.before or "",
-                each.after or "",
+                sample.kind,
+                said_key(sample.key),
+                sample.column or "",
+                sample.before or "",
+                sample.after or "",
             )
-            for each in found.samples
+            for sample in compared.samples
         ]
         caption = (
-            f"{found.view}: generation {found.generation} beside {found.serving}, which serves: "
-            f"{found.added:,} added, {found.removed:,} removed, {found.changed:,} changed"
+            f"{compared.view}: generation {compared.generation} beside {compared.serving}, "
+            f"which serves: "
+            f"{compared.added:,} added, {compared.removed:,} removed, {compared.changed:,} changed"
         )
-        notes = [*found.columns.lines(), *(f"{c}: {n:,} rows" for c, n in found.by_column.items())]
+        notes = [
+            *compared.columns.lines(),
+            *(f"{c}: {n:,} rows" for c, n in compared.by_column.items()),
+        ]
         return Sheet(caption, ("what", "key", "column", "before", "after"), rows, notes)
 
 
@@ -335,7 +339,7 @@ class Cases(Shown):
     @property
     def passed(self) -> bool:
         """Tell whether all did."""
-        return all(each.passed for each in self.found)
+        return all(case.passed for case in self.found)
 
     def __len__(self) -> int:
         """Return the number of cases."""
@@ -349,13 +353,13 @@ class Cases(Shown):
         """Return them as a table."""
         rows = [
             (
-                each.view,
-                each.case,
-                "passed" if each.passed else "FAILED",
-                "; ".join(f"{engine}: {why}" for engine, why in each.why.items()),
+                case.view,
+                case.case,
+                "passed" if case.passed else "FAILED",
+                "; ".join(f"{engine}: {why}" for engine, why in case.why.items()),
             )
-            for each in self.found
+            for case in self.found
         ]
-        failed = sum(not each.passed for each in self.found)
+        failed = sum(not case.passed for case in self.found)
         caption = f"{len(self.found) - failed} of {len(self.found)} cases passed"
         return Sheet(caption, ("view", "case", "", "why"), rows)

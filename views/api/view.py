@@ -59,8 +59,8 @@ class View:
         Raises:
             ChangelogError: nothing is staged or serves, or the two cannot be compared.
         """
-        found = diff(self._spec(), self._settings, stages(), generation=generation)
-        return Diff(found)
+        compared = diff(self._spec(), self._settings, stages(), generation=generation)
+        return Diff(compared)
 
     def publish(self, generation: int | None = None) -> ViewRun:
         """Publish the staged generation.
@@ -111,8 +111,8 @@ class View:
     def generations(self) -> Generations:
         """Return the generations that the history knows, each at its last step."""
         rows = History(self._settings.warehouse).rows([self.name])
-        found = sorted(last_states(rows).values(), key=lambda row: row.generation)
-        return Generations(self.name, tuple(map(Generation.of, found)))
+        last_rows = sorted(last_states(rows).values(), key=lambda row: row.generation)
+        return Generations(self.name, tuple(map(Generation.of, last_rows)))
 
     def proof(self, generation: int | None = None) -> Proof:
         """Return the proof on record of a generation, the newest that has one when left out.
@@ -132,8 +132,8 @@ class View:
             ViewError: nothing serves, or the file has changed since.
             VerdictError: the log cannot give that state any more.
         """
-        found = prove(self._spec(), self._settings)
-        return next((each for each in found if each.verified is not True), found[0])
+        proofs = prove(self._spec(), self._settings)
+        return next((proof for proof in proofs if proof.verified is not True), proofs[0])
 
     def explain(self, key: object) -> RowOrigin:
         """Trace the row of a key to its records, at the newest frontier.

@@ -53,14 +53,14 @@ def connect(url: str, **settings: Any) -> Connection:  # noqa: ANN401 - redis-py
         if not is_cluster(url):
             return redis.Redis.from_url(url, **settings)
         settings.pop("retry_on_error", None)
-        found: RedisCluster = _Cluster.from_url(url.replace(_CLUSTER, "://", 1), **settings)
+        cluster: RedisCluster = _Cluster.from_url(url.replace(_CLUSTER, "://", 1), **settings)
     except ValueError as error:
         raise ConfigurationError(
             f"{redacted(url)} is not the address of a cache: {error}",
             hint="write redis://host:port/number, rediss:// for TLS, "
             "or redis+cluster://host:port for a cluster",
         ) from error
-    return found
+    return cluster
 
 
 def servers(client: Connection) -> list[redis.Redis]:
@@ -136,5 +136,5 @@ class CacheForm:
     @classmethod
     def parse(cls, text: str | bytes) -> CacheForm:
         """Read what `text` gave."""
-        found = json.loads(text)
-        return cls(**{**found, "key": tuple((name, kind) for name, kind in found["key"])})
+        form = json.loads(text)
+        return cls(**{**form, "key": tuple((name, kind) for name, kind in form["key"])})

@@ -186,24 +186,26 @@ def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] =
         moments: its expressions that compute with dates and moments, as far as they are known.
     """
     chain = list(_chain(error))
-    if any(_NO_MEMORY.search(str(each)) for each in chain):
+    if any(_NO_MEMORY.search(str(cause)) for cause in chain):
         return EngineError("Spark ran out of memory", _MEMORY)
-    candidates = [found for each in chain for found in _told(each)]
-    known = [each for each in candidates if _words_of(each.condition) is not None]
-    found = (known or candidates or [_Found("", _plain(str(error)))])[-1]
-    words = _words_of(found.condition)
-    if found.condition == "CAST_INVALID_INPUT":
-        target = _bare(found.parameters.get("targetType", ""))
+    candidates = [finding for cause in chain for finding in _told(cause)]
+    worded = [candidate for candidate in candidates if _words_of(candidate.condition) is not None]
+    finding = (worded or candidates or [_Found("", _plain(str(error)))])[-1]
+    words = _words_of(finding.condition)
+    if finding.condition == "CAST_INVALID_INPUT":
+        target = _bare(finding.parameters.get("targetType", ""))
         words = next((pair for kinds, pair in _UNTRIED if target.startswith(kinds)), words)
-    text, hint = (found.text, "") if words is None else (_filled(each, found) for each in words)
-    where = _where(found.fragment, sql) or _candidates(found, sql)
-    if found.text in _OVERFLOWS and words is None:
-        text = f"a date, timestamp or interval is infinite or out of range ({found.text})"
+    text, hint = (
+        (finding.text, "") if words is None else (_filled(sentence, finding) for sentence in words)
+    )
+    where = _where(finding.fragment, sql) or _candidates(finding, sql)
+    if finding.text in _OVERFLOWS and words is None:
+        text = f"a date, timestamp or interval is infinite or out of range ({finding.text})"
         where = _any_of(moments, sql)
         hint = _INFINITE
-    elif found.condition == "ARITHMETIC_OVERFLOW" and not where:  # of dates there is no place
+    elif finding.condition == "ARITHMETIC_OVERFLOW" and not where:  # of dates there is no place
         hint = f"{hint}; where it is a date or timestamp, it may be infinite: {_INFINITE}"
-    return EngineError(f"{where}{text or found.text}", hint)
+    return EngineError(f"{where}{text or finding.text}", hint)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -233,9 +235,9 @@ def _of_java(java: object) -> BaseException | None:
 def _told(error: BaseException) -> Iterator[_Found]:
     """Yield what an error tells: by its parts, and by its text, whose last cause is the inmost."""
     text = str(error)
-    for each in (text, *_CAUSE.findall(text)):
-        for match in _CONDITION.finditer(each):
-            yield _Found(match[1], _plain(each[match.start() :]))
+    for part in (text, *_CAUSE.findall(text)):
+        for match in _CONDITION.finditer(part):
+            yield _Found(match[1], _plain(part[match.start() :]))
     if isinstance(error, PySparkException) and (condition := error.getCondition()):
         contexts = error.getQueryContext()
         yield _Found(
@@ -250,10 +252,10 @@ def _words_of(condition: str) -> tuple[str, str] | None:
     return _WORDS.get(condition) or _WORDS.get(condition.partition(".")[0])
 
 
-def _filled(words: str, found: _Found) -> str:
+def _filled(words: str, finding: _Found) -> str:
     """Put the parameters into a sentence; Spark's own where one is missing."""
     try:
-        return words.format_map({n: _bare(value) for n, value in found.parameters.items()})
+        return words.format_map({n: _bare(value) for n, value in finding.parameters.items()})
     except KeyError:
         return ""
 
@@ -364,14 +366,14 @@ def _is_open_value(node: exp.Expr) -> bool:
 def _column_of(fragment: str, sql: str) -> str | None:
     """Return the name of the outermost column that holds an expression, or None if none does."""
     try:
-        wanted = _text(sqlglot.parse_one(fragment, read=SparkSql))
+        fragment_text = _text(sqlglot.parse_one(fragment, read=SparkSql))
         query = sqlglot.parse_one(sql, read=SparkSql)
     except (SqlglotError, RecursionError):
         return None
     items = query.selects if isinstance(query, exp.Query) else []
     items += [alias for alias in query.find_all(exp.Alias) if alias not in items]
     for item in items:
-        if any(_text(node) == wanted for node in item.unalias().walk()):
+        if any(_text(node) == fragment_text for node in item.unalias().walk()):
             return item.alias_or_name or None
     return None
 

@@ -41,8 +41,8 @@ def explained(
         sql: the query of the view that it was done for, where there is one.
         moments: its expressions that compute with dates and moments.
     """
-    if (known := translate(error)) is not None:
-        return known
+    if (translated := translate(error)) is not None:
+        return translated
     text = "\n".join(_texts(error))
     if _FULL.search(text):
         return RebuildError(
@@ -51,8 +51,8 @@ def explained(
             "run it again; the unfinished generation is removed",
         )
     if isinstance(error, PySparkException | Py4JError):
-        said = engine_error(error, sql, moments)
-        return RebuildError(f"{doing}: {said.text}", hint=said.hint or "--debug says more")
+        failure = engine_error(error, sql, moments)
+        return RebuildError(f"{doing}: {failure.text}", hint=failure.hint or "--debug says more")
     return RebuildError(f"{doing}: {type(error).__name__}: {_line(text)}", hint="--debug says more")
 
 
@@ -75,9 +75,9 @@ def analysed(error: Exception, view: str, path: Path, sql: str | None = None) ->
         return error
     line = line_in(error, path)
     if line is None:
-        said = engine_error(error, sql)
+        failure = engine_error(error, sql)
         return ViewError(
-            f'{path.name}: Spark does not accept view "{view}": {said.text}', hint=said.hint
+            f'{path.name}: Spark does not accept view "{view}": {failure.text}', hint=failure.hint
         )
     return ViewError(
         f'{path.name}:{line}: view "{view}" fails: {type(error).__name__}: {_line(str(error))}'
@@ -101,5 +101,5 @@ def _line(text: str) -> str:
     """Return the innermost cause when there are several, else the first line."""
     causes = _CAUSE.findall(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    found = causes[-1] if causes else next(iter(lines), "no message")
-    return redacted(_CLASS.sub("", found))[:500]
+    cause = causes[-1] if causes else next(iter(lines), "no message")
+    return redacted(_CLASS.sub("", cause))[:500]

@@ -54,10 +54,10 @@ class Pace:
 
     def _text(self, seconds: float) -> str:
         rate = self._done / seconds
-        left = max(0, self._total - self._done) / rate
+        seconds_left = max(0, self._total - self._done) / rate
         return (
             f"{self._what} {self._done:,} of at most {self._total:,} {self._unit}, "
-            f"{rate_text(rate)}/s, {duration_text(left)} left"
+            f"{rate_text(rate)}/s, {duration_text(seconds_left)} left"
         )
 
 

@@ -62,8 +62,8 @@ class StageSteps(Steps):
         numbers = f"{self._done} of {self._expected}"
         if self._done:
             rate = self._done / max(self._clock() - self._begun, 0.001)
-            left = max(0, self._expected - self._done) / rate
-            numbers += f", {duration_text(left)} left, {rate_text(rate)}/s"
+            seconds_left = max(0, self._expected - self._done) / rate
+            numbers += f", {duration_text(seconds_left)} left, {rate_text(rate)}/s"
         return f"{numbers}: {self._step}"
 
 

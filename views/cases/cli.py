@@ -136,12 +136,12 @@ def _without_cases(catalog: Catalog, views: list[str] | None) -> list[ViewSpec]:
 
     specs = catalog.load_all(views or None)
     there = [path_of(spec) for spec in specs if path_of(spec).exists()]
-    left = [spec for spec in specs if path_of(spec) not in there]
-    if there and (views or not left):
+    without_file = [spec for spec in specs if path_of(spec) not in there]
+    if there and (views or not without_file):
         raise ConfigurationError(
             f"{', '.join(map(str, there))} is there already", hint="nothing was written"
         )
-    return left
+    return without_file
 
 
 def _run(
@@ -164,7 +164,7 @@ def _run(
         spark = session(case_session(settings, folder))
         try:
             return run_cases(
-                spark, files, prove=prove, say=lambda each: tell_result(out, each), steps=steps
+                spark, files, prove=prove, say=lambda result: tell_result(out, result), steps=steps
             )
         finally:
             release()
@@ -185,14 +185,14 @@ def case_session(settings: Project, folder: str) -> SessionSettings:
     )
 
 
-def _init(specs: list[ViewSpec], project: Path, given: Given, *, as_json: bool) -> None:
+def _init(specs: list[ViewSpec], project: Path, overrides: Given, *, as_json: bool) -> None:
     from views.base.config import RebuildSettings
     from views.cases.skeleton import types_of_log, write_skeleton
 
     written = []
     for spec in specs:
         try:
-            settings = load_project(project, overrides=given, needs=[BROKERS, REGISTRY])
+            settings = load_project(project, overrides=overrides, needs=[BROKERS, REGISTRY])
             types = types_of_log(spec, RebuildSettings(project=settings))
         except ChangelogError as error:
             types = {}

@@ -43,7 +43,7 @@ class Difference:
 
 
 def differences(
-    found: Sequence[Row], expected: Sequence[Row], key: Sequence[str], *, whole: bool
+    actual: Sequence[Row], expected: Sequence[Row], key: Sequence[str], *, whole: bool
 ) -> list[Difference]:
     """Compare rows, whatever their order.
 
@@ -51,48 +51,48 @@ def differences(
     all columns that are given.
 
     Args:
-        found: of the view.
-        expected: of the case.
+        actual: rows of the view.
+        expected: rows of the case.
         key: the view's key columns.
         whole: whether these are all rows with all columns; else some rows with some columns.
     """
-    told = _keyed(found, key)
-    left = list(found)
+    differing = _keyed(actual, key)
+    unmatched = list(actual)
     for row in expected:
-        given = [name for name in key if name in row]
-        partners = [r for r in left if given and all(same(r[n], row[n]) for n in given)]
-        agreeing = [r for r in partners or left if all(same(r[n], row[n]) for n in row)]
+        named = [name for name in key if name in row]
+        partners = [r for r in unmatched if named and all(same(r[n], row[n]) for n in named)]
+        agreeing = [r for r in partners or unmatched if all(same(r[n], row[n]) for n in row)]
         if agreeing:
-            left.remove(agreeing[0])
-        elif len(partners) == 1 and len(given) == len(key):
-            left.remove(partners[0])
-            told += _different(partners[0], row, given)
+            unmatched.remove(agreeing[0])
+        elif len(partners) == 1 and len(named) == len(key):
+            unmatched.remove(partners[0])
+            differing += _different(partners[0], row, named)
         else:
-            told.append(Difference(kind="missing", row=row))
+            differing.append(Difference(kind="missing", row=row))
     if whole:
-        told += [Difference(kind="unexpected", row=row) for row in left]
-    return told
+        differing += [Difference(kind="unexpected", row=row) for row in unmatched]
+    return differing
 
 
-def _keyed(found: Sequence[Row], key: Sequence[str]) -> list[Difference]:
+def _keyed(actual: Sequence[Row], key: Sequence[str]) -> list[Difference]:
     """Find rows without a key of their own, which no sink would take."""
-    told, seen = [], set()
-    for row in found:
+    faults, seen = [], set()
+    for row in actual:
         own = {name: row[name] for name in key}
         if any(value is None for value in own.values()):
-            told.append(Difference(kind="null", row=own))
+            faults.append(Difference(kind="null", row=own))
         elif repr(own) in seen:
-            told.append(Difference(kind="twice", row=own))
+            faults.append(Difference(kind="twice", row=own))
         seen.add(repr(own))
-    return told
+    return faults
 
 
-def _different(found: Row, expected: Row, key: Sequence[str]) -> list[Difference]:
+def _different(actual: Row, expected: Row, key: Sequence[str]) -> list[Difference]:
     one = Difference(kind="different", row={name: expected[name] for name in key})
     return [
-        replace(one, column=name, expected=value, found=found[name])
+        replace(one, column=name, expected=value, found=actual[name])
         for name, value in expected.items()
-        if not same(found[name], value)
+        if not same(actual[name], value)
     ]
 
 
@@ -118,9 +118,9 @@ def plain(value: object) -> object:
         case float():
             return value if math.isfinite(value) else str(value)
         case dict():
-            return {str(name): plain(each) for name, each in value.items()}
+            return {str(name): plain(item) for name, item in value.items()}
         case list():
-            return [plain(each) for each in value]
+            return [plain(item) for item in value]
         case bytes():
             return "\\x" + value.hex()
         case _:

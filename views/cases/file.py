@@ -106,9 +106,11 @@ def parse_cases(spec: ViewSpec, name: str, text: str) -> CaseFile:
     listed = _rows(f"{name}: case", raw.get("case", []))
     if not listed:
         raise ViewError(f"{name} holds no case", hint="begin one with [[case]]")
-    cases = [_case(spec, name, each, columns, number) for number, each in enumerate(listed, 1)]
+    cases = [
+        _case(spec, name, raw_case, columns, number) for number, raw_case in enumerate(listed, 1)
+    ]
     names = [case.name for case in cases]
-    if twice := next((each for each in names if names.count(each) > 1), None):
+    if twice := next((name for name in names if names.count(name) > 1), None):
         raise ViewError(f"{name} has two cases called {twice!r}")
     return CaseFile(columns, cases)
 
@@ -125,50 +127,50 @@ def _case(
         raise ViewError(f"{file}: case {number} has no name", hint='write name = "what it shows"')
     where = f"{file}: case {name!r}"
     _known(where, raw, _CASE)
-    wanted = [each for each in _WANTED if each in raw]
-    if len(wanted) != 1:
+    results = [word for word in _WANTED if word in raw]
+    if len(results) != 1:
         raise ViewError(
-            f"{where} says {' and '.join(wanted) or 'nothing'} of the result",
+            f"{where} says {' and '.join(results) or 'nothing'} of the result",
             hint="give rows (all of them), contains (some), or error (a part of its text)",
         )
     tables: dict[TableName, Sequence[Row]] = {table: [] for table in columns}
     for table, rows in _mapping(f"{where}: tables", raw.get("tables", {})).items():
-        known = _table_of(spec, where, table)
+        table_name = _table_of(spec, where, table)
         place = f"{where}: {table}"
-        tables[known] = [_row(place, row, columns[known]) for row in _rows(place, rows)]
-    if wanted == ["error"]:
+        tables[table_name] = [_row(place, row, columns[table_name]) for row in _rows(place, rows)]
+    if results == ["error"]:
         if not isinstance(raw["error"], str) or not raw["error"].strip():
             raise ViewError(f"{where}: error must be a part of its text")
         return Case(name=name, tables=tables, rows=None, error=raw["error"])
-    rows = _rows(f"{where}: {wanted[0]}", raw[wanted[0]])
-    if not rows and wanted == ["contains"]:
+    rows = _rows(f"{where}: {results[0]}", raw[results[0]])
+    if not rows and results == ["contains"]:
         raise ViewError(f"{where} contains nothing", hint="for no rows at all write rows = []")
-    return Case(name=name, tables=tables, rows=rows, whole=wanted == ["rows"])
+    return Case(name=name, tables=tables, rows=rows, whole=results == ["rows"])
 
 
 def _row(where: str, row: Row, columns: Mapping[str, ColumnType]) -> Row:
     _known(where, row, tuple(columns), "column")
-    found = {}
+    values = {}
     for column, kind in columns.items():
         try:
-            found[column] = value_of(kind, row[column]) if column in row else None
+            values[column] = value_of(kind, row[column]) if column in row else None
         except ViewError as error:
             raise ViewError(f"{where}.{column}: {error.args[0]}") from error
-    return found
+    return values
 
 
 def _types(where: str, raw: object) -> dict[str, ColumnType]:
-    found = {}
+    types = {}
     for column, name in _mapping(where, raw).items():
         if not isinstance(name, str):
             raise ViewError(f"{where}.{column} is no type", hint=f'write {column} = "bigint"')
         try:
-            found[column] = type_named(name)
+            types[column] = type_named(name)
         except ViewError as error:
             raise ViewError(f"{where}.{column}: {error.args[0]}", hint=error.hint) from error
-    if not found:
+    if not types:
         raise ViewError(f"{where} has no columns", hint='write column = "type"')
-    return found
+    return types
 
 
 def _table_of(spec: ViewSpec, where: str, text: str) -> TableName:
@@ -181,12 +183,12 @@ def _table_of(spec: ViewSpec, where: str, text: str) -> TableName:
     return table
 
 
-def _known(where: str, raw: Row, known: Sequence[str], what: str = "key") -> None:
+def _known(where: str, raw: Row, allowed: Sequence[str], noun: str = "key") -> None:
     for key in raw:
-        if key not in known:
-            near = get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise ViewError(f"{where}: {what} {key!r} is not known", hint=hint)
+        if key not in allowed:
+            near = get_close_matches(key, allowed, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(allowed)}"
+            raise ViewError(f"{where}: {noun} {key!r} is not known", hint=hint)
 
 
 def _mapping(where: str, raw: object) -> Row:

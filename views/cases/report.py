@@ -17,13 +17,13 @@ _MOST = 20
 def tell_result(out: Console, result: Result) -> None:
     """Print one case: a line, and below it the differences."""
     word = Text("passed" if result.passed else "FAILED", "green" if result.passed else "bold red")
-    by = ", ".join(each.engine for each in result.told)
+    by = ", ".join(outcome.engine for outcome in result.told)
     out.print(word, Text(f"{result.view}: {result.case}"), Text(f"({by})", "dim"), soft_wrap=True)
-    for told, whose in _shared(result):
-        if told.problem:
-            out.print(Text(f"  {whose}: {told.problem}"), soft_wrap=True)
-        elif told.differences:
-            out.print(_table(told, whose))
+    for outcome, whose in _shared(result):
+        if outcome.problem:
+            out.print(Text(f"  {whose}: {outcome.problem}"), soft_wrap=True)
+        elif outcome.differences:
+            out.print(_table(outcome, whose))
 
 
 def summary(results: list[Result]) -> str:
@@ -35,18 +35,18 @@ def summary(results: list[Result]) -> str:
 
 def _shared(result: Result) -> Iterator[tuple[Told, str]]:
     """Yield what engines told and who did, once where all told the same."""
-    failed = [each for each in result.told if not each.passed]
-    passed = [each.engine for each in result.told if each.passed]
+    failed = [outcome for outcome in result.told if not outcome.passed]
+    passed = [outcome.engine for outcome in result.told if outcome.passed]
     if len(failed) > 1 and len({(e.problem, repr(e.differences)) for e in failed}) == 1:
-        yield failed[0], " and ".join(each.engine for each in failed)
+        yield failed[0], " and ".join(outcome.engine for outcome in failed)
         return
-    for each in failed:
+    for outcome in failed:
         rest = f" alone ({', '.join(passed)} gives what is expected)" if passed else ""
-        yield each, each.engine + rest
+        yield outcome, outcome.engine + rest
 
 
-def _table(told: Told, whose: str) -> Table:
-    more = len(told.differences) - _MOST
+def _table(outcome: Told, whose: str) -> Table:
+    more = len(outcome.differences) - _MOST
     table = Table(
         title=Text(whose),
         title_justify="left",
@@ -54,18 +54,18 @@ def _table(told: Told, whose: str) -> Table:
     )
     for name in ("what", "row", "column", "expected", "found"):
         table.add_column(name, overflow="fold")
-    for each in told.differences[:_MOST]:
-        table.add_row(*map(Text, _cells(each)))
+    for difference in outcome.differences[:_MOST]:
+        table.add_row(*map(Text, _cells(difference)))
     return table
 
 
-def _cells(each: Difference) -> tuple[str, str, str, str, str]:
-    row = ", ".join(f"{name}={_shown(value)}" for name, value in each.row.items())
+def _cells(difference: Difference) -> tuple[str, str, str, str, str]:
+    row = ", ".join(f"{name}={_shown(value)}" for name, value in difference.row.items())
     words = {"twice": "key twice", "null": "null in the key"}
-    what = words.get(each.kind, each.kind)
-    if not each.column:
-        return what, row, "", "", ""
-    return what, row, each.column, _shown(each.expected), _shown(each.found)
+    kind = words.get(difference.kind, difference.kind)
+    if not difference.column:
+        return kind, row, "", "", ""
+    return kind, row, difference.column, _shown(difference.expected), _shown(difference.found)
 
 
 def _shown(value: object) -> str:

@@ -75,17 +75,17 @@ class Result:
     @property
     def passed(self) -> bool:
         """Return whether every engine gives the expected rows."""
-        return all(each.passed for each in self.told)
+        return all(outcome.passed for outcome in self.told)
 
     def to_json(self) -> dict[str, object]:
         """Return it as plain values."""
         engines = {
-            each.engine.lower(): {
-                "passed": each.passed,
-                "problem": each.problem or None,
-                "differences": [found.to_json() for found in each.differences],
+            outcome.engine.lower(): {
+                "passed": outcome.passed,
+                "problem": outcome.problem or None,
+                "differences": [difference.to_json() for difference in outcome.differences],
             }
-            for each in self.told
+            for outcome in self.told
         }
         return {"view": self.view, "case": self.case, "passed": self.passed, "engines": engines}
 
@@ -111,9 +111,9 @@ def run_case(
         table: {name: logged_type(kind) for name, kind in columns.items()}
         for table, columns in file.columns.items()
     }
-    given = {table: _arrow(case.tables[table], types[table].items()) for table in types}
+    inputs = {table: _arrow(case.tables[table], types[table].items()) for table in types}
     try:
-        frame, columns = _frame(spark, spec, given, types)
+        frame, columns = _frame(spark, spec, inputs, types)
         rows = _without_zones(frame.toArrow(), columns)
     except Exception as error:  # noqa: BLE001 - whatever a view throws is its failure
         return Result(spec.name, case.name, (_failed(spec, case, error),))
@@ -122,15 +122,15 @@ def run_case(
         return Result(spec.name, case.name, (Told(SPARK, problem),))
     with closed_database() as database:
         database.execute("SET threads = 1; SET TimeZone = 'UTC'")
-        bags, refused = _computed(database, spec, given, types, columns) if prove else ({}, "")
+        bags, refused = _computed(database, spec, inputs, types, columns) if prove else ({}, "")
         compared = _Compared(database, spec, case, columns, bags)
         database.register("by_spark", rows)
-        told = [compared.told(SPARK, "by_spark")]
+        outcomes = [compared.told(SPARK, "by_spark")]
         if refused:
-            told.append(Told(DUCKDB, refused))
+            outcomes.append(Told(DUCKDB, refused))
         elif prove and spec.sql is not None:
-            told.append(compared.told(DUCKDB, "by_duckdb"))
-    return Result(spec.name, case.name, tuple(told))
+            outcomes.append(compared.told(DUCKDB, "by_duckdb"))
+    return Result(spec.name, case.name, tuple(outcomes))
 
 
 def _arrow(rows: Iterable[Row], columns: Iterable[tuple[str, Type]]) -> pa.Table:
@@ -151,18 +151,18 @@ def _arrow(rows: Iterable[Row], columns: Iterable[tuple[str, Type]]) -> pa.Table
 def _frame(
     spark: SparkSession,
     spec: ViewSpec,
-    given: Mapping[TableName, pa.Table],
+    inputs: Mapping[TableName, pa.Table],
     types: Mapping[TableName, Mapping[str, Type]],
 ) -> tuple[DataFrame, Columns]:
     frames = {}
-    for table, rows in given.items():
+    for table, rows in inputs.items():
         own = types[table]
         frame = spark.createDataFrame(rows)
         frames[table] = frame.select(
             *(F.col(f"`{n.replace('`', '``')}`").cast(_spark(k)).alias(n) for n, k in own.items())
         )
-    made = frame_of(spark, spec, frames)
-    return made, [(name, parse_type(kind)) for name, kind in made.dtypes]
+    computed = frame_of(spark, spec, frames)
+    return computed, [(name, parse_type(kind)) for name, kind in computed.dtypes]
 
 
 def _spark(kind: Type) -> str:
@@ -179,10 +179,10 @@ def _without_zones(rows: pa.Table, columns: Columns) -> pa.Table:
 
 
 def _failed(spec: ViewSpec, case: Case, error: Exception) -> Told:
-    known = error
-    if not isinstance(known, ChangelogError):
-        known = explained(error, f'view "{spec.name}"', spec.sql)
-    text = str(known.args[0]) if known.args else type(known).__name__
+    failure = error
+    if not isinstance(failure, ChangelogError):
+        failure = explained(error, f'view "{spec.name}"', spec.sql)
+    text = str(failure.args[0]) if failure.args else type(failure).__name__
     if case.error is None:
         return Told(SPARK, text)
     if case.error.lower() in f"{text}\n{error}".lower():
@@ -193,14 +193,14 @@ def _failed(spec: ViewSpec, case: Case, error: Exception) -> Told:
 def _computed(
     database: duckdb.DuckDBPyConnection,
     spec: ViewSpec,
-    given: Mapping[TableName, pa.Table],
+    inputs: Mapping[TableName, pa.Table],
     types: Mapping[TableName, Mapping[str, Type]],
     columns: Columns,
 ) -> tuple[Mapping[str, Bag], str]:
     """Compute a SQL view as the verifier does; say why when it does not."""
     if spec.sql is None:
         return {}, ""
-    for number, (table, rows) in enumerate(given.items()):
+    for number, (table, rows) in enumerate(inputs.items()):
         kinds = types[table]
         listed = ", ".join(f"{quoted(folded(n))} {duckdb_type(k)}" for n, k in kinds.items())
         database.execute(f"CREATE TABLE {reading_name(table)} ({listed})")
@@ -239,10 +239,10 @@ class _Compared:
         """Compare the rows of an engine."""
         try:
             with computing():  # a view of DuckDB's is computed as it is read
-                found = self._rows(relation)
+                rows = self._rows(relation)
         except ChangelogError as error:
             return Told(engine, str(error))
-        different = differences(found, self._expected, self._key, whole=self._whole)
+        different = differences(rows, self._expected, self._key, whole=self._whole)
         return Told(engine, "", tuple(different))
 
     def _row(self, case: Case, row: Row) -> Row:

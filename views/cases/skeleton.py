@@ -64,11 +64,11 @@ def types_of_log(spec: ViewSpec, settings: RebuildSettings) -> dict[TableName, d
     return {
         table: {
             column.column: "text"
-            if found.chosen.get(column.column) is ValueChoice.TEXT
+            if table_schemas.chosen.get(column.column) is ValueChoice.TEXT
             else column.type.name
-            for column in with_places(found.logged(found.reader_id)).columns
+            for column in with_places(table_schemas.logged(table_schemas.reader_id)).columns
         }
-        for table, found in schemas.items()
+        for table, table_schemas in schemas.items()
     }
 
 

@@ -84,38 +84,38 @@ def type_named(name: str) -> ColumnType:
     if match is not None and base == "numeric" and match["size"]:
         precision, _, scale = match["size"].replace(" ", "").partition(",")
         formatted = f"numeric({precision},{scale or 0})"
-    found = column_type(base, formatted)
-    if not found.mapped:
+    parsed = column_type(base, formatted)
+    if not parsed.mapped:
         raise ViewError(
             f"{name!r} is no type that a case can give a column",
             hint="use a type of PostgreSQL, such as bigint, numeric(10,2), text, timestamptz, "
             "text[]; an enum or a composite type is text",
         )
-    return found
+    return parsed
 
 
-def value_of(kind: ColumnType, given: object) -> Any:  # noqa: ANN401 - of any type
+def value_of(kind: ColumnType, case_value: object) -> Any:  # noqa: ANN401 - of any type
     """Return a column's value, as Arrow takes it, of what a case gives for it.
 
     Raises:
         ViewError: it is no value of this type, or the log has no exact form of it.
     """
     try:
-        raw = encoder(kind, nullable=True)(_text(kind, given))
+        raw = encoder(kind, nullable=True)(_text(kind, case_value))
         # With logical types, other than all readers of the log: what they have no value of, a year
         # after 9999 or a text that is no UUID, a person did not mean.
-        found = fastavro.schemaless_reader(BytesIO(raw), _schema(kind), None)
+        decoded = fastavro.schemaless_reader(BytesIO(raw), _schema(kind), None)
     except (ValueError, KeyError, OverflowError, IndexError, EncodeError) as error:
-        raise _refused(kind, given, str(error)) from error
-    if kind.has_escape and isinstance(found, str):
-        raise _refused(kind, given, "it has no exact form in its type")
+        raise _refused(kind, case_value, str(error)) from error
+    if kind.has_escape and isinstance(decoded, str):
+        raise _refused(kind, case_value, "it has no exact form in its type")
     bits = _BITS.get(kind.name)
-    if bits is not None and not -(1 << bits) <= cast("int", found) < 1 << bits:
-        raise _refused(kind, given, "it is out of range")
-    return _plain(found)
+    if bits is not None and not -(1 << bits) <= cast("int", decoded) < 1 << bits:
+        raise _refused(kind, case_value, "it is out of range")
+    return _plain(decoded)
 
 
-def expected_of(kind: Type, given: object) -> Any:  # noqa: ANN401 - of any type
+def expected_of(kind: Type, case_value: object) -> Any:  # noqa: ANN401 - of any type
     """Return a value that a view's column must have, as Arrow takes it.
 
     Raises:
@@ -124,7 +124,7 @@ def expected_of(kind: Type, given: object) -> Any:  # noqa: ANN401 - of any type
     match kind.name:
         case "struct":
             fields = dict(kind.fields)
-            own = _table(kind, given)
+            own = _table(kind, case_value)
             if unknown := [name for name in own if name not in fields]:
                 raise ViewError(
                     f"a struct has no field {', '.join(unknown)}",
@@ -133,23 +133,25 @@ def expected_of(kind: Type, given: object) -> Any:  # noqa: ANN401 - of any type
             return {n: expected_of(k, own[n]) if n in own else None for n, k in fields.items()}
         case "map":
             (_, one), (_, two) = kind.fields
-            pairs = _table(kind, given).items()
+            pairs = _table(kind, case_value).items()
             return [(expected_of(one, key), expected_of(two, value)) for key, value in pairs]
         case "array":
-            if not isinstance(given, list):
-                raise ViewError(f"{_shown(given)} is no list")
-            return [expected_of(kind.fields[0][1], item) for item in given]
+            if not isinstance(case_value, list):
+                raise ViewError(f"{_shown(case_value)} is no list")
+            return [expected_of(kind.fields[0][1], item) for item in case_value]
         case "decimal":
             name = f"decimal({kind.precision},{kind.scale})"
-            return value_of(ColumnType(name, Kind.DECIMAL, kind.precision, kind.scale), given)
+            return value_of(ColumnType(name, Kind.DECIMAL, kind.precision, kind.scale), case_value)
         case _:
-            return value_of(ColumnType(kind.name, _SPARK[kind.name]), given)
+            return value_of(ColumnType(kind.name, _SPARK[kind.name]), case_value)
 
 
-def _table(kind: Type, given: object) -> Mapping[str, object]:
-    if not isinstance(given, Mapping):
-        raise ViewError(f"{_shown(given)} is no {kind.name}", hint="write it as { name = value }")
-    return given
+def _table(kind: Type, case_value: object) -> Mapping[str, object]:
+    if not isinstance(case_value, Mapping):
+        raise ViewError(
+            f"{_shown(case_value)} is no {kind.name}", hint="write it as { name = value }"
+        )
+    return case_value
 
 
 @cache
@@ -157,47 +159,49 @@ def _schema(kind: ColumnType) -> Any:  # noqa: ANN401 - an Avro schema is JSON
     return fastavro.parse_schema(branches(kind, nullable=True))
 
 
-def _plain(found: object) -> object:
-    match found:
+def _plain(decoded: object) -> object:
+    match decoded:
         case UUID():
-            return str(found)
+            return str(decoded)
         case datetime():
-            return found.replace(tzinfo=None)
+            return decoded.replace(tzinfo=None)
         case list():
-            return [_plain(item) for item in found]
+            return [_plain(item) for item in decoded]
         case _:
-            return found
+            return decoded
 
 
-def _shown(given: object) -> str:
-    return str(given) if isinstance(given, Number | date | time) else repr(given)
+def _shown(case_value: object) -> str:
+    return str(case_value) if isinstance(case_value, Number | date | time) else repr(case_value)
 
 
-def _refused(kind: ColumnType, given: object, why: str) -> ViewError:
-    return ViewError(f"{_shown(given)} is no {kind.name}: {why}")
+def _refused(kind: ColumnType, case_value: object, why: str) -> ViewError:
+    return ViewError(f"{_shown(case_value)} is no {kind.name}: {why}")
 
 
-def _text(kind: ColumnType, given: object) -> bytes:  # noqa: C901, PLR0911, PLR0912 - one a kind
+def _text(kind: ColumnType, case_value: object) -> bytes:  # noqa: C901, PLR0911, PLR0912 - one a kind
     """Return a value in PostgreSQL's text form.
 
     Raises:
         ValueError: it is not written in a form that this type has here.
     """
-    is_number = isinstance(given, Number | int) and not isinstance(given, bool)
-    is_text = isinstance(given, str) and not isinstance(given, Number)
-    text = str(given)
+    is_number = isinstance(case_value, Number | int) and not isinstance(case_value, bool)
+    is_text = isinstance(case_value, str) and not isinstance(case_value, Number)
+    text = str(case_value)
     match kind.kind:
-        case Kind.BOOLEAN if isinstance(given, bool) or (is_text and text in _BOOLEANS):
+        case Kind.BOOLEAN if isinstance(case_value, bool) or (is_text and text in _BOOLEANS):
             return _BOOLEANS[text.lower()]
-        case Kind.INT | Kind.LONG if (is_number and not isinstance(given, Number)) or is_text:
+        case Kind.INT | Kind.LONG if (is_number and not isinstance(case_value, Number)) or is_text:
             if not -(1 << 63) <= int(text) < 1 << 63:
                 raise ValueError("it is out of range")
             return text.encode()
         case Kind.FLOAT | Kind.DOUBLE | Kind.DECIMAL if is_number or is_text:
             return text.encode()
-        case Kind.DATE if is_text or (isinstance(given, date) and not isinstance(given, datetime)):
+        case Kind.DATE if is_text or (
+            isinstance(case_value, date) and not isinstance(case_value, datetime)
+        ):
             return date.fromisoformat(text).isoformat().encode()
-        case Kind.TIMESTAMP | Kind.TIMESTAMPTZ if is_text or isinstance(given, datetime):
+        case Kind.TIMESTAMP | Kind.TIMESTAMPTZ if is_text or isinstance(case_value, datetime):
             return _moment(text, zoned=kind.kind is Kind.TIMESTAMPTZ)
         case Kind.UUID if is_text:
             return str(UUID(text)).encode()
@@ -211,11 +215,11 @@ def _text(kind: ColumnType, given: object) -> bytes:  # noqa: C901, PLR0911, PLR
             return _fitting(kind.name, text).encode()
         case Kind.STRING if is_number and kind.name.startswith("numeric"):
             return text.encode()
-        case Kind.STRING if isinstance(given, time) and kind.name.startswith("time"):
+        case Kind.STRING if isinstance(case_value, time) and kind.name.startswith("time"):
             return text.encode()
-        case Kind.ARRAY if isinstance(given, list):
+        case Kind.ARRAY if isinstance(case_value, list):
             assert kind.element is not None  # noqa: S101 - an array has an element
-            items = [_text(kind.element, item).decode() for item in given]
+            items = [_text(kind.element, item).decode() for item in case_value]
             escaped = [item.replace("\\", "\\\\").replace('"', '\\"') for item in items]
             return ("{" + ",".join(f'"{item}"' for item in escaped) + "}").encode()
         case Kind.ARRAY if is_text:
@@ -227,14 +231,14 @@ def _text(kind: ColumnType, given: object) -> bytes:  # noqa: C901, PLR0911, PLR
 
 
 def _moment(text: str, *, zoned: bool) -> bytes:
-    found = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text)
     if _TOO_FINE.search(text):
         raise ValueError("it has more than microseconds")
-    if zoned != (found.tzinfo is not None):
+    if zoned != (moment.tzinfo is not None):
         raise ValueError("give its zone, such as Z or +00" if zoned else "this type has no zone")
     if not zoned:
-        return found.isoformat(" ").encode()
-    return found.astimezone(UTC).replace(tzinfo=None).isoformat(" ").encode() + b"+00"
+        return moment.isoformat(" ").encode()
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ").encode() + b"+00"
 
 
 def _fitting(name: str, text: str) -> str:

@@ -120,9 +120,9 @@ class Feed:
 
     def close(self) -> None:
         """Close the clients of the brokers."""
-        for each in (self._records, self._frontiers):
-            if each is not None:
-                each.close()
+        for consumer in (self._records, self._frontiers):
+            if consumer is not None:
+                consumer.close()
 
     def begin(self, since: str | None) -> None:
         """Go to the place from which a client continues, or to the newest frontier.
@@ -178,18 +178,18 @@ class Feed:
         yield Whole(newest, newest.mark(self._life), count)
 
     def _some(self, end: int) -> Iterator[Some]:
-        found: list[Change] = []
+        changes: list[Change] = []
         size = 0
         for message in self._messages(end):
             key, value = message.key(), message.value()
             change = Change(self._documents.json(key), self._documents.json(value))
-            found.append(change)
+            changes.append(change)
             size += len(change.key) + len(change.row)
-            if len(found) >= MOST_ROWS or size >= MOST_BYTES:
-                yield Some(found)
-                found, size = [], 0
-        if found:
-            yield Some(found)
+            if len(changes) >= MOST_ROWS or size >= MOST_BYTES:
+                yield Some(changes)
+                changes, size = [], 0
+        if changes:
+            yield Some(changes)
 
     def _messages(self, end: int) -> Iterator[Message]:
         """Yield the records before an offset; keep the first one after it for the next step."""
@@ -231,9 +231,9 @@ class Feed:
     def _take_frontiers(self) -> None:
         """Take all that came: the newest is what a step reads up to."""
         wait_s = _POLL_S
-        while found := self._frontiers.consume(_FRONTIERS, wait_s):  # type: ignore[union-attr]
-            self._take(found)
-            if len(found) < _FRONTIERS:
+        while messages := self._frontiers.consume(_FRONTIERS, wait_s):  # type: ignore[union-attr]
+            self._take(messages)
+            if len(messages) < _FRONTIERS:
                 return
             wait_s = 0.0
 
@@ -244,45 +244,45 @@ class Feed:
             if error is not None:
                 if error.code() != KafkaError._PARTITION_EOF and not is_waited_for(error):
                     raise KafkaException(error)
-            elif (found := self._moment(message)) is not None:
-                self._moments = [found]
+            elif (moment := self._moment(message)) is not None:
+                self._moments = [moment]
 
     def _known_moments(self) -> list[Moment]:
-        found, self._register_end = [], 0
+        moments, self._register_end = [], 0
         for message in self._server.records(self._register):
             self._register_end = (message.offset() or 0) + 1
             if (moment := self._moment(message)) is not None:
-                found.append(moment)
-        if not found:
+                moments.append(moment)
+        if not moments:
             raise NotBuiltError(
                 f'topic "{self._topic}" shows no generation yet', hint="rebuild-view NAME"
             )
-        return found
+        return moments
 
     def _moment(self, message: Message) -> Moment | None:
         value = message.value()
         if message.key() != PUBLISHED.encode() or value is None:
             return None
-        said = orjson.loads(value)
-        if said.get("records", "keyed") != "keyed":
+        frontier = orjson.loads(value)
+        if frontier.get("records", "keyed") != "keyed":
             raise GoneError(
                 "readers of this view get rows without keys: such rows never change",
                 hint="read its topic",
             )
-        generation, position = int(said["generation"]), said["position"]
+        generation, position = int(frontier["generation"]), frontier["position"]
         if position is not None:
             lsn = Position.parse(position).commit_lsn
-        elif (known := self._lsn_of(generation)) is not None:
-            lsn = Lsn.parse(known)
+        elif (lsn_text := self._lsn_of(generation)) is not None:
+            lsn = Lsn.parse(lsn_text)
         else:
             return None
-        return Moment(Lsn(lsn), int(said["end"]), generation, message.timestamp()[1] // 1000)
+        return Moment(Lsn(lsn), int(frontier["end"]), generation, message.timestamp()[1] // 1000)
 
     def _require_deletes(self, place: Place) -> None:
         """Refuse a place after which deletes may have been forgotten."""
         with self._server.asking() as cluster:
-            (held,) = cluster.bounds([(self._topic, 0)]).values()
-        if place.offset < held.start:
+            (bounds,) = cluster.bounds([(self._topic, 0)]).values()
+        if place.offset < bounds.start:
             raise GoneError("what came since was removed from the topic", hint=_WHOLE)
         if self._may_be_kept(place.written_s):
             return
@@ -312,10 +312,10 @@ class Feed:
 
     def _topic_life(self) -> str:
         with self._server.asking() as cluster:
-            found = cluster.topics([self._topic]).get(self._topic)
-        if found is None:
+            topic = cluster.topics([self._topic]).get(self._topic)
+        if topic is None:
             raise NotBuiltError(f'there is no topic "{self._topic}"', hint="rebuild-view makes it")
-        return blake2b(str(found.topic_id).encode(), digest_size=4).hexdigest()
+        return blake2b(str(topic.topic_id).encode(), digest_size=4).hexdigest()
 
     def _times(self) -> tuple[float, float]:
         """Return for how many seconds superseded records and deletes are kept."""

@@ -110,13 +110,13 @@ def _behind(lsn: Lsn, moments: Sequence[Moment]) -> Place:
 
     To begin earlier does no harm: the last change of a key counts.
     """
-    for each in moments:
-        if each.lsn == lsn:
-            return Place(each.end, each.written_s)
-    for each, later in pairwise(moments):
-        if each.lsn < lsn < later.lsn:
-            return Place(each.end, each.written_s)
-    if lsn > max(each.lsn for each in moments):
+    for moment in moments:
+        if moment.lsn == lsn:
+            return Place(moment.end, moment.written_s)
+    for moment, later in pairwise(moments):
+        if moment.lsn < lsn < later.lsn:
+            return Place(moment.end, moment.written_s)
+    if lsn > max(moment.lsn for moment in moments):
         raise AheadError(
             f"the view has not come to {lsn}: it is at {moments[-1].lsn}",
             hint=f"ask again in a moment; where the source was restored, {_AGAIN}",

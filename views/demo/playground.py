@@ -93,10 +93,10 @@ class Playground:
         is_ours = not _runs(stack)
         if is_ours:
             stack.up()
-        made = cls(root, stack, is_ours)
-        load_flights(made._dsn, rows=flights)
-        made.capture()
-        return made
+        playground = cls(root, stack, is_ours)
+        load_flights(playground._dsn, rows=flights)
+        playground.capture()
+        return playground
 
     @property
     def _dsn(self) -> str:
@@ -154,10 +154,10 @@ class Playground:
         ran = subprocess.run(  # noqa: S603 - our own command
             words, capture_output=True, text=True, timeout=_CAPTURE_S, check=False
         )
-        said = (ran.stderr.strip().splitlines() or [""])[-1]
+        last_line = (ran.stderr.strip().splitlines() or [""])[-1]
         if ran.returncode != 0:
-            raise ChangelogError(f"capture failed: {said}")
-        return said
+            raise ChangelogError(f"capture failed: {last_line}")
+        return last_line
 
     def close(self) -> None:
         """Stop the servers, if this has started them; their data stays."""

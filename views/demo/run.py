@@ -74,11 +74,11 @@ class _Clock:
         self._started = self._last = time.monotonic()
         self.stages: dict[str, float] = {}
 
-    def done(self, stage: str, said: str = "") -> None:
+    def done(self, stage: str, detail: str = "") -> None:
         now = time.monotonic()
         self.stages[stage] = now - self._last
         self._last = now
-        self._say(f"{stage:<10} {self.stages[stage]:6.1f} s  {said}")
+        self._say(f"{stage:<10} {self.stages[stage]:6.1f} s  {detail}")
 
     @property
     def seconds(self) -> float:

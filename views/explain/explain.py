@@ -182,8 +182,8 @@ class _Work:
             )
         sql = self._spec.sql or ""
         try:
-            found = trace(sql, columns, self._spec.key)
-            places = self._places(found)
+            row_lineage = trace(sql, columns, self._spec.key)
+            places = self._places(row_lineage)
         except (UntraceableError, UnverifiableError) as error:
             fields = columns_of(sql, columns)
             return self._made(self._row(), fields, self._untraced(), (str(error),))
@@ -194,9 +194,9 @@ class _Work:
             self._contributions(
                 source.alias, source.table, [(p, o) for p, o in places[number] if p is not None]
             )
-            for number, source in enumerate(found.sources)
+            for number, source in enumerate(row_lineage.sources)
         )
-        return self._made(row, found.fields, sources, found.notes)
+        return self._made(row, row_lineage.fields, sources, row_lineage.notes)
 
     def _missing(self) -> NoSuchRowError:
         key = ", ".join(f"{name} = {value}" for name, value in self._key.items())
@@ -251,9 +251,9 @@ class _Work:
             for table, state in self._states.items()
         }
 
-    def _places(self, found: RowLineage) -> list[list[tuple[int | None, int | None]]]:
+    def _places(self, row_lineage: RowLineage) -> list[list[tuple[int | None, int | None]]]:
         """Return the places of each source's rows, without duplicates."""
-        sql = translate(found.places, self._types(with_places=True)).sql
+        sql = translate(row_lineage.places, self._types(with_places=True)).sql
         self._prepare()
         keys = [f"k{number}" for number in range(len(self._spec.key))]
         is_key = _is_key(keys, self._described(sql))
@@ -266,9 +266,9 @@ class _Work:
             return []
         return [
             self._database.execute(
-                f"SELECT DISTINCT p{n}, o{n} FROM {table} ORDER BY p{n}, o{n}"
+                f"SELECT DISTINCT p{number}, o{number} FROM {table} ORDER BY p{number}, o{number}"
             ).fetchall()
-            for n in range(len(found.sources))
+            for number in range(len(row_lineage.sources))
         ]
 
     def _row(self) -> dict[str, str | None] | None:
@@ -278,12 +278,12 @@ class _Work:
             NoSuchRowError: it can, and there is none.
         """
         try:
-            found = translate(self._spec.sql or "", self._types(with_places=False))
+            translation = translate(self._spec.sql or "", self._types(with_places=False))
         except UnverifiableError:
             return None
         self._prepare()
-        names = ", ".join(quoted(name) for name in found.names)
-        query = f"SELECT * FROM ({found.sql}) AS q({names})"
+        names = ", ".join(quoted(name) for name in translation.names)
+        query = f"SELECT * FROM ({translation.sql}) AS q({names})"
         try:
             is_key = _is_key([folded(name) for name in self._spec.key], self._described(query))
             row = first_row(
@@ -297,7 +297,7 @@ class _Work:
             return None
         if row is None:
             raise self._missing()
-        return dict(zip(found.names, row, strict=True))
+        return dict(zip(translation.names, row, strict=True))
 
     def _described(self, query: str) -> dict[str, str]:
         """Return DuckDB's types of a query's columns."""
@@ -321,7 +321,7 @@ class _Work:
             alias=alias,
             table=table,
             topic=self._states[table].topic,
-            records=tuple(self._contribution(table, *each) for each in places[:MOST_RECORDS]),
+            records=tuple(self._contribution(table, *place) for place in places[:MOST_RECORDS]),
             count=len(places),
         )
 
@@ -374,7 +374,7 @@ class _Work:
 
 
 def _types_of(state: TableState) -> dict[str, str]:
-    return {each.column: duckdb_type(logged_type(each.type)) for each in state.columns}
+    return {column.column: duckdb_type(logged_type(column.type)) for column in state.columns}
 
 
 def _is_key(columns: Sequence[str], types: Mapping[str, str]) -> str:

@@ -34,20 +34,20 @@ class Place:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "partition": self.partition,
             "offset": self.offset,
             "position": str(self.position),
             "schema_id": self.schema_id,
         }
-        return {**found, "deleted": True} if self.deleted else found
+        return {**fields, "deleted": True} if self.deleted else fields
 
     def __str__(self) -> str:
         """Return it in one line."""
-        what = "a delete" if self.deleted else f"schema {self.schema_id}"
+        form = "a delete" if self.deleted else f"schema {self.schema_id}"
         if not self.deleted and self.schema_id is None:
-            what = "a document"
-        return f"partition {self.partition}, offset {self.offset}, position {self.position}, {what}"
+            form = "a document"
+        return f"partition {self.partition}, offset {self.offset}, position {self.position}, {form}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--explain --json`."""
-        topics = {each.alias: each.topic for each in self.sources}
+        topics = {source.alias: source.topic for source in self.sources}
         return {
             "view": self.view,
             "key": dict(self.key),
@@ -128,7 +128,7 @@ class Explanation:
                 }
                 for name, origin in self.fields.items()
             },
-            "sources": [_source_json(each) for each in self.sources],
+            "sources": [_source_json(source) for source in self.sources],
             "notes": list(self.notes),
         }
 
@@ -156,26 +156,26 @@ def _source_json(source: Contributions) -> dict[str, Any]:
         "count": source.count,
         "records": [
             {
-                **each.place.to_json(),
-                "key": dict(each.key),
-                "superseded_count": each.superseded_count,
-                "superseded": [place.to_json() for place in each.superseded],
+                **record.place.to_json(),
+                "key": dict(record.key),
+                "superseded_count": record.superseded_count,
+                "superseded": [place.to_json() for place in record.superseded],
             }
-            for each in source.records
+            for record in source.records
         ],
     }
 
 
 def _source_lines(source: Contributions) -> list[str]:
     named = short_name(source.table)
-    known = "" if source.alias == source.table.table else f" ({source.alias})"
+    alias = "" if source.alias == source.table.table else f" ({source.alias})"
     many = "records not traced" if source.count is None else f"{source.count:,} records"
-    out = [f"  {named}{known}, topic {source.topic}: {many}"]
-    for each in source.records:
-        key = ", ".join(f"{name} = {value}" for name, value in each.key.items())
-        out.append(f"    {key}: {each.place}")
-        out += [f"      superseded: {place}" for place in each.superseded]
-        hidden = each.superseded_count - len(each.superseded)
+    out = [f"  {named}{alias}, topic {source.topic}: {many}"]
+    for record in source.records:
+        key = ", ".join(f"{name} = {value}" for name, value in record.key.items())
+        out.append(f"    {key}: {record.place}")
+        out += [f"      superseded: {place}" for place in record.superseded]
+        hidden = record.superseded_count - len(record.superseded)
         out += [f"      and {hidden:,} older ones"] if hidden else []
     hidden = (source.count or 0) - len(source.records)
     return [*out, f"    and {hidden:,} more"] if hidden > 0 else out

@@ -33,8 +33,8 @@ def inlined(query: exp.Query) -> exp.Query:
     return _inlined(query.copy(), {})
 
 
-def _inlined(query: exp.Query, known: dict[str, exp.Query]) -> exp.Query:
-    own = dict(known)
+def _inlined(query: exp.Query, named_queries: dict[str, exp.Query]) -> exp.Query:
+    own = dict(named_queries)
     clause = query.args.get("with_")
     if clause is not None:
         if clause.args.get("recursive"):
@@ -76,24 +76,24 @@ def with_places(
 
 def _union(query: exp.Union, leaf: Leaf, columns: tuple[str, str]) -> tuple[exp.Select, list[int]]:
     names = query.named_selects
-    left, lefts = with_places(query.left, leaf, columns)
+    left_query, lefts = with_places(query.left, leaf, columns)
     right, rights = with_places(query.right, leaf, columns)
     numbers = lefts + rights
     branches = []
-    for branch, own in ((left, lefts), (right, rights)):
-        given = [
+    for branch, own in ((left_query, lefts), (right, rights)):
+        own_columns = [
             exp.alias_(exp.column(old, table=_ROWS, quoted=True), new, quoted=True)
             for old, new in zip(branch.named_selects, names, strict=False)
         ]
         places = [
             exp.alias_(
-                exp.column(f"{letter}{n}", table=_ROWS) if n in own else _nothing(letter),
-                f"{letter}{n}",
+                exp.column(f"{letter}{number}", table=_ROWS) if number in own else _nothing(letter),
+                f"{letter}{number}",
             )
-            for n in numbers
+            for number in numbers
             for letter in "po"
         ]
-        branches.append(exp.select(*given, *places).from_(derived(branch, _ROWS)))
+        branches.append(exp.select(*own_columns, *places).from_(derived(branch, _ROWS)))
     both = exp.union(*branches, distinct=False)
     chosen = [exp.column(name, table=_GROUPS, quoted=True) for name in names]
     return _choosing(both, chosen, numbers, _GROUPS), numbers
@@ -129,9 +129,10 @@ def _select(
     joined = exp.select(*chosen).from_(derived(grouped, _GROUPS))
     same = [
         exp.NullSafeEQ(
-            this=exp.column(f"__g{n}", table=_GROUPS), expression=exp.column(f"__g{n}", table=_ROWS)
+            this=exp.column(f"__g{number}", table=_GROUPS),
+            expression=exp.column(f"__g{number}", table=_ROWS),
         )
-        for n in range(len(by))
+        for number in range(len(by))
     ]
     on = exp.and_(*same) if same else exp.true()
     joined = joined.join(derived(rows, _ROWS), on=on, join_type="left")
@@ -195,7 +196,7 @@ def _groups(query: exp.Select) -> bool:
     if query.args.get("group") is not None:
         return True
     return any(
-        found.find_ancestor(exp.Window, exp.Query) is query
+        aggregate.find_ancestor(exp.Window, exp.Query) is query
         for item in query.selects
-        for found in item.find_all(exp.AggFunc)
+        for aggregate in item.find_all(exp.AggFunc)
     )

@@ -113,7 +113,7 @@ def _of_flat(
     sources = tuple(_sources(query, tables))
     items = {item.alias_or_name.lower(): item.unalias() for item in query.selects}
     fields = {
-        item.alias_or_name: _origin(item.unalias(), {each.alias for each in sources})
+        item.alias_or_name: _origin(item.unalias(), {source.alias for source in sources})
         for item in query.selects
     }
     return RowLineage(
@@ -136,10 +136,10 @@ def _of_nested(
     sources: list[QueryTable] = []
 
     def leaf(node: exp.Table) -> int:
-        found = names.get(node.name)
-        if found is None:
+        table = names.get(node.name)
+        if table is None:
             raise UnnestableError("it reads from something that is no captured table")
-        sources.append(QueryTable(node.alias_or_name, found))
+        sources.append(QueryTable(node.alias_or_name, table))
         return len(sources) - 1
 
     notes = tuple(_notes(query, _written(tables))) if isinstance(query, exp.Select) else ()
@@ -150,12 +150,12 @@ def _of_nested(
         rows, _ = with_places(inlined(query), leaf, columns)
     except UnnestableError as error:
         raise UntraceableError(str(error)) from error
-    given = {name.lower(): name for name in query.named_selects}
+    spellings = {name.lower(): name for name in query.named_selects}
     for name in key:
-        if name.lower() not in given:
+        if name.lower() not in spellings:
             raise UntraceableError(f'it has no column "{name}"')
     keys = [
-        exp.alias_(exp.column(given[name.lower()], table=_ROWS, quoted=True), f"k{number}")
+        exp.alias_(exp.column(spellings[name.lower()], table=_ROWS, quoted=True), f"k{number}")
         for number, name in enumerate(key)
     ]
     chosen = exp.select(*keys, *handed(range(len(sources)), _ROWS))
@@ -191,9 +191,9 @@ def _written(tables: Collection[TableName]) -> dict[str, str]:
 def _leaves(
     query: exp.Expr, name: str, schema: MappingSchema, written: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    found = lineage(name, query, schema, dialect="spark")
+    column_lineage = lineage(name, query, schema, dialect="spark")
     seen = set()
-    for node in found.walk():
+    for node in column_lineage.walk():
         table = written.get(node.source.name, node.source.name)
         leaf = (table, node.name.rpartition(".")[2].strip('"`'))
         if not node.downstream and isinstance(node.source, exp.Table) and leaf not in seen:
@@ -219,10 +219,10 @@ def _sources(query: exp.Select, tables: Mapping[TableName, Sequence[str]]) -> It
     first = query.args.get("from_")
     parts = [first.this] if first is not None else []
     for node in [*parts, *(join.this for join in query.args.get("joins") or ())]:
-        found = names.get(node.name) if isinstance(node, exp.Table) else None
-        if found is None:
+        captured = names.get(node.name) if isinstance(node, exp.Table) else None
+        if captured is None:
             raise UntraceableError("it reads from something that is no captured table")
-        yield QueryTable(node.alias_or_name, found)
+        yield QueryTable(node.alias_or_name, captured)
 
 
 def _origin(item: exp.Expr, aliases: set[str]) -> FieldOrigin:
@@ -249,7 +249,8 @@ def _aggregates(item: exp.Expr) -> bool:
     """Tell whether an expression makes one value of many rows, windows and subqueries apart."""
     owner = item.find_ancestor(exp.Query)
     return any(
-        found.find_ancestor(exp.Window, exp.Query) is owner for found in item.find_all(exp.AggFunc)
+        aggregate.find_ancestor(exp.Window, exp.Query) is owner
+        for aggregate in item.find_all(exp.AggFunc)
     )
 
 
@@ -263,23 +264,23 @@ def _key_item(items: Mapping[str, exp.Expr], name: str) -> exp.Expr:
 
 
 def _places(query: exp.Select, sources: Sequence[QueryTable], key: Sequence[exp.Expr]) -> str:
-    found = query.copy()
+    placing = query.copy()
     for clause in ("group", "having", "distinct", "order", "limit", "offset", "qualify"):
-        found.set(clause, None)
+        placing.set(clause, None)
     keys = [exp.alias_(item.copy(), f"k{number}") for number, item in enumerate(key)]
     places = [
         exp.alias_(exp.column(column, table=source.alias, quoted=True), f"{letter}{number}")
         for number, source in enumerate(sources)
         for letter, column in (("p", PARTITION_COLUMN), ("o", OFFSET_COLUMN))
     ]
-    found.set("expressions", [*keys, *places])
-    return found.sql("spark")
+    placing.set("expressions", [*keys, *places])
+    return placing.sql("spark")
 
 
 def _notes(query: exp.Select, written: Mapping[str, str]) -> Iterator[str]:
     inner = [node for node in query.find_all(exp.Query) if node is not query]
-    found = {table.name for node in inner for table in node.find_all(exp.Table)}
-    tables = sorted(written.get(name, name) for name in found)
+    inner_tables = {table.name for node in inner for table in node.find_all(exp.Table)}
+    tables = sorted(written.get(name, name) for name in inner_tables)
     if tables:
         yield (
             f"a condition or a subquery looks at {', '.join(tables)}: "

@@ -223,18 +223,18 @@ class History:
         Raises:
             ChangelogError: the table cannot be read or made.
         """
-        known = self.known_identity()
-        if known is None:
+        identity = self.known_identity()
+        if identity is None:
             try:
                 DeltaTable.create(self._place, _SCHEMA, mode="ignore", configuration=SETTINGS)
             except (DeltaError, OSError) as error:
                 # Of two that make it at once one fails, and both read that of the other.
-                if (known := self.known_identity()) is None:
+                if (identity := self.known_identity()) is None:
                     raise self._failed("made", error) from error
-            known = known or self.known_identity()
-        if known is None:
+            identity = identity or self.known_identity()
+        if identity is None:
             raise ChangelogError(f"the history {redacted(self._place)} is not there")
-        return known
+        return identity
 
     def known_identity(self) -> str | None:
         """Return the same, or None where there is no history yet.
@@ -271,14 +271,14 @@ class History:
         Raises:
             ChangelogError: the table is there and cannot be read.
         """
-        wanted = ["true"]
+        conditions = ["true"]
         if views is not None:
             names = ", ".join(map(text_literal, views))
-            wanted = [f"view IN ({names})" if names else "false"]
+            conditions = [f"view IN ({names})" if names else "false"]
         if generation is not None:
-            wanted.append(f"generation = {generation}")
-        found = self._read(self._table(), (), " AND ".join(wanted))
-        rows = map(HistoryRow.from_columns, found)
+            conditions.append(f"generation = {generation}")
+        columns_of_rows = self._read(self._table(), (), " AND ".join(conditions))
+        rows = map(HistoryRow.from_columns, columns_of_rows)
         return sorted(rows, key=lambda row: row.at)
 
     def steps(self, view: str) -> list[Step]:
@@ -340,15 +340,15 @@ class History:
         return _version(self._table())
 
     def _read(
-        self, table: DeltaTable | None, columns: Sequence[str], wanted: str = ""
+        self, table: DeltaTable | None, columns: Sequence[str], condition: str = ""
     ) -> list[dict[str, Any]]:
         if table is None:
             return []
         try:
-            found = read_rows(table, columns, wanted)
+            arrow = read_rows(table, columns, condition)
         except (DeltaError, OSError) as error:
             raise self._failed("read", error) from error
-        rows: list[dict[str, Any]] = found.to_pylist()
+        rows: list[dict[str, Any]] = arrow.to_pylist()
         return rows
 
     def _table(self) -> DeltaTable | None:
@@ -376,11 +376,11 @@ class History:
         except (DeltaError, OSError) as error:
             raise self._failed("tidied", error) from error
 
-    def _failed(self, what: str, error: Exception) -> ChangelogError:
-        if (said := silence(self._place, str(error))) is not None:
-            return UnavailableError(said, hint="see that it runs, then run it again")
+    def _failed(self, participle: str, error: Exception) -> ChangelogError:
+        if (silent := silence(self._place, str(error))) is not None:
+            return UnavailableError(silent, hint="see that it runs, then run it again")
         line = (str(error).splitlines() or [type(error).__name__])[0]
-        return ChangelogError(f"the history {redacted(self._place)} cannot be {what}: {line}")
+        return ChangelogError(f"the history {redacted(self._place)} cannot be {participle}: {line}")
 
 
 def _version(table: DeltaTable | None) -> tuple[str, int] | None:
@@ -392,16 +392,16 @@ def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]
 
     A step that is a word alone, such as `retired`, leaves what was built and proved as it was.
     """
-    found: dict[tuple[str, int], HistoryRow] = {}
+    last: dict[tuple[str, int], HistoryRow] = {}
     for row in rows:
         key = row.view, row.generation
-        before = found.get(key)
+        before = last.get(key)
         if before is None or not row.is_bare:
-            found[key] = row
+            last[key] = row
         else:
             note = row.note or before.note
-            found[key] = replace(before, state=row.state, at=row.at, note=note)
-    return found
+            last[key] = replace(before, state=row.state, at=row.at, note=note)
+    return last
 
 
 def is_of_changes(certificate: Collection[str], sinks: Iterable[str]) -> bool:
@@ -443,8 +443,8 @@ def as_built(rows: Iterable[HistoryRow], generation: int) -> HistoryRow | None:
         rows: of a view, oldest first.
         generation: its number.
     """
-    told = {SEALED, STAGED, PUBLISHED, REFUTED}
-    own = [row for row in rows if row.generation == generation and row.state in told]
+    telling = {SEALED, STAGED, PUBLISHED, REFUTED}
+    own = [row for row in rows if row.generation == generation and row.state in telling]
     with_place = [row for row in own if row.lsn is not None]
     return next(reversed(with_place or own), None)
 
@@ -454,13 +454,13 @@ def states_of(steps: Iterable[Step]) -> dict[int, str]:
 
     A dropped view has none that is anything else.
     """
-    found: dict[int, str] = {}
+    states: dict[int, str] = {}
     for generation, state in steps:
-        found.pop(generation, None)
-        found[generation] = state
+        states.pop(generation, None)
+        states[generation] = state
         if state == DROPPED:
-            found = dict.fromkeys(found, DROPPED)
-    return found
+            states = dict.fromkeys(states, DROPPED)
+    return states
 
 
 @retry(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(5), reraise=True)

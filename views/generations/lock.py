@@ -95,11 +95,11 @@ def building(place: Place, views: Iterable[str], patience: Patience = _NONE) -> 
     """
     folder, names = folder_of(place.root), sorted(set(views))
     taken = {view: f'another rebuild of view "{view}" runs' for view in names}
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for view in names:
-            held.enter_context(_one(folder, view, "", taken[view], patience))
-            held.enter_context(reserving(folder, view))
-        held.enter_context(_leased(place, BUILD, taken, patience))
+            stack.enter_context(_one(folder, view, "", taken[view], patience))
+            stack.enter_context(reserving(folder, view))
+        stack.enter_context(_leased(place, BUILD, taken, patience))
         yield
 
 
@@ -113,10 +113,10 @@ def following(place: Place, views: Iterable[str], patience: Patience = _NONE) ->
     """
     folder, names = folder_of(place.root), sorted(set(views))
     taken = {view: f'view "{view}" is followed' for view in names}
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for view in names:
-            held.enter_context(_one(folder, view, ".follow", taken[view], patience))
-        held.enter_context(_leased(place, FOLLOW, taken, patience))
+            stack.enter_context(_one(folder, view, ".follow", taken[view], patience))
+        stack.enter_context(_leased(place, FOLLOW, taken, patience))
         yield
 
 
@@ -127,7 +127,7 @@ def _leased(
     if place.leases is None or not taken:
         yield
         return
-    named = {place.lock(view, kind): said for view, said in taken.items()}
+    named = {place.lock(view, kind): reason for view, reason in taken.items()}
     with place.leases.holding(named, patience.is_over):
         yield
 
@@ -175,9 +175,9 @@ class Moving:
             ChangelogError: the project's folder cannot be written, or the brokers do not answer.
         """
         if self._depth == 0:
-            with ExitStack() as held:
-                self._take(held, [view for view in self._views if view not in self._meanwhile])
-                self._held = held.pop_all()
+            with ExitStack() as stack:
+                self._take(stack, [view for view in self._views if view not in self._meanwhile])
+                self._held = stack.pop_all()
         self._depth += 1
         return self
 
@@ -196,37 +196,37 @@ class Moving:
             ChangelogError: the project's folder cannot be written, or the brokers do not answer.
         """
         assert self._depth == 0  # noqa: S101 - else they are held already
-        with ExitStack() as held:
+        with ExitStack() as stack:
             kept = sorted(set(views) & set(self._views))
-            self._take(held, kept)
+            self._take(stack, kept)
             self._meanwhile = frozenset(kept)
             try:
                 yield
             finally:
                 self._meanwhile = frozenset()
 
-    def _take(self, held: ExitStack, views: Sequence[str]) -> None:
+    def _take(self, stack: ExitStack, views: Sequence[str]) -> None:
         """Wait until nobody else moves some views; none is held while another is waited for.
 
         Else who keeps some of them could wait for one who waits for these.
         """
-        wanted = list(views)
+        order = list(views)
         while True:
             with ExitStack() as taken:
-                busy = self._busy(taken, wanted)
+                busy = self._busy(taken, order)
                 if busy is None:
-                    held.enter_context(taken.pop_all())
+                    stack.enter_context(taken.pop_all())
                     break
-            wanted.sort(key=lambda view: view != busy)
+            order.sort(key=lambda view: view != busy)
         leases, names = self._place.leases, self._leases(views)
         if leases is None or not names:
             return
-        held.enter_context(leases.open())
+        stack.enter_context(leases.open())
         if self._keeps:
             leases.hold_on(names, self._stop)
         else:
             leases.claim(names, self._stop)
-        held.callback(self._give_back, names)
+        stack.callback(self._give_back, names)
         leases.check()
 
     def _give_back(self, names: Mapping[str, str]) -> None:
@@ -334,11 +334,11 @@ def advancing(place: Place) -> Iterator[None]:
     Raises:
         ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
-    with ExitStack() as held:
-        held.enter_context(FileLock(folder_of(place.root).parent / "checkpoints.lock"))
+    with ExitStack() as stack:
+        stack.enter_context(FileLock(folder_of(place.root).parent / "checkpoints.lock"))
         if place.leases is not None:
-            said = {place.lock("", CHECKPOINTS): "somebody else brings checkpoints forward"}
-            held.enter_context(place.leases.holding(said, lambda: False))
+            reasons = {place.lock("", CHECKPOINTS): "somebody else brings checkpoints forward"}
+            stack.enter_context(place.leases.holding(reasons, lambda: False))
         yield
 
 
@@ -359,7 +359,7 @@ def _one(folder: Path, view: str, kind: str, taken: str, patience: Patience) -> 
 
 
 def _acquire(lock: FileLock, owner: Path, taken: str, patience: Patience) -> None:
-    told = False
+    is_told = False
     while True:
         try:
             lock.acquire(timeout=_PROBED_S)
@@ -372,9 +372,9 @@ def _acquire(lock: FileLock, owner: Path, taken: str, patience: Patience) -> Non
                 ) from None
         else:
             return
-        if not told:
+        if not is_told:
             log.info("waits for a lock: %s: %s", taken, _described(owner))
-            told = True
+            is_told = True
 
 
 def _write_owner(path: Path) -> None:

@@ -44,9 +44,9 @@ NOBODY = Others()
 @contextmanager
 def reserving(folder: Path, view: str) -> Iterator[None]:
     """Care for the reservation of a builder, who has just taken the view's lock."""
-    own, left = _paths(folder, view)
-    if dead := _read(own) | _read(left):
-        _write(left, dead)
+    own, dead_file = _paths(folder, view)
+    if dead := _read(own) | _read(dead_file):
+        _write(dead_file, dead)
     own.unlink(missing_ok=True)
     try:
         yield
@@ -67,11 +67,11 @@ def others(folder: Path, view: str, *, builds: bool) -> Others:
         view: the view's name.
         builds: whether the caller holds the lock of builders itself.
     """
-    own, left = _paths(folder, view)
-    building, dead = _read(own), _read(left)
+    own, dead_file = _paths(folder, view)
+    building, dead = _read(own), _read(dead_file)
     if builds or (building and _is_held(folder / f"{view}.lock")):
-        return Others(frozenset() if builds else building, dead, (left,))
-    return Others(dead=dead | building, left=(own, left))
+        return Others(frozenset() if builds else building, dead, (dead_file,))
+    return Others(dead=dead | building, left=(own, dead_file))
 
 
 def _paths(folder: Path, view: str) -> tuple[Path, Path]:

@@ -121,5 +121,5 @@ def peers_of(project: Project, make_served: MakeServed = served_of) -> Peers:
 
 def topic_prefix_of(project: Project) -> str:
     """Return the prefix of the names of views' topics, without its point."""
-    said = project.section(Sinks).topic.prefix
-    return said or ".".join(filter(None, [project.topic_prefix, "views"]))
+    prefix = project.section(Sinks).topic.prefix
+    return prefix or ".".join(filter(None, [project.topic_prefix, "views"]))

@@ -22,8 +22,8 @@ class NothingStagedError(ChangelogError):
 
 def newest_staged(view: str, history: History) -> int | None:
     """Return the staged generation of a view, or None."""
-    found = staged(history.states(view))
-    return found[-1] if found else None
+    numbers = staged(history.states(view))
+    return numbers[-1] if numbers else None
 
 
 def take_away(
@@ -40,8 +40,8 @@ def take_away(
     """
     steps.more(len(generations) * len(served.sinks))
     for number in generations:
-        known = history.rows([served.view], generation=number)
-        history.append([row.again(state=ABORTED, note=note) for row in known[-1:]])
+        rows = history.rows([served.view], generation=number)
+        history.append([row.again(state=ABORTED, note=note) for row in rows[-1:]])
     for number in generations:
         for name, sink in served.sinks.items():
             steps.begin(f"{served.view} {number} in {name}")

@@ -70,7 +70,7 @@ def staged(states: States) -> list[int]:
 
 def serving(sinks: Collection[Held]) -> int | None:
     """Return the generation that every sink serves, or None when they differ or serve none."""
-    numbers = {held.published for held in sinks}
+    numbers = {sink.published for sink in sinks}
     return numbers.pop() if len(numbers) == 1 else None
 
 
@@ -84,7 +84,7 @@ def next_generation(
         states: what the history knows.
         others: what somebody else builds, of which neither need know yet.
     """
-    used = [number for held in sinks for number in (*held.generations, held.published or 0)]
+    used = [number for sink in sinks for number in (*sink.generations, sink.published or 0)]
     return max([0, *used, *states, *others]) + 1
 
 
@@ -103,24 +103,24 @@ def unfinished_swap(
         states: what the history knows.
         moved: generations with which other views were to move that have.
     """
-    begun = {held.published for held in sinks if held.published is not None} | {*moved}
+    begun = {sink.published for sink in sinks if sink.published is not None} | {*moved}
     newest = {max(begun, default=None), *[number for number in states if number in begun][-1:]}
     moving = [
         number
         for number in begun
         if states.get(number) == STAGED or (number in newest and states.get(number) == SEALED)
     ]
-    found = max(moving, default=None)
-    if found is None:
+    unfinished = max(moving, default=None)
+    if unfinished is None:
         return None
-    whole = all(found in held.generations or held.published == found for held in sinks)
-    return found if whole else None
+    whole = all(unfinished in sink.generations or sink.published == unfinished for sink in sinks)
+    return unfinished if whole else None
 
 
 def rollback_target(sinks: Collection[Held], states: States, late: Late = _NONE_LATE) -> int | None:
     """Return the newest generation older than what serves, whole in every sink, once published."""
-    current = max(_place(held.published or 0, late) for held in sinks)
-    candidates = frozenset.intersection(*(held.generations for held in sinks))
+    current = max(_place(sink.published or 0, late) for sink in sinks)
+    candidates = frozenset.intersection(*(sink.generations for sink in sinks))
     once_published = [
         number
         for number in candidates
@@ -148,7 +148,7 @@ def begun_rollback(
 
 
 def to_retire(
-    held: Held, *, previous: int | None, keep: int, states: States, late: Late = _NONE_LATE
+    holding: Held, *, previous: int | None, keep: int, states: States, late: Late = _NONE_LATE
 ) -> list[int]:
     """Return the generations of a sink that go once `held.published` serves.
 
@@ -157,8 +157,8 @@ def to_retire(
     Generations behind the published one are only there when a rollback left them or a rebuild
     was killed; nothing serves them, so they go first. One that is staged stays.
     """
-    others = held.generations - {held.published, *staged(states)}
-    current = _place(held.published or 0, late)
+    others = holding.generations - {holding.published, *staged(states)}
+    current = _place(holding.published or 0, late)
     useful = [
         n for n in others if _place(n, late) < current and states.get(n, PUBLISHED) == PUBLISHED
     ]
@@ -168,7 +168,7 @@ def to_retire(
     return sorted(others - stay)
 
 
-def leftovers(held: Held, states: States) -> list[int]:
+def leftovers(holding: Held, states: States) -> list[int]:
     """Return the generations that killed, failed and refuted rebuilds left in a sink.
 
     What a run put aside on purpose is none of that, and its history says so; what was aborted is.
@@ -176,7 +176,7 @@ def leftovers(held: Held, states: States) -> list[int]:
     unfit = (SEALED, REFUTED, FAILED, ABORTED)
     return sorted(
         number
-        for number in held.generations - {held.published}
+        for number in holding.generations - {holding.published}
         if states.get(number, "unknown") in unfit
-        or (number not in states and number > (held.published or 0))
+        or (number not in states and number > (holding.published or 0))
     )

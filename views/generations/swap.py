@@ -102,9 +102,9 @@ def swap(
     """
     steps.more(2 * sum(len(served.sinks) for served, _ in targets))
     moves = [
-        _Move(served.view, name, served.sinks[name], generation, held.published)
+        _Move(served.view, name, served.sinks[name], generation, holding.published)
         for served, generation in targets
-        for name, held in served.held_without_listing(steps).items()
+        for name, holding in served.held_without_listing(steps).items()
     ]
     swap_of = _Swap(moves, confirm, steps)
     if not swap_of.in_transaction:
@@ -291,16 +291,16 @@ def settle(
         The generation whose publication was finished, or None.
     """
     states = history.states(served.view)
-    held = served.held(steps)
+    holdings = served.held(steps)
     waiting = [
         number
         for number, state in states.items()
-        if state in (SEALED, STAGED) and all(number in one.generations for one in held.values())
+        if state in (SEALED, STAGED) and all(number in one.generations for one in holdings.values())
     ]
     moved = [number for number in waiting if _has_moved(served.view, number, history, peers)]
-    generation = unfinished_swap(list(held.values()), states, moved)
+    generation = unfinished_swap(list(holdings.values()), states, moved)
     if generation is not None:
-        behind = [name for name in served.sinks if held[name].published != generation]
+        behind = [name for name in served.sinks if holdings[name].published != generation]
         steps.more(len(behind))
         for name in behind:
             steps.begin(f"{served.view} {generation} in {name}")
@@ -313,15 +313,17 @@ def settle(
             'view "%s": generation %d of a killed run is published', served.view, generation
         )
         states[generation] = PUBLISHED
-        held = served.held()
+        holdings = served.held()
     for name, sink in served.sinks.items():
-        unknown = (others.dead & held[name].generations) - {*states, held[name].published}
-        going = sorted({*leftovers(held[name], states), *unknown} - others.spared)
+        unknown = (others.dead & holdings[name].generations) - {*states, holdings[name].published}
+        going = sorted({*leftovers(holdings[name], states), *unknown} - others.spared)
         steps.more(len(going))
-        for left in going:
-            log.info('view "%s" in %s: removing unfinished generation %d', served.view, name, left)
-            steps.begin(f"{served.view} {left} in {name}")
-            sink.discard(left)
+        for leftover in going:
+            log.info(
+                'view "%s" in %s: removing unfinished generation %d', served.view, name, leftover
+            )
+            steps.begin(f"{served.view} {leftover} in {name}")
+            sink.discard(leftover)
             steps.done()
     others.cleared()
     take_away(served, history, staged(states)[:-1], note="replaced by a newer one", steps=steps)
@@ -340,8 +342,8 @@ def _has_moved(view: str, generation: int, history: History, peers: Peers) -> bo
         if (PUBLISHED, True) in rows:
             return True
         if other != view and rows and rows[-1][1] and (peer := peers(other)) is not None:
-            held = peer.held_without_listing().values()
-            if any(one.published == number for one in held):
+            holdings = peer.held_without_listing().values()
+            if any(one.published == number for one in holdings):
                 return True
     return False
 
@@ -359,11 +361,12 @@ def retire(
 
     `steps` counts the sinks that are asked, which are expected, and what is removed.
     """
-    known = history.steps(served.view)
-    states, late = states_of(known), published_late(known)
+    recorded = history.steps(served.view)
+    states, late = states_of(recorded), published_late(recorded)
     old = {
-        name: {*to_retire(held, previous=previous, keep=keep, states=states, late=late)} - {*spared}
-        for name, held in served.held(steps).items()
+        name: {*to_retire(holding, previous=previous, keep=keep, states=states, late=late)}
+        - {*spared}
+        for name, holding in served.held(steps).items()
     }
     steps.more(sum(map(len, old.values())))
     gone: set[int] = set()

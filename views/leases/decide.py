@@ -114,11 +114,11 @@ def _counts(tenure: Tenure | None, placed: Placed, record: Record) -> bool:
 
 def _granted(tenure: Tenure | None, placed: Placed, record: Record) -> Tenure:
     goes_on = tenure is not None and tenure.id == placed.id and not tenure.is_over
-    left = set(record.left)
+    unremoved = set(record.left)
     if tenure is not None:
-        left.update(tenure.left)
+        unremoved.update(tenure.left)
         if tenure.id != placed.id and not tenure.is_over:
-            left.update(tenure.building)
+            unremoved.update(tenure.building)
     return Tenure(
         id=placed.id,
         token=tenure.token if goes_on and tenure is not None else placed.offset,
@@ -128,5 +128,5 @@ def _granted(tenure: Tenure | None, placed: Placed, record: Record) -> Tenure:
         owner=record.owner,
         place=record.place,
         building=record.building,
-        left=tuple(sorted(left)[-_MOST_LEFT:]),
+        left=tuple(sorted(unremoved)[-_MOST_LEFT:]),
     )

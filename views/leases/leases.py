@@ -121,16 +121,16 @@ class Leases:
         is_told = False
         while refused := self._refused(ids):
             holder = self._tenure(refused[0])
-            said = f"{taken[refused[0]]}: {described(holder)}"
+            message = f"{taken[refused[0]]}: {described(holder)}"
             if is_over():
                 self._write({key_of(lock, ids[lock]): None for lock in refused})
                 raise LockedError(
-                    said,
+                    message,
                     hint="wait for it (--wait SECONDS), or end that process; the lock of a dead "
                     "one ends by itself",
                 )
             if not is_told:
-                log.info("waits for a lock: %s", said)
+                log.info("waits for a lock: %s", message)
                 is_told = True
             self._wait(refused, is_over)
 
@@ -152,13 +152,15 @@ class Leases:
         """Release locks; if the brokers do not answer, the leases expire by themselves."""
         with self._mutex:
             gone = {lock: self._held.pop(lock) for lock in locks if lock in self._held}
-            alive = {lock: held for lock, held in gone.items() if not held.is_lost}
+            alive = {lock: lease for lock, lease in gone.items() if not lease.is_lost}
             written: dict[bytes, Record | None] = {
-                key_of(lock, held.id): self._record(Step.RELEASE, lock)
-                for lock, held in alive.items()
+                key_of(lock, lease.id): self._record(Step.RELEASE, lock)
+                for lock, lease in alive.items()
             }
             # What a lost one has written last stands behind its successor's, and is in the way.
-            written |= {key_of(lock, held.id): None for lock, held in gone.items() if held.is_lost}
+            written |= {
+                key_of(lock, lease.id): None for lock, lease in gone.items() if lease.is_lost
+            }
             try:
                 self._write(written)
             except ChangelogError as error:
@@ -220,7 +222,7 @@ class Leases:
             if not self._held:
                 return
             self._look()
-            if any(self._is_short(held) for held in self._held.values()):
+            if any(self._is_short(lease) for lease in self._held.values()):
                 self._renew()
             self._raise_if_lost()
 
@@ -275,36 +277,36 @@ class Leases:
 
     def _waits(self, lock: str, one: str) -> bool:
         """Tell whether a claim had not grown old when the holder wrote last."""
-        found = self._locks[lock]
-        since = 0 if found.tenure is None else found.tenure.until_ms - round(self._ttl_s * 1000)
-        return found.waiting[one] > since
+        state = self._locks[lock]
+        since = 0 if state.tenure is None else state.tenure.until_ms - round(self._ttl_s * 1000)
+        return state.waiting[one] > since
 
     def _clear_up(self, ids: Mapping[str, str]) -> None:
         """Remove the records of claims that are superseded by later records."""
         gone: dict[bytes, Record | None] = {}
         for lock, mine in ids.items():
             wait = {one for one in self._locks[lock].waiting if self._waits(lock, one)}
-            known = self._locks[lock].known
-            gone |= {key_of(lock, one): None for one in known - {mine} - wait}
+            claims = self._locks[lock].known
+            gone |= {key_of(lock, one): None for one in claims - {mine} - wait}
         self._write(gone)
 
     def _renew(self, locks: Collection[str] | None = None) -> None:
         """Renew some leases, or all, and read whether they still hold."""
-        if any(each.until < _now() for each in self._held.values()):
+        if any(lease.until < _now() for lease in self._held.values()):
             # Who stood still reads first: a renewal says how far its writer had read.
             self._look()
-        held = {
-            lock: each
-            for lock, each in self._held.items()
-            if not each.is_lost and (locks is None or lock in locks)
+        leases = {
+            lock: lease
+            for lock, lease in self._held.items()
+            if not lease.is_lost and (locks is None or lock in locks)
         }
         begun = _now()
         self._write_and_look(
-            {key_of(lock, one.id): self._record(Step.RENEW, lock) for lock, one in held.items()}
+            {key_of(lock, one.id): self._record(Step.RENEW, lock) for lock, one in leases.items()}
         )
-        for each in held.values():
-            if not each.is_lost:
-                each.until = begun + self._ttl_s
+        for lease in leases.values():
+            if not lease.is_lost:
+                lease.until = begun + self._ttl_s
 
     def _write_and_look(self, records: Mapping[bytes, Record | None]) -> None:
         if records:
@@ -315,9 +317,9 @@ class Leases:
         assert self._topic is not None  # noqa: S101 - `open` has it
         for placed in self._topic.read(end):
             self._locks[placed.lock] = self._locks.get(placed.lock, Lock()).then(placed)
-        for lock, held in self._held.items():
-            if not held.is_lost and not self._locks[lock].is_held_by(held.id, held.token):
-                held.is_lost = True
+        for lock, lease in self._held.items():
+            if not lease.is_lost and not self._locks[lock].is_held_by(lease.id, lease.token):
+                lease.is_lost = True
                 log.info("the lock %s is lost: %s", lock, described(self._tenure(lock)))
 
     def _write(self, records: Mapping[bytes, Record | None]) -> int:
@@ -326,26 +328,26 @@ class Leases:
 
     def _record(self, step: Step, lock: str) -> Record:
         assert self._topic is not None  # noqa: S101 - `open` has it
-        held, tenure = self._held.get(lock), self._tenure(lock)
+        lease, tenure = self._held.get(lock), self._tenure(lock)
         return Record(
             step=step,
             seen=self._topic.seen,
             ttl_ms=round(self._ttl_s * 1000),
             owner=Owner.this_process(),
             place=self._place,
-            building=held.building if held is not None and step is Step.RENEW else (),
+            building=lease.building if lease is not None and step is Step.RENEW else (),
             left=tenure.left if tenure is not None else (),
         )
 
     def _tenure(self, lock: str) -> Tenure | None:
         return self._locks.get(lock, Lock()).tenure
 
-    def _is_short(self, held: _Held) -> bool:
-        return held.until - _now() < self._ttl_s / 2
+    def _is_short(self, lease: _Held) -> bool:
+        return lease.until - _now() < self._ttl_s / 2
 
     def _raise_if_lost(self) -> None:
-        for lock, held in self._held.items():
-            if held.is_lost:
+        for lock, lease in self._held.items():
+            if lease.is_lost:
                 raise LeaseLostError(
                     f"this run lost its lock {lock}: {described(self._tenure(lock))}; it stood "
                     f"still, or did not reach the brokers, for more than {self._ttl_s:g} s",
@@ -393,8 +395,8 @@ def place_of(folder: Path) -> str:
         boot, status = _BOOT.read_text(encoding="ascii").strip(), folder.stat()
     except OSError:
         return ""
-    said = f"{boot} {socket.gethostname()} {status.st_dev} {status.st_ino}"
-    return hashlib.sha256(said.encode()).hexdigest()[:32]
+    identity = f"{boot} {socket.gethostname()} {status.st_dev} {status.st_ino}"
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
 def _now() -> float:

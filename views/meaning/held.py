@@ -172,15 +172,15 @@ class Holders:
     def _either(self, values: list[exp.Expr]) -> Held:
         """Return the content of one of several values; char and text together are text."""
         there = [value for value in values if not isinstance(value, exp.Null)]
-        held = [self.of(value) for value in there]
-        if any(one.is_char for one in held) and any(
-            not one.kinds and not is_open(value) for one, value in zip(held, there, strict=True)
+        contents = [self.of(value) for value in there]
+        if any(one.is_char for one in contents) and any(
+            not one.kinds and not is_open(value) for one, value in zip(contents, there, strict=True)
         ):
             return NOTHING
-        found: Held | None = None
-        for one in held:
-            found = one if found is None or found == one else found.beside(one)
-        return NOTHING if found is None else found
+        merged: Held | None = None
+        for one in contents:
+            merged = one if merged is None or merged == one else merged.beside(one)
+        return NOTHING if merged is None else merged
 
     def _collated(self, node: exp.Expr) -> Held:
         """Return the text of a function of collated texts, with their collation.
@@ -207,8 +207,8 @@ class Holders:
         kinds: frozenset[tuple[str, Meaning]] = frozenset()
         nested = False
         for child in node.iter_expressions():
-            held = self.of(child)
-            for name, meaning in held.kinds:
+            content = self.of(child)
+            for name, meaning in content.kinds:
                 if not meaning.is_list:
                     kinds |= {(name, meaning)}
                     nested = True
@@ -227,11 +227,11 @@ class Holders:
         for item in select.selects if isinstance(select, exp.Select) else ():
             if item.alias_or_name.lower() == name and item is not node and not _within(node, item):
                 return self.of(item)
-        found = NOTHING
+        merged = NOTHING
         for table in self._tables:  # not resolved: it may be any of that name
-            if (held := self._of_table(table, name)).kinds:
-                found = found.beside(held) if found.kinds else held
-        return found
+            if (content := self._of_table(table, name)).kinds:
+                merged = merged.beside(content) if merged.kinds else content
+        return merged
 
     def _of_table(self, table: str, column: str) -> Held:
         kind = self._tables.get(table, {}).get(column)
@@ -272,9 +272,9 @@ class Holders:
         query = scope.expression
         if isinstance(query, exp.Query):
             names = list(query.named_selects)
-            for place, found in enumerate(self.of_query(query)):
+            for place, content in enumerate(self.of_query(query)):
                 if place < len(names) and names[place].lower() == name:
-                    return found
+                    return content
             return NOTHING
         return self._taken_out(query)  # LATERAL VIEW
 
@@ -290,7 +290,10 @@ def branches(node: exp.Expr) -> list[exp.Expr]:
     """Return the values of which an expression gives one; none for another expression."""
     match node:
         case exp.Case():
-            values = [*(each.args["true"] for each in node.args["ifs"]), node.args.get("default")]
+            values = [
+                *(branch.args["true"] for branch in node.args["ifs"]),
+                node.args.get("default"),
+            ]
         case exp.If() if not isinstance(node.parent, exp.Case):
             values = [node.args["true"], node.args.get("false")]
         case exp.Coalesce() | exp.Greatest() | exp.Least():

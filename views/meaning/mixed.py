@@ -80,18 +80,18 @@ _TEXTS = (
 _OF_MOMENTS = (exp.DateTrunc, exp.TimestampTrunc, exp.LastDay, exp.TsOrDsAdd, exp.TsOrDsToDate)
 
 
-def check_mixed(query: exp.Expr, tables: Tables, held: Holders) -> None:
+def check_mixed(query: exp.Expr, tables: Tables, holders: Holders) -> None:
     """Check that no values of two categories are compared, or are to become one type.
 
     Args:
         query: with qualified columns.
         tables: the columns that it reads.
-        held: where each of its columns comes from.
+        holders: the origin of each of its columns.
 
     Raises:
         ViewError: some are.
     """
-    categories = _Categories(tables, held)
+    categories = _Categories(tables, holders)
     for node in query.walk():
         categories.check(node, _compared(node), compared=True)
         categories.check(node, _branches(node), compared=False)
@@ -112,7 +112,7 @@ def _compared(node: exp.Expr) -> list[exp.Expr]:
             inner = node.args.get("query")
             return [node.this, *([inner] if inner is not None else node.expressions)]
         case exp.Case() if node.this is not None:
-            return [node.this, *(each.this for each in node.args["ifs"])]
+            return [node.this, *(branch.this for branch in node.args["ifs"])]
         case _:
             return []
 
@@ -128,8 +128,8 @@ def _branches(node: exp.Expr) -> list[exp.Expr]:
 class _Categories:
     """Knows the categories of the values of a query."""
 
-    def __init__(self, tables: Tables, held: Holders) -> None:
-        self._tables, self._held = tables, held
+    def __init__(self, tables: Tables, holders: Holders) -> None:
+        self._tables, self._held = tables, holders
         self._known: dict[int, Category | None] = {}
 
     def check(self, node: exp.Expr, values: list[exp.Expr], *, compared: bool) -> None:
@@ -138,10 +138,10 @@ class _Categories:
         Raises:
             ViewError: two are not.
         """
-        known = [(value, each) for value in values if (each := self.of(value)) is not None]
-        for value, category in known[1:]:
-            if category is not known[0][1]:
-                raise self._refusal(node, known[0][0], value, compared=compared)
+        categorised = [(value, own) for value in values if (own := self.of(value)) is not None]
+        for value, category in categorised[1:]:
+            if category is not categorised[0][1]:
+                raise self._refusal(node, categorised[0][0], value, compared=compared)
 
     def of(self, node: exp.Expr | None) -> Category | None:
         """Return the category of a value; None for a constant text, null, and what is not known."""
@@ -193,7 +193,9 @@ class _Categories:
                 return None
 
     def _first(self, values: list[exp.Expr]) -> Category | None:
-        return next((each for value in values if (each := self.of(value)) is not None), None)
+        return next(
+            (category for value in values if (category := self.of(value)) is not None), None
+        )
 
     def _of_column(self, node: exp.Column) -> Category | None:
         kind = self._kind(node)
@@ -233,7 +235,7 @@ class _Categories:
             f"{text} is {kind.name if kind is not None else category and category.value}"
             for text, kind, category in zip(quoted, kinds, categories, strict=True)
         ]
-        what = "does not compare" if compared else "does not take to one type"
+        refusal = "does not compare" if compared else "does not take to one type"
         if Category.BOOLEAN in categories and Category.TEXT not in categories:
             hint = "write IS TRUE or IS FALSE behind the boolean"
         elif categories[0] is not Category.TEXT:
@@ -248,7 +250,7 @@ class _Categories:
                 f", or cast({texts[0]} AS {target})" if target else ""
             )
         return ViewError(
-            f"{briefly(node)}: {' and '.join(named)}, which PostgreSQL {what}", hint=hint
+            f"{briefly(node)}: {' and '.join(named)}, which PostgreSQL {refusal}", hint=hint
         )
 
 

@@ -113,11 +113,11 @@ def meant(
         query, flat, keys = _qualified(sql, tables, primary)
     except (SqlglotError, RecursionError, KeyError):
         return _unread(sql.text, tables)
-    held = Holders(query, flat)
-    check_mixed(query, flat, held)
+    holders = Holders(query, flat)
+    check_mixed(query, flat, holders)
     check_rows(query)
     check_aliases(query, flat)
-    return _Reader(sql.text, query, held, key, keys).text() if special else sql.text
+    return _Reader(sql.text, query, holders, key, keys).text() if special else sql.text
 
 
 def _qualified(
@@ -156,7 +156,7 @@ def _qualified(
         dialect="spark",
         normalize=False,
     )
-    made = qualify(
+    qualified = qualify(
         query,
         schema=schema,
         dialect="spark",
@@ -164,7 +164,7 @@ def _qualified(
         expand_alias_refs=False,
         quote_identifiers=False,
     )
-    return made, flat, keys
+    return qualified, flat, keys
 
 
 def _check_lengths(text: str) -> None:
@@ -218,13 +218,13 @@ class _Reader:
         self,
         text: str,
         query: exp.Expr,
-        held: Holders,
+        holders: Holders,
         key: Sequence[str],
         primary: Mapping[str, set[str]],
     ) -> None:
         self._text = text
         self._query = query
-        self._held = held
+        self._held = holders
         self._key = {name.lower() for name in key}
         self._primary = primary
         self._edits: set[Edit] = set()
@@ -268,7 +268,7 @@ class _Reader:
             case exp.Nullif():
                 self._compared(node, [node.this, node.expression], shown=True)
             case exp.Case() if node.this is not None:
-                self._compared(node, [node.this, *(each.this for each in node.args["ifs"])])
+                self._compared(node, [node.this, *(branch.this for branch in node.args["ifs"])])
             case exp.DecodeCase():
                 self._compared(node, list(node.expressions), shown=True)
             case exp.Coalesce() | exp.Case() | exp.If() | exp.Nvl2():
@@ -353,18 +353,18 @@ class _Reader:
             order: whether their order counts.
             shown: whether one of them is the result.
         """
-        held = [self._held.of(value) for value in values]
-        meanings = [(name, each) for one in held for name, each in one.kinds]
+        contents = [self._held.of(value) for value in values]
+        meanings = [(name, meaning) for one in contents for name, meaning in one.kinds]
         if not meanings:
             return
-        if any(one.nested for one in held):
+        if any(one.nested for one in contents):
             for name, meaning in meanings:
                 self._require(node, name, meaning, order=order, nested=True)
-            self._compared_nested(node, values, held)
+            self._compared_nested(node, values, contents)
             return
-        chars = [one.is_char for one in held]
+        chars = [one.is_char for one in contents]
         if any(chars):
-            self._compared_chars(node, values, held, order=order, shown=shown)
+            self._compared_chars(node, values, contents, order=order, shown=shown)
             return
         for name, meaning in meanings:
             self._require(node, name, meaning, order=order)
@@ -374,37 +374,45 @@ class _Reader:
                 raise self._refusal(
                     node, meanings[0][0], first, f"PostgreSQL compares it with no {name}"
                 )
-        for value, one in zip(values, held, strict=True):
+        for value, one in zip(values, contents, strict=True):
             if not one.kinds:
                 self._check_other(node, value, *meanings[0])
 
-    def _compared_nested(self, node: exp.Expr, values: list[exp.Expr], held: list[Held]) -> None:
+    def _compared_nested(
+        self, node: exp.Expr, values: list[exp.Expr], contents: list[Held]
+    ) -> None:
         """Look at lists and structs: what is inside of them has to be of the same types."""
         for value in values:
             if isinstance(value, exp.Literal):
-                name, meaning = min((k for h in held for k in h.kinds), key=lambda kind: kind[0])
+                name, meaning = min(
+                    (k for h in contents for k in h.kinds), key=lambda kind: kind[0]
+                )
                 why = "a constant has the form array(…) here"
                 raise self._refusal(node, name, meaning, why)
-        for value, one in zip(values, held, strict=True):
-            alike = one.kinds == held[0].kinds and not one.mixed
-            plain = not any(each.element or not each.is_list for h in held for each in h.meanings)
+        for value, one in zip(values, contents, strict=True):
+            alike = one.kinds == contents[0].kinds and not one.mixed
+            plain = not any(
+                meaning.element or not meaning.is_list for h in contents for meaning in h.meanings
+            )
             if alike or isinstance(value, exp.Null) or plain:
                 continue
-            name, meaning = min((kind for h in held for kind in h.kinds), key=lambda kind: kind[0])
+            name, meaning = min(
+                (kind for h in contents for kind in h.kinds), key=lambda kind: kind[0]
+            )
             raise self._refusal(node, name, meaning, "other types stand inside of the other value")
 
     def _compared_chars(
         self,
         node: exp.Expr,
         values: list[exp.Expr],
-        held: list[Held],
+        contents: list[Held],
         *,
         order: bool,
         shown: bool,
     ) -> None:
-        kinds = frozenset(kind for one in held for kind in one.kinds)
-        others = {one.is_char for one in held[1:]}
-        if not held[0].is_char and len(others) > 1:
+        kinds = frozenset(kind for one in contents for kind in one.kinds)
+        others = {one.is_char for one in contents[1:]}
+        if not contents[0].is_char and len(others) > 1:
             name, meaning = _char_of(kinds)
             why = "blanks at the end do not count beside it, and do beside the others"
             raise self._refusal(node, name, meaning, why, advice="a comparison for each of them")
@@ -412,7 +420,7 @@ class _Reader:
             if not meaning.is_char and not is_text(meaning):
                 raise self._refusal(node, name, meaning, "PostgreSQL compares it with no char(n)")
             self._require(node, name, meaning, order=order)
-        if not order and all(one.is_padded for one in held) and len(kinds) == 1:
+        if not order and all(one.is_padded for one in contents) and len(kinds) == 1:
             return  # equal with their blanks, if and only if without them
         if shown:
             name, meaning = _char_of(kinds)
@@ -420,7 +428,7 @@ class _Reader:
                 node, name, meaning, "blanks at its end do not count, and would be shown",
                 advice="rtrim({}), or CASE WHEN with a comparison",
             )  # fmt: skip
-        for value, one in zip(values, held, strict=True):
+        for value, one in zip(values, contents, strict=True):
             # PostgreSQL compares char(n) with varchar(n) as char(n), and with text as text.
             if one.is_char or self._held.is_varchar(value):
                 self._strip(node, value)
@@ -453,33 +461,33 @@ class _Reader:
     def _unified(self, node: exp.Expr) -> None:
         """Take a char for a text where it stands beside texts, of which the result is one."""
         values = _of_one_type(node)
-        held = [self._held.of(value) for value in values]
-        if not any(one.is_char for one in held):
-            kinds = [kind for one in held for kind in one.kinds]
-            for value, one in zip(values, held, strict=True):
+        contents = [self._held.of(value) for value in values]
+        if not any(one.is_char for one in contents):
+            kinds = [kind for one in contents for kind in one.kinds]
+            for value, one in zip(values, contents, strict=True):
                 if kinds and not one.kinds and isinstance(value, exp.Literal):
                     self._check_other(node, value, *kinds[0])
             return
-        if all(one.kinds or is_open(value) for one, value in zip(held, values, strict=True)):
+        if all(one.kinds or is_open(value) for one, value in zip(contents, values, strict=True)):
             # A default takes the type of a domain, and gets its blanks; that of a branch does not.
             if isinstance(node, exp.Lag | exp.Lead) and isinstance(values[-1], exp.Literal):
-                name, meaning = _char_of(kind for one in held for kind in one.kinds)
+                name, meaning = _char_of(kind for one in contents for kind in one.kinds)
                 why = "PostgreSQL may pad the text beside it with blanks"
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
             return
         # The type is that of the first value that has one; of ELSE before those of THEN, says
         # "UNION, CASE, and Related Constructs" in PostgreSQL's manual: char and text take each
         # other.
-        typed = [one for one, value in zip(held, values, strict=True) if not is_open(value)]
+        typed = [one for one, value in zip(contents, values, strict=True) if not is_open(value)]
         otherwise = node.args.get("default") or node.args.get("false")
         if not isinstance(node, exp.Case | exp.If):
             otherwise = None
         else_first = otherwise is not None and not is_open(otherwise)
         if (typed[-1] if else_first else typed[0]).is_char:
-            name, meaning = _char_of(kind for one in held for kind in one.kinds)
+            name, meaning = _char_of(kind for one in contents for kind in one.kinds)
             why = "PostgreSQL takes the texts beside it for a char(n), too"
             raise self._refusal(node, name, meaning, why, advice="rtrim({})")
-        for value, one in zip(values, held, strict=True):
+        for value, one in zip(values, contents, strict=True):
             if one.is_char:
                 self._strip(node, value)
 
@@ -492,22 +500,22 @@ class _Reader:
         return True
 
     def _ordered(self, node: exp.Expr, value: exp.Expr) -> None:
-        held = self._held.of(value)
-        for name, meaning in held.kinds:
-            self._require(node, name, meaning, order=True, nested=held.nested)
-        if held.is_char:
+        content = self._held.of(value)
+        for name, meaning in content.kinds:
+            self._require(node, name, meaning, order=True, nested=content.nested)
+        if content.is_char:
             self._strip(node, value)
 
     def _grouped(self, node: exp.Expr, value: exp.Expr) -> None:
         """Look at a value of which equal ones become one, or stand together."""
-        held = self._held.of(value)
-        for name, meaning in held.kinds:
-            self._require(node, name, meaning, nested=held.nested)
-            if meaning.is_char and not held.is_padded and not held.nested:
+        content = self._held.of(value)
+        for name, meaning in content.kinds:
+            self._require(node, name, meaning, nested=content.nested)
+            if meaning.is_char and not content.is_padded and not content.nested:
                 why = "equal values may have more or fewer blanks at their end"
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
-        if len({meaning.base for meaning in held.meanings}) > 1 and not held.nested:
-            name, meaning = min(held.kinds, key=lambda kind: kind[0])
+        if len({meaning.base for meaning in content.meanings}) > 1 and not content.nested:
+            name, meaning = min(content.kinds, key=lambda kind: kind[0])
             raise self._refusal(node, name, meaning, "it stands together with other types")
 
     def _made_distinct(self, node: exp.Distinct) -> list[exp.Expr]:
@@ -529,8 +537,8 @@ class _Reader:
             if not kinds:
                 continue
             name, meaning = min(kinds, key=lambda kind: kind[0])
-            for held, item in zip((one, other), items, strict=True):
-                if held.kinds:
+            for content, item in zip((one, other), items, strict=True):
+                if content.kinds:
                     continue
                 inner = item[place].unalias() if place < len(item) else None
                 if inner is not None and is_open(inner):
@@ -540,8 +548,8 @@ class _Reader:
                     raise self._refusal(node, name, meaning, why)
             if whole:
                 continue
-            for each, own in kinds:
-                self._require(node, each, own, nested=one.nested or other.nested)
+            for kind_name, own in kinds:
+                self._require(node, kind_name, own, nested=one.nested or other.nested)
             if len(kinds) > 1 and not all(is_text(own) for _, own in kinds):
                 raise self._refusal(node, name, meaning, "the two queries have two types there")
             if meaning.is_char and not (one == other and one.is_padded):
@@ -550,8 +558,8 @@ class _Reader:
 
     def _matched(self, node: exp.Expr) -> None:
         """Look at LIKE and its kind: of a char with its blanks, as in PostgreSQL."""
-        held = self._held.of(node.this)
-        for name, meaning in held.kinds:
+        content = self._held.of(node.this)
+        for name, meaning in content.kinds:
             if meaning.base == "bytea":
                 advice = IN_THE_TABLE
                 raise self._refusal(node, name, meaning, "its text is matched", advice=advice)
@@ -566,15 +574,15 @@ class _Reader:
         """Look at a function that compares the elements of lists, or rows."""
         parts = list(node.iter_expressions())
         for part in parts:
-            held = self._held.of(part)
-            for name, meaning in held.kinds:
+            content = self._held.of(part)
+            for name, meaning in content.kinds:
                 for constant in parts:
                     if meaning.element is not None and isinstance(constant, exp.Literal):
                         self._check_other(node, constant, name, meaning.element)
                 self._require(node, name, meaning, order=order, nested=True)
                 lone = isinstance(node, exp.ArrayUniqueAgg | exp.Mode | exp.ApproxDistinct)
                 inner = meaning.element or meaning
-                if inner.is_char and not (lone and held.is_padded):
+                if inner.is_char and not (lone and content.is_padded):
                     why = "blanks at its end do not count"
                     raise self._refusal(node, name, meaning, why, advice="rtrim({})")
 
@@ -599,25 +607,25 @@ class _Reader:
 
     def _as_text(self, node: exp.Expr, value: exp.Expr, *, refused: bool) -> None:
         """Look at a value of which a function takes the text."""
-        held = self._held.of(value)
-        for name, meaning in held.kinds:
-            if refused and not meaning.functions and not held.nested:
+        content = self._held.of(value)
+        for name, meaning in content.kinds:
+            if refused and not meaning.functions and not content.nested:
                 raise self._refusal(node, name, meaning, "a function would take its text")
-        if held.is_char and held.nested:
-            name, meaning = _char_of(held.kinds)
+        if content.is_char and content.nested:
+            name, meaning = _char_of(content.kinds)
             why = "blanks at its end are none of its text"
             raise self._refusal(node, name, meaning, why, advice=f"rtrim({shown(value)})")
-        if held.is_char:
+        if content.is_char:
             self._strip(node, value)
 
     def _extreme(self, node: exp.Min | exp.Max) -> None:
-        held = self._held.of(node.this)
-        for name, meaning in held.kinds:
-            self._require(node, name, meaning, order=True, nested=held.nested)
+        content = self._held.of(node.this)
+        for name, meaning in content.kinds:
+            self._require(node, name, meaning, order=True, nested=content.nested)
             if not meaning.is_char or id(node) in self._stripped:
                 continue
             place = self._call(node)
-            if place is None or not held.is_padded:
+            if place is None or not content.is_padded:
                 why = "blanks at its end do not count"
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
             start, end, inner = place
@@ -724,15 +732,15 @@ class _Reader:
                 for item in value.selects[:1]:
                     self._strip(node, item)
             case exp.Case():
-                for each in value.args["ifs"]:
-                    self._strip_part(node, each.args["true"])
+                for branch in value.args["ifs"]:
+                    self._strip_part(node, branch.args["true"])
                 self._strip_part(node, value.args.get("default"))
             case exp.If():
                 self._strip_part(node, value.args["true"])
                 self._strip_part(node, value.args.get("false"))
             case _ if isinstance(value, BRANCHES):
-                for each in (value.this, *value.expressions):
-                    self._strip_part(node, each)
+                for branch in (value.this, *value.expressions):
+                    self._strip_part(node, branch)
             case exp.Min() | exp.Max():
                 self._stripped.add(id(value))
                 self._strip_part(node, value.this)
@@ -757,11 +765,11 @@ class _Reader:
                 node, name, meaning, "blanks at its end do not count", advice="rtrim({})"
             )
         start, end = place
-        found = self._text[start:end]
+        as_text = self._text[start:end]
         if isinstance(value, exp.Literal):
-            self._edits.add((start, end, _BLANKS.sub("", found)))
+            self._edits.add((start, end, _BLANKS.sub("", as_text)))
         else:
-            self._edits.add((start, end, _stripped(found)))
+            self._edits.add((start, end, _stripped(as_text)))
 
     def _place(self, value: exp.Expr) -> tuple[int, int] | None:
         """Return the place of a column or a constant in the text, or None if it is not known."""
@@ -848,7 +856,7 @@ def _leaf(query: exp.Expr) -> exp.Query:
 
 def _grouping(node: exp.Group) -> Iterator[exp.Expr]:
     """Yield the values that a query groups by, those of sets of them too."""
-    sets = [each for name in _SETS for each in node.args.get(name) or ()]
+    sets = [grouping_set for name in _SETS for grouping_set in node.args.get(name) or ()]
     for part in (*node.expressions, *sets):
         if isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):
             yield from part.find_all(exp.Column)

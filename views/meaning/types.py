@@ -121,8 +121,8 @@ def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for e
         return None
     advice = _of_numeric(kind.name) or _ADVICE.get(base, _TEXT_ADVICE)
     if base in {"character", "bpchar"}:
-        found = _MODIFIER.search(kind.name)
-        length = int(found[1]) if found else int(base == "character")
+        size = _MODIFIER.search(kind.name)
+        length = int(size[1]) if size else int(base == "character")
         plain = not kind.collation
         exact = kind.deterministic
         return Meaning(base, exact, plain and exact, functions=True, length=length, advice=advice)
@@ -146,10 +146,10 @@ def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for e
 
 def _of_numeric(name: str) -> str:
     """Return the cast for a numeric whose digits are declared; empty for another type."""
-    found = _SIZE.fullmatch(name)
-    if found is None:
+    size = _SIZE.fullmatch(name)
+    if size is None:
         return ""
-    precision, scale = int(found[1]), int(found[2])
+    precision, scale = int(size[1]), int(size[2])
     if scale > _MOST_DIGITS:
         return (
             f"cast({{}} AS double) for its first 15 digits: no decimal of the engines has {scale} "
@@ -238,11 +238,11 @@ def is_advised_as_text(meaning: Meaning) -> bool:
 
 
 def _inet(text: str) -> str:
-    found = ip_interface(text)
-    full = found.network.prefixlen == found.max_prefixlen
-    if found.version == 6 and "." in text:  # noqa: PLR2004 - of the protocol
+    interface = ip_interface(text)
+    full = interface.network.prefixlen == interface.max_prefixlen
+    if interface.version == 6 and "." in text:  # noqa: PLR2004 - of the protocol
         raise ValueError(text)
-    return str(found.ip) if full else str(found)
+    return str(interface.ip) if full else str(interface)
 
 
 _TIME = re.compile(r"(\d\d?):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?([+-]\d\d(?::\d\d)?)?")

@@ -38,8 +38,8 @@ class Answer:
 
     def refusal(self) -> ChangelogError:
         """Return the error for a command that gave no result."""
-        said = str(self.said.get("error") or self.error.removeprefix("error: "))
-        text, _, hint = said.partition(" | hint: ")
+        message = str(self.said.get("error") or self.error.removeprefix("error: "))
+        text, _, hint = message.partition(" | hint: ")
         error = ChangelogError(text or "no answer", hint=hint)
         error.exit_code = self.code or 1
         return error
@@ -57,7 +57,7 @@ def ask(project: Path, commands: Mapping[str, Sequence[str]], steps: Steps) -> d
         going = {name: pool.submit(ask_one, project, words) for name, words in commands.items()}
         for _ in as_completed(going.values()):
             steps.done()
-        return {name: each.result() for name, each in going.items()}
+        return {name: answer.result() for name, answer in going.items()}
 
 
 def ask_one(project: Path, words: Sequence[str]) -> Answer:
@@ -94,7 +94,7 @@ def note_topics(findings: Findings, topics: Answer) -> None:
         return
     refused = [
         *topics.said.get("missing", []),
-        *(each["topic"] for each in topics.said["topics"] if _is_refused(each)),
+        *(topic["topic"] for topic in topics.said["topics"] if _is_refused(topic)),
     ]
     for topic in refused:
         error = ChangelogError(
@@ -103,10 +103,10 @@ def note_topics(findings: Findings, topics: Answer) -> None:
         error.exit_code = topics.code
         findings.refused("topics", error)
     if not refused:
-        found = len(topics.said["topics"])
-        deadlines = [each["deadline"] for each in topics.said["topics"] if each.get("deadline")]
+        count = len(topics.said["topics"])
+        deadlines = [topic["deadline"] for topic in topics.said["topics"] if topic.get("deadline")]
         until = f", until {min(deadlines)}" if deadlines else ""
-        findings.add("topics", Level.OK, f"{found} can be read exactly{until}")
+        findings.add("topics", Level.OK, f"{count} can be read exactly{until}")
 
 
 def _is_refused(topic: Mapping[str, Any]) -> bool:
@@ -124,26 +124,26 @@ def note_check(findings: Findings, check: Answer, status: Answer | None = None) 
     if "checks" not in check.said:
         _unanswered(findings, "source and log", check)
         return
-    for each in check.said["checks"]:
-        state = Level(each["state"])
-        if _is_of_capture(each) and status is not None and "problems" in status.said:
+    for entry in check.said["checks"]:
+        state = Level(entry["state"])
+        if _is_of_capture(entry) and status is not None and "problems" in status.said:
             if status.said["problems"]:
                 whose = "a capture of this project, or another, which needs a slot of its own"
-                findings.add(each["check"], Level.NOTE, f"{each['found']}: {whose}")
+                findings.add(entry["check"], Level.NOTE, f"{entry['found']}: {whose}")
         elif state is Level.PROBLEM:
-            error = ChangelogError(each["found"], hint=each["hint"])
-            error.exit_code = each["exit_code"] or 1
-            findings.refused(each["check"], error)
+            error = ChangelogError(entry["found"], hint=entry["hint"])
+            error.exit_code = entry["exit_code"] or 1
+            findings.refused(entry["check"], error)
         elif state is Level.NOTE:
-            findings.add(each["check"], state, each["found"])
-    well = sum(each["state"] == Level.OK.value for each in check.said["checks"])
+            findings.add(entry["check"], state, entry["found"])
+    well = sum(entry["state"] == Level.OK.value for entry in check.said["checks"])
     findings.add("source and log", Level.OK, f"{well} checks passed (changelog capture --check)")
 
 
-def _is_of_capture(found: Mapping[str, Any]) -> bool:
+def _is_of_capture(entry: Mapping[str, Any]) -> bool:
     """Tell whether a problem is that a process reads the slot."""
-    return found["check"] == "slot" and "is read by" in found["found"]
+    return entry["check"] == "slot" and "is read by" in entry["found"]
 
 
-def _unanswered(findings: Findings, what: str, answer: Answer) -> None:
-    findings.refused(what, answer.refusal())
+def _unanswered(findings: Findings, subject: str, answer: Answer) -> None:
+    findings.refused(subject, answer.refusal())

@@ -44,13 +44,13 @@ def doctor(
     from views.operate.doctor import examine
 
     with StepBar(bar_console(as_json=as_json), "looking at") as steps:
-        found = examine(project, steps=steps)
+        findings = examine(project, steps=steps)
     if as_json:
-        print_json(found.to_json())
+        print_json(findings.to_json())
     else:
-        console.print(found.table("From the source to what serves"))
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        console.print(findings.table("From the source to what serves"))
+    if findings.exit_code:
+        raise typer.Exit(findings.exit_code)
 
 
 @with_examples(
@@ -97,20 +97,20 @@ def teardown(
     settings = load_project(project, overrides=given, needs=[SOURCE, BROKERS])
     shown = bar_console(as_json=as_json)
     with StepBar(shown, "looking for") as steps:
-        found = look(settings, steps)
+        remains = look(settings, steps)
     if plan:
-        found.plan(kept)
+        remains.plan(kept)
     else:
-        found.carry_out(
+        remains.carry_out(
             lambda part: part.kind not in kept and (yes or _agreed(part)),
             lambda parts: StepBar(shown, "removing", parts),
         )
     if as_json:
-        print_json(found.findings.to_json())
+        print_json(remains.findings.to_json())
     else:
-        console.print(found.findings.table("What would go" if plan else "What was removed"))
-    if found.findings.exit_code:
-        raise typer.Exit(found.findings.exit_code)
+        console.print(remains.findings.table("What would go" if plan else "What was removed"))
+    if remains.findings.exit_code:
+        raise typer.Exit(remains.findings.exit_code)
 
 
 def _agreed(part: Part) -> bool:

@@ -57,8 +57,8 @@ def examine(
     if project is None:
         return findings
     if not _has_line(project):
-        said = "the settings name no PostgreSQL and no brokers: nothing else was looked at"
-        error = ConfigurationError(said, hint="changelog init, and changelog stack up")
+        message = "the settings name no PostgreSQL and no brokers: nothing else was looked at"
+        error = ConfigurationError(message, hint="changelog init, and changelog stack up")
         findings.refused("settings", error)
         return findings
     steps.begin("source and log")

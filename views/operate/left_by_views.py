@@ -49,25 +49,25 @@ def left_by_views(project: Project) -> list[Part]:
     if not names:
         return []
     settings = RebuildSettings(project=project)
-    return [_part(each, settings) for each in to_drop(names, settings)]
+    return [_part(view, settings) for view in to_drop(names, settings)]
 
 
 def _part(view: ToDrop, settings: RebuildSettings) -> Part:
     def remove() -> None:
         drop([view], settings, Stages(console))
 
-    said = f"{view}{_generations(view, settings.project)}"
-    return Part(kind="views", said=said, remove=remove, names=(view.view,))
+    description = f"{view}{_generations(view, settings.project)}"
+    return Part(kind="views", said=description, remove=remove, names=(view.view,))
 
 
 def _generations(view: ToDrop, project: Project) -> str:
     """Return the number of generations as text, or a note that a sink does not answer."""
     try:
-        held = served_of(view.spec, project, None).held()
+        holdings = served_of(view.spec, project, None).held()
     except ChangelogError:
         return ", a sink of which does not answer now"
-    told = (f"{len(each.generations)} in {name}" for name, each in held.items())
-    return f", generations: {', '.join(told)}"
+    counts = (f"{len(holding.generations)} in {name}" for name, holding in holdings.items())
+    return f", generations: {', '.join(counts)}"
 
 
 def kept_by_rebuilds(project: Project) -> list[Part]:
@@ -78,7 +78,7 @@ def kept_by_rebuilds(project: Project) -> list[Part]:
     own = project.root / LOCKS.parent
     if not here and not own.is_dir():
         return []
-    said = ", ".join([*here, *([LOCKS.parent.name] if own.is_dir() else [])])
+    listed = ", ".join([*here, *([LOCKS.parent.name] if own.is_dir() else [])])
 
     def remove() -> None:
         try:
@@ -91,7 +91,7 @@ def kept_by_rebuilds(project: Project) -> list[Part]:
         except OSError as error:
             raise explained(error, f"removing what rebuilds keep in {warehouse}") from error
 
-    return [Part(kind="state", said=f"{said} in {warehouse}", remove=remove, names=tuple(here))]
+    return [Part(kind="state", said=f"{listed} in {warehouse}", remove=remove, names=tuple(here))]
 
 
 def _names(project: Project) -> list[str]:

@@ -24,14 +24,14 @@ def look_at_locks(findings: Findings, project: Project) -> None:
     if project.section(Rebuild).lock is LockOn.LOCAL:
         findings.add("locks", Level.OK, "hold in the project's folder alone (rebuild.lock)")
         return
-    found = findings.ask("locks", lambda: _held(project))
-    if found is None:
+    tenures = findings.ask("locks", lambda: _held(project))
+    if tenures is None:
         return
-    for name, tenure in found:
+    for name, tenure in tenures:
         _, view, kind = name.split("/")
-        what = f"view {view} {_DOES[kind]}" if view else "checkpoints are brought forward by"
-        findings.add("locks", Level.OK, f"{what} {described(tenure)}")
-    if not found:
+        subject = f"view {view} {_DOES[kind]}" if view else "checkpoints are brought forward by"
+        findings.add("locks", Level.OK, f"{subject} {described(tenure)}")
+    if not tenures:
         findings.add("locks", Level.OK, f'nobody has one on "{locks_topic(project.topic_prefix)}"')
 
 

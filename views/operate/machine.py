@@ -34,11 +34,11 @@ def look_at_machine(findings: Findings, folders: Sequence[Path]) -> None:
     findings.add("version", Level.OK, ", ".join(versions()))
     findings.add("machine", Level.OK, f"{os.cpu_count()} cores, {platform.platform()}")
     memory = psutil.virtual_memory()
-    said = f"{memory.available >> 20:,} of {memory.total >> 20:,} MB free"
+    free_memory = f"{memory.available >> 20:,} of {memory.total >> 20:,} MB free"
     if memory.available < _LEAST_MEMORY:
-        findings.add("memory", Level.NOTE, f"{said}; a rebuild takes 3 to 4 GB")
+        findings.add("memory", Level.NOTE, f"{free_memory}; a rebuild takes 3 to 4 GB")
     else:
-        findings.add("memory", Level.OK, said)
+        findings.add("memory", Level.OK, free_memory)
     for place, free in _disks(folders):
         _disk(findings, place, free)
     if IS_COMPILED:
@@ -51,26 +51,26 @@ def look_at_machine(findings: Findings, folders: Sequence[Path]) -> None:
 def look_at_readers(findings: Findings, warehouse: Path) -> None:
     """Add who else may read the warehouse."""
     if warehouse.is_dir() and is_read_by_all(warehouse):
-        said = "every user of this machine may read views, checkpoints and history"
-        findings.add("warehouse", Level.NOTE, f"{said}: chmod 700 {warehouse} keeps them out")
+        readers = "every user of this machine may read views, checkpoints and history"
+        findings.add("warehouse", Level.NOTE, f"{readers}: chmod 700 {warehouse} keeps them out")
 
 
 def _disks(folders: Sequence[Path]) -> Iterator[tuple[Path, int]]:
     seen: set[int] = set()
     for folder in (*folders, Path(tempfile.gettempdir())):
-        place = next(each for each in (folder, *folder.parents) if each.exists())
+        place = next(existing for existing in (folder, *folder.parents) if existing.exists())
         if (device := place.stat().st_dev) not in seen:
             seen.add(device)
             yield place, shutil.disk_usage(place).free
 
 
 def _disk(findings: Findings, place: Path, free: int) -> None:
-    said = f"{free >> 20:,} MB free at {place}"
+    free_space = f"{free >> 20:,} MB free at {place}"
     if free >= _LEAST_DISK:
-        findings.add("disk", Level.OK, said)
+        findings.add("disk", Level.OK, free_space)
         return
     hint = "free space there, or set TMPDIR or [rebuild] warehouse to another disk"
-    findings.refused("disk", ChangelogError(said, hint=hint))
+    findings.refused("disk", ChangelogError(free_space, hint=hint))
 
 
 def _java() -> None:

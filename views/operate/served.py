@@ -126,11 +126,11 @@ class _Look:
         if unanswered := next((self.away[name] for name in spec.sinks if name in self.away), None):
             raise unanswered
         try:
-            held = self.make_served(spec, self.project, None).held_without_listing()
+            holdings = self.make_served(spec, self.project, None).held_without_listing()
         except UnavailableSinkError as error:
             self.away[error.sink] = error
             raise
-        return {name: each.published for name, each in held.items()}
+        return {name: holding.published for name, holding in holdings.items()}
 
 
 def _look(
@@ -142,9 +142,9 @@ def _look(
 ) -> None:
     last = own[-1] if own else None
     if len(set(serving.values())) > 1:
-        said = ", ".join(f"{name} {number or 'none'}" for name, number in serving.items())
+        numbers = ", ".join(f"{name} {number or 'none'}" for name, number in serving.items())
         raise ChangelogError(
-            f"its sinks serve different generations: {said}",
+            f"its sinks serve different generations: {numbers}",
             hint=f"rebuild-view {spec.name} ends what was cut off",
         )
     served = as_served(own)
@@ -179,13 +179,13 @@ def _look(
         )
         error.exit_code = refused.exit_code
         raise error
-    what = f"view {spec.name}"
+    subject = f"view {spec.name}"
     if served is None:
-        findings.add(what, Level.NOTE, f"was never built: rebuild-view {spec.name}")
+        findings.add(subject, Level.NOTE, f"was never built: rebuild-view {spec.name}")
         return
     age = datetime.now(UTC) - served.at
     findings.add(
-        what,
+        subject,
         Level.OK if served.verified else Level.NOTE,
         f"generation {served.generation}, {_proved(served, own)}, "
         f"published {_ago(age.total_seconds())} ago, in {', '.join(serving)}",
@@ -203,11 +203,11 @@ def _look_without_file(
 ) -> None:
     """Tell of a view that serves although its file is gone."""
     (view,) = to_drop([name], RebuildSettings(project=project))
-    held = make_served(view.spec, project, None).held_without_listing()
+    holdings = make_served(view.spec, project, None).held_without_listing()
     serving = [
-        f"generation {each.published} in {sink}"
-        for sink, each in held.items()
-        if each.published is not None
+        f"generation {holding.published} in {sink}"
+        for sink, holding in holdings.items()
+        if holding.published is not None
     ]
     if serving:
         findings.add(

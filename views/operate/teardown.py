@@ -120,8 +120,8 @@ class Teardown:
         self.findings.add(part.kind, Level.NOTE, f"kept: {part.said}")
 
     def _note_strange(self) -> None:
-        for each in self.strange:
-            self.findings.add(each.kind, Level.NOTE, f"left alone: {each.said}")
+        for foreign in self.strange:
+            self.findings.add(foreign.kind, Level.NOTE, f"left alone: {foreign.said}")
         if not self.findings.all:
             self.findings.add("everything", Level.OK, "nothing of this project is left")
 
@@ -141,17 +141,17 @@ def look(project: Project, steps: Steps = UNSEEN) -> Teardown:
     steps.begin("what still runs")
     _check_at_rest(project)
     steps.done()
-    found = Teardown()
-    for place, left in _PLACES.items():
+    teardown = Teardown()
+    for place, finder in _PLACES.items():
         steps.begin(f"what is left of {place}")
-        there = found.findings.ask(place, lambda left=left: left(project))  # type: ignore[misc]
+        there = teardown.findings.ask(place, lambda find=finder: find(project))  # type: ignore[misc]
         if there is None:
-            found.staying.add(place)
-        found.parts += [each for each in there or () if isinstance(each, Part)]
-        found.strange += [each for each in there or () if isinstance(each, NotOurs)]
+            teardown.staying.add(place)
+        teardown.parts += [remnant for remnant in there or () if isinstance(remnant, Part)]
+        teardown.strange += [remnant for remnant in there or () if isinstance(remnant, NotOurs)]
         steps.done()
-    found.parts.sort(key=lambda part: KINDS.index(part.kind))
-    return found
+    teardown.parts.sort(key=lambda part: KINDS.index(part.kind))
+    return teardown
 
 
 def check_kinds(kinds: Collection[str]) -> None:

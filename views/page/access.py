@@ -76,8 +76,8 @@ class Access:
             signed: whether it stands for the token; else it is for forms alone.
         """
         kind = "signed" if signed else "seen"
-        said = f"{kind}.{int(time.time()) + LIVES_S}.{secrets.token_hex(16)}"
-        cookie = f"{said}.{self._code(said)}"
+        claim = f"{kind}.{int(time.time()) + LIVES_S}.{secrets.token_hex(16)}"
+        cookie = f"{claim}.{self._code(claim)}"
         response.set_cookie(
             COOKIE,
             cookie,
@@ -91,13 +91,13 @@ class Access:
 
     def cookie(self, request: Request) -> str:
         """Return the cookie of a request if it is one of ours that still holds; else nothing."""
-        found = request.cookies.get(COOKIE, "")
-        parts = found.split(".")
+        cookie = request.cookies.get(COOKIE, "")
+        parts = cookie.split(".")
         if len(parts) != _PARTS or not (parts[1].isascii() and parts[1].isdecimal()):
             return ""
         is_ours = _is_equal(self._code(".".join(parts[:3])), parts[3])
         holds = is_ours and int(parts[1]) > time.time() and not self.sessions.has_ended(parts[2])
-        return found if holds else ""
+        return cookie if holds else ""
 
     def sign_out(self, request: Request) -> None:
         """End the session of a request: its cookie holds no more, wherever it was copied to.
@@ -123,9 +123,9 @@ class Access:
         """Tell whether somebody gave the token before."""
         return self.cookie(request).startswith("signed.")
 
-    def _code(self, said: str) -> str:
-        return hmac.new(self._key, said.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+    def _code(self, claim: str) -> str:
+        return hmac.new(self._key, claim.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
-def _is_equal(said: str, code: str) -> bool:
-    return hmac.compare_digest(said.encode("utf-8", "replace"), code.encode("utf-8", "replace"))
+def _is_equal(computed: str, code: str) -> bool:
+    return hmac.compare_digest(computed.encode("utf-8", "replace"), code.encode("utf-8", "replace"))

@@ -87,27 +87,27 @@ class Action:
             ChangelogError: a sink or the history does not tell.
         """
         spec = catalog_of(project).load(view)
-        held = served_of(spec, project, None).held()
+        holdings = served_of(spec, project, None).held()
         history = History(warehouse_of(project))
-        to, words = self.target(view, held, history)
-        known = last_states(history.rows([view])).get((view, to or 0))
-        said = "" if known is None or known.lsn is None else f"true at {known.lsn}"
+        to, words = self.target(view, holdings, history)
+        last = last_states(history.rows([view])).get((view, to or 0))
+        true_at = "" if last is None or last.lsn is None else f"true at {last.lsn}"
         why = f"no other generation of view {view} is there to {self.title.lower()}"
         return Plan(
-            serving=serving(list(held.values())),
+            serving=serving(list(holdings.values())),
             to=to,
             sinks=spec.sinks,
-            said=said,
+            said=true_at,
             words=words,
             why="" if to is not None else why,
         )
 
 
 def _back(
-    view: str, held: Mapping[str, Held], history: History
+    view: str, holdings: Mapping[str, Held], history: History
 ) -> tuple[int | None, tuple[str, ...]]:
     steps = history.steps(view)
-    to = rollback_target(list(held.values()), states_of(steps), published_late(steps))
+    to = rollback_target(list(holdings.values()), states_of(steps), published_late(steps))
     return to, (view, "--rollback")
 
 
@@ -119,12 +119,12 @@ def _publish(
 
 
 ACTIONS = {
-    each.name: each
-    for each in (Action("rollback", "Roll back", _back), Action("publish", "Publish", _publish))
+    action.name: action
+    for action in (Action("rollback", "Roll back", _back), Action("publish", "Publish", _publish))
 }
 
 
-def act(folder: Path, action: Action, project: Project, view: str, asked: Plan) -> Done:
+def act(folder: Path, action: Action, project: Project, view: str, confirmed: Plan) -> Done:
     """Do what somebody confirmed, if it is still what would be done.
 
     Args:
@@ -132,11 +132,11 @@ def act(folder: Path, action: Action, project: Project, view: str, asked: Plan) 
         action: what is done.
         project: its settings.
         view: whose readers move.
-        asked: what was confirmed: `serving` and `to`.
+        confirmed: the plan that somebody saw: `serving` and `to`.
     """
     try:
         plan = action.plan(project, view)
-        if (plan.serving, plan.to) != (asked.serving, asked.to):
+        if (plan.serving, plan.to) != (confirmed.serving, confirmed.to):
             raise ViewError(
                 f"nothing was done: readers of {view} see generation {plan.serving} meanwhile, "
                 f"and would see {plan.to}",
@@ -165,9 +165,9 @@ def _run(folder: Path, view: str, plan: Plan) -> Done:
 def _why(out: str, err: str) -> str:
     for line in reversed(out.splitlines()):
         try:
-            found = json.loads(line)
+            result = json.loads(line)
         except ValueError:
             continue
-        if isinstance(found, dict) and found.get("error"):
-            return str(found["error"])
+        if isinstance(result, dict) and result.get("error"):
+            return str(result["error"])
     return (err.strip().splitlines() or ["it failed without a word"])[-1].removeprefix("error: ")

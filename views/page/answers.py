@@ -92,24 +92,24 @@ class Answers:
         """Show one view."""
         name, key = request.path_params["name"], request.query_params.get("key", "")
         line = await run_in_threadpool(self._sources.line)
-        found = self._one(line, name)
+        shown = self._one(line, name)
         rows = self._sources.rows(name)
         newest = sorted(last_states(rows).values(), key=lambda row: -row.generation)
         with_proof = [row for row in reversed(rows) if row.certificate]
-        serving = [row for row in with_proof if row.generation == found.serving]
-        told = await run_in_threadpool(origin, self._folder, name, key) if key else None
+        serving = [row for row in with_proof if row.generation == shown.serving]
+        explanation = await run_in_threadpool(origin, self._folder, name, key) if key else None
         done = self._done.get(request.query_params.get("done", ""))
         return self._page(
             request,
             "view",
             code,
-            view=found,
+            view=shown,
             generations=newest[:50],
             charts=charts(rows),
             certificate=next(iter(serving or with_proof), None),
             proofs=PROOFS,
             key=key,
-            told=told,
+            told=explanation,
             done=done[1] if done is not None and done[0] == name else None,
         )
 
@@ -132,8 +132,8 @@ class Answers:
         action, name = self._action(request), request.path_params["name"]
         if form.get("sure") != "yes":
             raise HTTPException(400, "It was not confirmed.")
-        asked = Plan(serving=_number(form, "serving"), to=_number(form, "to"), sinks=())
-        done = await run_in_threadpool(self._act, action, name, asked)
+        confirmed = Plan(serving=_number(form, "serving"), to=_number(form, "to"), sinks=())
+        done = await run_in_threadpool(self._act, action, name, confirmed)
         mark = secrets.token_hex(8)
         self._done[mark] = (name, done)
         while len(self._done) > _MOST_DONE:
@@ -192,24 +192,24 @@ class Answers:
             if not self._access.lets_in(request):
                 return _see(f"{ROOT}/sign-in?{urlencode({'to': request.url.path})}")
             cookie = self._access.cookie(request)
-            made = Response()
+            cookies = Response()
             if not cookie:
-                cookie = self._access.sign_in(made, signed=False)
+                cookie = self._access.sign_in(cookies, signed=False)
             response = await show(request, self._access.form_code(cookie))
-            for name, value in made.raw_headers:
+            for name, value in cookies.raw_headers:
                 if name == b"set-cookie":
                     response.raw_headers.append((name, value))
             return response
 
         return answer
 
-    def _act(self, action: Action, name: str, asked: Plan) -> Done:
+    def _act(self, action: Action, name: str, confirmed: Plan) -> Done:
         with self._acts:
             try:
                 project = self._sources.project()
             except ChangelogError as error:
                 return Done(False, one_line(error))
-            done = act(self._folder, action, project, name, asked)
+            done = act(self._folder, action, project, name, confirmed)
         log.info("%s of view %s on the page: %s", action.name, name, done.said)
         self._sources.again()
         return done
@@ -226,17 +226,17 @@ class Answers:
 
     @staticmethod
     def _action(request: Request) -> Action:
-        found = ACTIONS.get(request.path_params["action"])
-        if found is None:
+        action = ACTIONS.get(request.path_params["action"])
+        if action is None:
             raise HTTPException(404, "There is no such page.")
-        return found
+        return action
 
     @staticmethod
     def _one(line: Line, name: str) -> ViewLine:
-        found = next((each for each in line.views if each.declared.name == name), None)
-        if found is None:
+        view = next((view for view in line.views if view.declared.name == name), None)
+        if view is None:
             raise HTTPException(404, f"The project has no view {name!r}.")
-        return found
+        return view
 
     async def _unrouted(self, _: Request, error: HTTPException) -> Response:
         return self._failed(error.status_code, error.detail)
@@ -244,10 +244,10 @@ class Answers:
     async def _broken(self, _: Request, __: Exception) -> Response:
         return self._failed(500, "The request failed: the log of this worker says why.")
 
-    def _failed(self, code: int, said: str) -> Response:
+    def _failed(self, code: int, message: str) -> Response:
         titles = {401: "Not signed in", 403: "Not allowed", 404: "Not there"}
         title = titles.get(code, "That did not work")
-        return rendered("error", {"title": title, "said": said}, status=code)
+        return rendered("error", {"title": title, "said": message}, status=code)
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -271,8 +271,8 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _number(form: dict[str, str], name: str) -> int | None:
-    said = form.get(name, "")
-    return int(said) if said.isdecimal() and len(said) < 10 else None  # noqa: PLR2004
+    text = form.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004
 
 
 def _own_path(to: str) -> str:

@@ -95,10 +95,10 @@ class Changes:
             events = feed.events()
             yield b"retry: 2000\n\n"
             while not self._ended.is_set():
-                found = await run_sync(_next, events, limiter=self._limiter)
-                quiet = quiet + 1 if isinstance(found, Nothing) else 0
-                if not isinstance(found, Nothing):
-                    yield _said(found)
+                event = await run_sync(_next, events, limiter=self._limiter)
+                quiet = quiet + 1 if isinstance(event, Nothing) else 0
+                if not isinstance(event, Nothing):
+                    yield _said(event)
                 elif quiet % _QUIET == 0:
                     yield b": nothing new\n\n"
         except ChangelogError as error:
@@ -145,18 +145,20 @@ def _next(events: Iterator[Event]) -> Event:
 def _said(event: Event) -> bytes:
     match event:
         case Some(changes=changes):
-            body = b",".join(b'{"key":%b,"row":%b}' % (each.key, each.row) for each in changes)
+            body = b",".join(
+                b'{"key":%b,"row":%b}' % (change.key, change.row) for change in changes
+            )
             return b'event: changes\ndata: {"changes":[%b]}\n\n' % body
         case Whole(moment=moment, mark=mark, count=count):
-            said = {"lsn": str(moment.lsn), "generation": moment.generation, "count": count}
-            return _event("frontier", said, mark)
+            frontier = {"lsn": str(moment.lsn), "generation": moment.generation, "count": count}
+            return _event("frontier", frontier, mark)
         case Nothing():
             return b""
 
 
-def _event(name: str, said: dict[str, object], mark: str = "") -> bytes:
+def _event(name: str, content: dict[str, object], mark: str = "") -> bytes:
     place = f"id: {mark}\n".encode() if mark else b""
-    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place, orjson.dumps(said))
+    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place, orjson.dumps(content))
 
 
 def _code(error: ChangelogError) -> int:
@@ -175,6 +177,6 @@ def _code(error: ChangelogError) -> int:
             return 500
 
 
-def _refused(code: int, said: str, headers: dict[str, str] | None = None) -> Response:
-    text, _, hint = said.partition(" | hint: ")
+def _refused(code: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    text, _, hint = message.partition(" | hint: ")
     return JSONResponse({"error": text, "hint": hint}, code, headers)

@@ -50,16 +50,18 @@ class Live:
         self._open += 1
         try:
             yield "retry: 3000\n\n"
-            told: dict[str, Cell] = {}
+            last_cells: dict[str, Cell] = {}
             while not self._ended.is_set():
-                found = cells(await run_in_threadpool(self._line))
-                if told and found.keys() != told.keys():
+                now_cells = cells(await run_in_threadpool(self._line))
+                if last_cells and now_cells.keys() != last_cells.keys():
                     yield "event: views\ndata: {}\n\n"
                     return
-                changed = {name: each for name, each in found.items() if told.get(name) != each}
+                changed = {
+                    name: cell for name, cell in now_cells.items() if last_cells.get(name) != cell
+                }
                 shown = {n: {"text": c.text, "state": c.state} for n, c in changed.items()}
                 yield f"event: cells\ndata: {json.dumps(shown)}\n\n"
-                told = found
+                last_cells = now_cells
                 await self._rest()
         finally:
             self._open -= 1

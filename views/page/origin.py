@@ -39,7 +39,7 @@ def _origin(folder: Path, view: str, key: str) -> str:
         return f"no answer in {ORIGIN_S:.0f} s"
     except ValueError:
         return "that is no key"
-    said = (ran.stdout + ran.stderr).strip()
-    if len(said) > MOST_CHARACTERS:
-        return f"{said[:MOST_CHARACTERS]}\n… ({len(said):,} characters in all)"
-    return said or "nothing was said"
+    output = (ran.stdout + ran.stderr).strip()
+    if len(output) > MOST_CHARACTERS:
+        return f"{output[:MOST_CHARACTERS]}\n… ({len(output):,} characters in all)"
+    return output or "nothing was said"

@@ -29,20 +29,20 @@ HEADERS: Mapping[str, str] = {
 
 @cache
 def _templates() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "duration": duration,
         "moment": moment,
         "size": size,
         "tojson_text": lambda value: json.dumps(value, indent=2, default=str, ensure_ascii=False),
     }
-    return made
+    return environment
 
 
 def rendered(

@@ -72,11 +72,11 @@ class Catalog:
                 misnamed[path.name if path.name.isprintable() else repr(path.name)] = error
                 continue
             if name in paths:
-                said = f"{paths[name].name} and {path.name} declare the same view"
-                broken[name] = ViewError(said, hint="remove one, or give it another name")
+                reason = f"{paths[name].name} and {path.name} declare the same view"
+                broken[name] = ViewError(reason, hint="remove one, or give it another name")
             elif not path.resolve().is_relative_to(root.resolve()):
-                said = f"{path} leads out of the project"
-                broken[name] = ViewError(said, hint="put the file itself here")
+                reason = f"{path} leads out of the project"
+                broken[name] = ViewError(reason, hint="put the file itself here")
             elif not path.is_file():  # a pipe would be waited for
                 broken[name] = ViewError(f"{path.name} is no file")
             paths.setdefault(name, path)
@@ -118,7 +118,7 @@ class Catalog:
         others = named_views(spec, self.paths)
         return with_views(
             spec,
-            {each: self._declared(each, self.paths[each], (*readers, name)) for each in others},
+            {other: self._declared(other, self.paths[other], (*readers, name)) for other in others},
         )
 
     def load_all(self, names: Iterable[str] | None = None) -> list[ViewSpec]:

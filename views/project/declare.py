@@ -60,7 +60,7 @@ def view(
     return mark
 
 
-def _names(given: str | Sequence[str] | None) -> tuple[Any, ...] | None:
-    if given is None:
+def _names(names: str | Sequence[str] | None) -> tuple[Any, ...] | None:
+    if names is None:
         return None
-    return (given,) if isinstance(given, str) else tuple(given)
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -344,7 +344,7 @@ def _is_after_is(before: Sequence[Token], token: Token) -> bool:
     """Tell whether a token ends `x IS NULL` or the like."""
     if token.token_type not in {TokenType.NULL, TokenType.TRUE, TokenType.FALSE, TokenType.UNKNOWN}:
         return False
-    kinds = [each.token_type for each in before[-2:]]
+    kinds = [earlier.token_type for earlier in before[-2:]]
     return kinds[-1:] == [TokenType.IS] or kinds == [TokenType.IS, TokenType.NOT]
 
 

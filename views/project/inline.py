@@ -39,14 +39,14 @@ def with_views(spec: ViewSpec, views: Mapping[str, ViewSpec]) -> ViewSpec:
     if not isinstance(source, SqlSource) or not views:
         return spec
     sources = {name: _source_of(spec, view) for name, view in views.items()}
-    found = replace(source, views=sources)
-    found = replace(found, inlined=_inlined(found))
-    _check_names(spec, found)
+    whole = replace(source, views=sources)
+    whole = replace(whole, inlined=_inlined(whole))
+    _check_names(spec, whole)
     parameters = {n: text for view in views.values() for n, text in view.parameters.items()}
     return replace(
         spec,
-        source=found,
-        tables=tuple(dict.fromkeys(found.tables())),
+        source=whole,
+        tables=tuple(dict.fromkeys(whole.tables())),
         parameters={**spec.parameters, **parameters},
     )
 
@@ -62,7 +62,9 @@ def named_views(spec: ViewSpec, views: Mapping[str, object]) -> list[str]:
     """
     if not isinstance(spec.source, SqlSource):
         return []
-    bare = [each.table.table for each in spec.source.references if not each.qualified]
+    bare = [
+        reference.table.table for reference in spec.source.references if not reference.qualified
+    ]
     return [name for name in dict.fromkeys(bare) if name in views and name != spec.name]
 
 
@@ -89,9 +91,9 @@ def _inlined(source: SqlSource) -> str:
 def _body(text: str) -> str:
     """Return a query without the comments around it and without its semicolon."""
     tokens = [
-        each
-        for each in sqlglot.tokenize(text, read=SparkSql)
-        if each.token_type is not TokenType.SEMICOLON
+        token
+        for token in sqlglot.tokenize(text, read=SparkSql)
+        if token.token_type is not TokenType.SEMICOLON
     ]
     return text[tokens[0].start : tokens[-1].end + 1]
 
@@ -99,9 +101,9 @@ def _body(text: str) -> str:
 def _check_names(spec: ViewSpec, source: SqlSource) -> None:
     """Require that each name means in the whole what it means in its own file."""
     meant = list(source.tables())
-    found = [each.table for each in sql_source(spec.path, source.inlined).references]
-    if found != meant:
-        hidden = [short_name(table) for table in meant if table not in found] or ["a table"]
+    tables = [reference.table for reference in sql_source(spec.path, source.inlined).references]
+    if tables != meant:
+        hidden = [short_name(table) for table in meant if table not in tables] or ["a table"]
         raise ViewError(
             f"{spec.path.name} reads views, {', '.join(source.all_views())}, and has a WITH "
             f"clause by the name of what they read: {', '.join(hidden)}",

@@ -178,9 +178,11 @@ def _obstacles(query: exp.Select) -> Iterator[str]:
 
 
 def _is_plain(group: exp.Group) -> bool:
-    others = [found for name, found in group.args.items() if name != "expressions"]
+    others = [argument for name, argument in group.args.items() if name != "expressions"]
     sets = (exp.Rollup, exp.Cube, exp.GroupingSets)
-    return not any(others) and not any(isinstance(each, sets) for each in group.expressions)
+    return not any(others) and not any(
+        isinstance(expression, sets) for expression in group.expressions
+    )
 
 
 class _Tracer:
@@ -205,7 +207,7 @@ class _Tracer:
 
     def traced(self, key: Sequence[str]) -> KeyLineage | Untraceable:
         places = list(self._source.references)
-        tables = [each for each in self._tables if isinstance(each, exp.Table)]
+        tables = [table for table in self._tables if isinstance(table, exp.Table)]
         if len(tables) != len(self._tables) or len(places) != len(tables):
             return Untraceable("it reads something else than tables")
         self._places = places
@@ -245,9 +247,11 @@ class _Tracer:
         if narrows and where is not None:
             conditions.append(where.this)
         for condition in conditions:
-            for each in conjuncts(condition):
-                if isinstance(each, exp.EQ) and (found := self._edge(each.this, each.expression)):
-                    yield found
+            for conjunct in conjuncts(condition):
+                if isinstance(conjunct, exp.EQ) and (
+                    edge := self._edge(conjunct.this, conjunct.expression)
+                ):
+                    yield edge
         for place, join in zip(self._places[1:], self._joins, strict=True):
             for name in join.args.get("using") or ():
                 first = next(p for p in self._places if self._real(p, name.name) is not None)
@@ -276,23 +280,25 @@ class _Tracer:
             elif seen and join.args.get("using"):
                 return True
             elif seen and on is not None:
-                found = [self._place(column) for column in on.find_all(exp.Column)]
-                if any(each is None or each in optional for each in found):
+                places = [self._place(column) for column in on.find_all(exp.Column)]
+                if any(origin is None or origin in optional for origin in places):
                     return True
         return False
 
     def _place(self, column: exp.Column) -> TableReference | None:
         """Return the place that a column is of, None when that is not certain."""
         if column.args.get("db") or column.args.get("table"):
-            wanted = column.table.lower()
-            found = [each for each, name in self._names.items() if name.lower() == wanted]
+            alias = column.table.lower()
+            candidates = [place for place, name in self._names.items() if name.lower() == alias]
         else:
-            found = [each for each in self._places if self._real(each, column.name) is not None]
+            candidates = [
+                place for place in self._places if self._real(place, column.name) is not None
+            ]
             if column.name.lower() in self._using:
-                found = found[:1]  # of two equal columns it is the left one's
-        if len(found) != 1 or self._real(found[0], column.name) is None:
+                candidates = candidates[:1]  # of two equal columns it is the left one's
+        if len(candidates) != 1 or self._real(candidates[0], column.name) is None:
             return None
-        return found[0]
+        return candidates[0]
 
     def _real(self, place: TableReference, column: str) -> str | None:
         return next(
@@ -310,7 +316,7 @@ class _Tracer:
             place = self._place(inner)
             real = self._real(place, inner.name) if place is not None else None
             return KeyOrigin(name, place, real) if place is not None and real is not None else None
-        stars = [each for each in self._query.expressions if each.is_star]
+        stars = [expression for expression in self._query.expressions if expression.is_star]
         if len(stars) == 1 and len(self._places) == 1:
             real = self._real(self._places[0], name)
             return KeyOrigin(name, self._places[0], real) if real is not None else None
@@ -321,11 +327,11 @@ class _Tracer:
             return None
         if self._query.args.get("distinct") or self._query.args.get("having"):
             return None
-        held = {origin.column: origin.view_column for origin in origins}
+        view_columns = {origin.column: origin.view_column for origin in origins}
         primary = self._keys[self._places[0].table]
-        if not set(primary) <= set(held):
+        if not set(primary) <= set(view_columns):
             return None
-        return {column: held[column] for column in primary}
+        return {column: view_columns[column] for column in primary}
 
 
 _ENDS = {
@@ -345,7 +351,7 @@ def _slices(source: SqlSource) -> tuple[tuple[int, int], tuple[int, int] | None]
     tokens = list(_outer(sqlglot.tokenize(source.text, read=SparkSql)))
     first = source.references[0].start
     start = max(t.start for t in tokens if t.token_type is TokenType.FROM and t.start < first)
-    last = max(found.end for found in source.references)
+    last = max(reference.end for reference in source.references)
     ends = [t for t in tokens if t.start >= last and t.token_type in _ENDS]
     if not ends:
         return (start, len(source.text)), None

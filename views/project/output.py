@@ -63,7 +63,7 @@ def spelled(key: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _spelled(name: str, names: Sequence[str]) -> str:
-    alike = [each for each in names if each.lower() == name.lower()]
+    alike = [candidate for candidate in names if candidate.lower() == name.lower()]
     return alike[0] if len(alike) == 1 and name not in names else name
 
 
@@ -87,23 +87,23 @@ def _named(
     query: exp.Expr, tables: Tables, queries: _Queries
 ) -> Iterator[tuple[str, list[Output]]]:
     clause = query.args.get("with_")
-    known = dict(queries)
+    visible = dict(queries)
     for cte in clause.expressions if isinstance(clause, exp.With) else ():
         try:
-            found = _renamed(_outputs(cte.this, tables, known), cte.args.get("alias"))
+            columns = _renamed(_outputs(cte.this, tables, visible), cte.args.get("alias"))
         except _UnknownError:
             continue
-        known[cte.alias.lower()] = found
-        yield cte.alias.lower(), found
+        visible[cte.alias.lower()] = columns
+        yield cte.alias.lower(), columns
 
 
-def _renamed(found: list[Output], alias: exp.Expr | None) -> list[Output]:
+def _renamed(columns: list[Output], alias: exp.Expr | None) -> list[Output]:
     names = alias.columns if isinstance(alias, exp.TableAlias) else []
     if not names:
-        return found
-    if len(names) != len(found):
+        return columns
+    if len(names) != len(columns):
         raise _UnknownError
-    return [replace(each, name=name.name) for each, name in zip(found, names, strict=True)]
+    return [replace(column, name=name.name) for column, name in zip(columns, names, strict=True)]
 
 
 def _selected(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[Output]:
@@ -146,16 +146,16 @@ def _sources(query: exp.Select) -> list[tuple[exp.Expr, exp.Join | None]]:
 
 
 def _starred(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[Output]:
-    found: list[Output] = []
+    columns: list[Output] = []
     for source, join in _sources(query):
         if join is not None and str(join.args.get("kind") or "").upper() in _ONE_SIDED:
             continue
         more = _columns(source, tables, queries)
         if join is not None and (join.args.get("method") or join.args.get("using")):
-            found = _merged(found, more, join)
+            columns = _merged(columns, more, join)
         else:
-            found += more
-    yield from found
+            columns += more
+    yield from columns
 
 
 def _merged(left: list[Output], right: list[Output], join: exp.Join) -> list[Output]:
@@ -164,8 +164,8 @@ def _merged(left: list[Output], right: list[Output], join: exp.Join) -> list[Out
     if join.args.get("method") or side not in {"", "LEFT"}:
         raise _UnknownError
     using = [name.name.lower() for name in join.args.get("using") or ()]
-    first = [each for name in using for each in left if each.name.lower() == name]
-    return [*first, *(each for each in (*left, *right) if each.name.lower() not in using)]
+    first = [column for name in using for column in left if column.name.lower() == name]
+    return [*first, *(column for column in (*left, *right) if column.name.lower() not in using)]
 
 
 def _source(query: exp.Select, name: str, tables: Tables, queries: _Queries) -> list[Output]:
@@ -182,7 +182,7 @@ def _columns(source: exp.Expr, tables: Tables, queries: _Queries) -> list[Output
             raise _UnknownError
         case exp.Table() if not source.db and source.name.lower() in queries:
             inner = queries[source.name.lower()]
-            return _renamed([Output(each.name) for each in inner], alias)
+            return _renamed([Output(column.name) for column in inner], alias)
         case exp.Table():
             names = tables.get(TableName(source.db or "public", source.name))
             if names is None:
@@ -190,6 +190,6 @@ def _columns(source: exp.Expr, tables: Tables, queries: _Queries) -> list[Output
             return _renamed([Output(name) for name in names], alias)
         case exp.Subquery():
             inner = _outputs(source.this, tables, queries)
-            return _renamed([Output(each.name) for each in inner], alias)
+            return _renamed([Output(column.name) for column in inner], alias)
         case _:
             raise _UnknownError

@@ -75,14 +75,14 @@ def _literal(place: str, name: str, values: Mapping[str, object]) -> str:
             f'{place}: parameter "{name}" has no value',
             hint=(f"did you mean :{near[0]}? " if near else "") + f"give it one in {_SECTION}",
         )
-    found = literal_of(values[name])
-    if found is None:
+    literal = literal_of(values[name])
+    if literal is None:
         raise ViewError(
             f'{place}: the value of parameter "{name}" has no exact form in SQL',
             hint=f"in {_SECTION} write a text, a number, true or false, a date, or a moment with "
             "or without a zone",
         )
-    return found
+    return literal
 
 
 def literal_of(value: object) -> str | None:

@@ -69,13 +69,13 @@ def python_frame(source: PythonSource, states: Mapping[TableName, DataFrame]) ->
 
 def _module(name: str, path: Path) -> ModuleType:
     full_name = f"views_of_the_project.{name}"
-    found = importlib.util.spec_from_file_location(full_name, path)
-    if found is None or found.loader is None:
+    module_spec = importlib.util.spec_from_file_location(full_name, path)
+    if module_spec is None or module_spec.loader is None:
         raise ViewError(f"{path.name} cannot be loaded as Python")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[full_name] = module  # dataclasses and pickle look the module up by its name
     try:
-        found.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except SyntaxError as error:
         raise ViewError(f"{path.name}:{error.lineno}:{error.offset}: {error.msg}") from error
     except Exception as error:
@@ -114,7 +114,7 @@ def _spec(name: str, path: Path, function: Callable[..., Any]) -> ViewSpec:
 def _columns(
     path: Path, declaration: Declaration, tables: tuple[TableName, ...]
 ) -> dict[TableName, tuple[str, ...]]:
-    found = {}
+    columns = {}
     for text, listed in declaration.columns.items():
         table = parse_table(text)
         if table not in tables:
@@ -122,8 +122,8 @@ def _columns(
                 f'{path.name} declares columns of "{text}", which is none of its tables',
                 hint=f"its tables are {', '.join(map(short_name, tables))}",
             )
-        found[table] = check_declared(f"columns of {text}", listed, path)
-    return found
+        columns[table] = check_declared(f"columns of {text}", listed, path)
+    return columns
 
 
 def _by_dict(function: Callable[..., Any]) -> Transform:

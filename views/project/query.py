@@ -33,12 +33,12 @@ def query(spark: SparkSession, frames: Mapping[TableReference, DataFrame], text:
     """
     named: dict[str, DataFrame] = {}
     by_frame: dict[int, str] = {}
-    for found, frame in frames.items():
-        own = _STRANGE.sub("_", found.table.table)  # a server takes only names without quotes
+    for reference, frame in frames.items():
+        own = _STRANGE.sub("_", reference.table.table)  # a server takes only names without quotes
         name = by_frame.setdefault(id(frame), f"changelog_{len(by_frame)}_{own}")
         named[name] = frame
-    made = text({found: by_frame[id(frame)] for found, frame in frames.items()})
-    return _on_server(spark, made, named) if is_remote() else _here(spark, made, named)
+    query_text = text({reference: by_frame[id(frame)] for reference, frame in frames.items()})
+    return _on_server(spark, query_text, named) if is_remote() else _here(spark, query_text, named)
 
 
 def quoted(name: str) -> str:
@@ -77,7 +77,9 @@ def _on_server(spark: SparkSession, text: str, named: Mapping[str, DataFrame]) -
     class Query(plan.SQL):
         @property
         def observations(self) -> dict[str, Observation]:
-            return {n: each for view in aliases for n, each in view.observations.items()}
+            return {
+                n: observation for view in aliases for n, observation in view.observations.items()
+            }
 
     aliases: list[Any] = [
         plan.SubqueryAlias(cast("Any", frame)._plan, name) for name, frame in named.items()

@@ -27,18 +27,18 @@ def sink_options(path: Path, sinks: Sequence[str], root: Path) -> dict[str, Mapp
         ViewError: a file is no JSON object, gives a name twice, or is for a sink that the view
             does not have.
     """
-    found: dict[str, Mapping[str, Any]] = {}
-    for each in sorted(path.parent.glob(f"{path.stem}.*{_SUFFIX}")):
-        kind = each.name.removeprefix(f"{path.stem}.").removesuffix(_SUFFIX)
+    options: dict[str, Mapping[str, Any]] = {}
+    for file in sorted(path.parent.glob(f"{path.stem}.*{_SUFFIX}")):
+        kind = file.name.removeprefix(f"{path.stem}.").removesuffix(_SUFFIX)
         if kind not in sinks:
             raise ViewError(
-                f'{each.name} is for the sink "{kind}", where view "{path.stem}" is not served',
+                f'{file.name} is for the sink "{kind}", where view "{path.stem}" is not served',
                 hint=f"it is served in {', '.join(sinks)}; add the sink to the view or remove it",
             )
-        if not each.resolve().is_relative_to(root.resolve()):
-            raise ViewError(f"{each} leads out of the project", hint="put the file itself here")
-        found[kind] = _object(each)
-    return found
+        if not file.resolve().is_relative_to(root.resolve()):
+            raise ViewError(f"{file} leads out of the project", hint="put the file itself here")
+        options[kind] = _object(file)
+    return options
 
 
 def _object(path: Path) -> Mapping[str, Any]:
@@ -54,9 +54,9 @@ def _object(path: Path) -> Mapping[str, Any]:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f'"{twice}" stands twice in one object')
-    return found
+    return members

@@ -92,8 +92,8 @@ class SqlSource:
     def all_views(self) -> tuple[str, ...]:
         """Return the names of the views that it names and of those behind them, each once."""
         views = self.views if self.written is None else self.written.views
-        found = [name for v, source in views.items() for name in (v, *source.all_views())]
-        return tuple(dict.fromkeys(found))
+        names = [name for v, source in views.items() for name in (v, *source.all_views())]
+        return tuple(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def short_name(table: TableName) -> str:
     return str(table).removeprefix("public.") if table.schema == "public" else str(table)
 
 
-def check_declared(what: str, names: Iterable[Any], path: Path) -> tuple[str, ...]:
+def check_declared(subject: str, names: Iterable[Any], path: Path) -> tuple[str, ...]:
     """Return the names of a header or decorator argument.
 
     Raises:
@@ -191,12 +191,14 @@ def check_declared(what: str, names: Iterable[Any], path: Path) -> tuple[str, ..
     """
     listed = tuple(names)
     if not listed:
-        raise ViewError(f"{path.name} declares no {what}", hint=f"give its {what}, such as `id`")
+        raise ViewError(
+            f"{path.name} declares no {subject}", hint=f"give its {subject}, such as `id`"
+        )
     for name in listed:
         if not isinstance(name, str) or not name.strip():
-            raise ViewError(f"{path.name}: {name!r} cannot be in its {what}")
+            raise ViewError(f"{path.name}: {name!r} cannot be in its {subject}")
         if listed.count(name) > 1:
-            raise ViewError(f"{path.name} names {name!r} twice in its {what}")
+            raise ViewError(f"{path.name} names {name!r} twice in its {subject}")
     return listed
 
 
@@ -217,8 +219,8 @@ def check_captured(
             of a captured table.
         VerdictError: the log has no exact state of one for now.
     """
-    known = sorted(captured)
-    check_distinct(spec, {*known, *excluded})
+    logged = sorted(captured)
+    check_distinct(spec, {*logged, *excluded})
     for table in spec.tables:
         if table in excluded:
             raise VerdictError(
@@ -226,8 +228,8 @@ def check_captured(
                 f"{excluded[table]}",
                 hint="`changelog status` says what to do",
             )
-        if table not in known:
-            names = [short_name(name) for name in known]
+        if table not in logged:
+            names = [short_name(name) for name in logged]
             near = get_close_matches(short_name(table), names, n=1)
             raise ViewError(
                 f'view "{spec.name}" reads table "{short_name(table)}", which is not captured',

@@ -77,10 +77,10 @@ def sql_source(path: Path, text: str) -> SqlSource:
     parsed = _query(path, text)
     refuse_unprovable(path, parsed)
     refuse_unread(path, text, parsed)
-    references = tuple(sorted(_references(path, parsed), key=lambda found: found.start))
+    references = tuple(sorted(_references(path, parsed), key=lambda reference: reference.start))
     if not references:
         raise ViewError(f"{path.name} names no table", hint="select from a captured table")
-    columns = tuple(each.name for each in outputs(parsed, {}) or ())
+    columns = tuple(column.name for column in outputs(parsed, {}) or ())
     return SqlSource(
         text,
         references,
@@ -107,9 +107,9 @@ def rewritten(
     end = len(source.text) if end is None else end
     cuts = [(first, last, "") for first, last in source.qualifiers]
     cuts += [(first, last, quoted(name)) for first, last, name in source.quoted]
-    for found in source.references:
-        alias = f" AS {quoted(found.alias)}" if found.alias is not None else ""
-        cuts.append((found.start, found.end, quoted(names[found]) + alias))
+    for reference in source.references:
+        alias = f" AS {quoted(reference.alias)}" if reference.alias is not None else ""
+        cuts.append((reference.start, reference.end, quoted(names[reference]) + alias))
     text = source.text[:end]
     for first, last, new in sorted(cuts, reverse=True):
         if start <= first and last <= end:
@@ -123,15 +123,17 @@ def sql_frame(
     """Return the rows of a SQL view as a DataFrame that is not run."""
     views = {name: sql_frame(spark, view, states) for name, view in source.views.items()}
     frames = {
-        found: states[found.table] if source.view_at(found) is None else views[found.table.table]
-        for found in source.references
+        reference: states[reference.table]
+        if source.view_at(reference) is None
+        else views[reference.table.table]
+        for reference in source.references
     }
     return query(spark, frames, partial(rewritten, source))
 
 
 def _key(text: str) -> list[str]:
     """Return the columns of a key; one that has a comma in its name stands in quotes."""
-    quoted_names = {f"\0{n}": each[1] for n, each in enumerate(_QUOTED.finditer(text))}
+    quoted_names = {f"\0{n}": match[1] for n, match in enumerate(_QUOTED.finditer(text))}
     places = iter(quoted_names)
     parts = _split(_QUOTED.sub(lambda _: next(places), text))
     return [
@@ -156,7 +158,7 @@ def _is_postgres(text: str) -> bool:
 
 def _header(path: Path, text: str) -> dict[str, str]:
     """Read the comment lines at the top; other comments are the author's own."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for line in text.lstrip("\ufeff").splitlines():
         if line.strip() and not line.lstrip().startswith("--"):
             break
@@ -164,7 +166,7 @@ def _header(path: Path, text: str) -> dict[str, str]:
         if match is None:
             continue
         word = match[1].lower()
-        if word in found:
+        if word in headers:
             raise ViewError(f'{path.name} has two headers "{word}"')
         near = get_close_matches(word, _HEADERS, n=1, cutoff=0.7)
         if near and near[0] != word:
@@ -173,13 +175,13 @@ def _header(path: Path, text: str) -> dict[str, str]:
                 hint=f'did you mean "-- {near[0]}: …"?',
             )
         if word in _HEADERS:
-            found[word] = match[2]
-    if not found.get("key"):
+            headers[word] = match[2]
+    if not headers.get("key"):
         raise ViewError(
             f"{path.name} does not say what its key is",
             hint="begin the file with `-- key: COLUMN` or `-- key: COLUMN, COLUMN`",
         )
-    return found
+    return headers
 
 
 def _query(path: Path, text: str) -> exp.Query:
@@ -302,7 +304,9 @@ def _quoted_names(
     """
     for name in query.find_all(exp.Identifier):
         start = name.meta.get("start")
-        if start is None or any(found.start <= start < found.end for found in references):
+        if start is None or any(
+            reference.start <= start < reference.end for reference in references
+        ):
             continue
         if text[start] == "'":
             raise ViewError(
@@ -321,7 +325,7 @@ def _qualifiers(
     `a.b.c` can also be a field of a struct: only the name of a table that the query reads
     without giving it another name is taken for one.
     """
-    named = {found.table for found in references if found.alias is not None}
+    named = {reference.table for reference in references if reference.alias is not None}
     for column in query.find_all(exp.Column):
         schema, table = column.args.get("db"), column.args.get("table")
         if schema is None or table is None:

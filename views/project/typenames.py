@@ -92,7 +92,7 @@ def _instead(name: str) -> str:
 def _name(tokens: Sequence[Token]) -> str:
     """Return the words of a type's name, in lower case."""
     words = [" ".join(tokens[0].text.lower().split())] if tokens else [""]
-    following = [each.text.lower() for each in tokens[1:4]]
+    following = [token.text.lower() for token in tokens[1:4]]
     if words[0] in {"timestamp", "time"} and following[:1] in (["with"], ["without"]):
         words += following
     elif words[0] in {"character", "char"} and following[:1] == ["varying"]:

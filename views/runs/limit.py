@@ -81,4 +81,6 @@ class TimeLimit:
             f"the run was ended by its time limit of {self.seconds:,.0f} s; no more is published",
             hint="what was published before still serves; --timeout gives it more time",
         )
-        return [each if each.error is None else replace(each, error=error) for each in results]
+        return [
+            result if result.error is None else replace(result, error=error) for result in results
+        ]

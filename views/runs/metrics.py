@@ -111,11 +111,11 @@ class RunMetrics:
 
 def _value(view: Mapping[str, Any], name: str) -> float | None:
     if name == "seconds":
-        found = view["seconds"].get("total")
+        number = view["seconds"].get("total")
     elif name == "exit_code":
-        found = view.get("exit_code", 0)
+        number = view.get("exit_code", 0)
     elif name == "exact_until":
-        found = view[name] and datetime.fromisoformat(view[name]).timestamp()
+        number = view[name] and datetime.fromisoformat(view[name]).timestamp()
     else:
-        found = view[name]
-    return None if found is None else float(found)
+        number = view[name]
+    return None if number is None else float(number)

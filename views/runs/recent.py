@@ -16,7 +16,7 @@ from views.project.spec import ViewSpec
 
 
 def is_recent(
-    spec: ViewSpec, rows: Sequence[HistoryRow], since: datetime, asked: VerifyMode
+    spec: ViewSpec, rows: Sequence[HistoryRow], since: datetime, mode: VerifyMode
 ) -> bool:
     """Tell whether a view serves a generation that was built since a moment, just as asked for.
 
@@ -24,7 +24,7 @@ def is_recent(
         spec: the view as it is declared now.
         rows: of its history, oldest first.
         since: the moment.
-        asked: how much a run of now would prove.
+        mode: how much a run of now would prove.
     """
     served = as_served(rows)
     if served is None or served.state == REFUTED or not served.declaration:
@@ -32,16 +32,16 @@ def is_recent(
     built = [row for row in rows if row.generation == served.generation and row.state == SEALED]
     if not built or built[-1].at < since or set(served.sinks) != set(spec.sinks):
         return False
-    return _is_proved(built[-1], asked) and not changed_declaration(
+    return _is_proved(built[-1], mode) and not changed_declaration(
         served.declaration, spec, since="before"
     )
 
 
-def _is_proved(built: HistoryRow, asked: VerifyMode) -> bool:
-    if asked is VerifyMode.NONE:
+def _is_proved(built: HistoryRow, mode: VerifyMode) -> bool:
+    if mode is VerifyMode.NONE:
         return True
     if built.verified is not True:
         return False
     rows = built.rows or 0
     compared = [report.get("rows_expected", 0) for report in built.certificate.values()]
-    return asked is VerifyMode.SAMPLE or all(each >= rows for each in compared)
+    return mode is VerifyMode.SAMPLE or all(count >= rows for count in compared)

@@ -68,7 +68,7 @@ def due_of(planned: Mapping[str, Planned]) -> list[Due]:
             "the project has no schedule",
             hint='in changelog.toml: [schedule.nightly], cron = "0 3 * * *", run = "--all"',
         )
-    return [_due(name, each) for name, each in planned.items()]
+    return [_due(name, schedule) for name, schedule in planned.items()]
 
 
 def _due(name: str, planned: Planned) -> Due:
@@ -109,8 +109,8 @@ class Scheduled:
             stop: tells whether somebody asked to end.
         """
         threads = [
-            threading.Thread(target=self._keep, args=[each], name=each.name)
-            for each in self._schedules
+            threading.Thread(target=self._keep, args=[schedule], name=schedule.name)
+            for schedule in self._schedules
         ]
         for thread in threads:
             thread.start()

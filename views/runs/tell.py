@@ -83,11 +83,11 @@ def _tell_of(run: Mapping[str, Any], settings: Runs, warehouse: str) -> None:
         _warned("metrics", lambda: _measured(run, settings, warehouse))
 
 
-def _warned(what: str, told: Callable[[], None]) -> None:
+def _warned(receiver: str, tell: Callable[[], None]) -> None:
     try:
-        told()
+        tell()
     except (ChangelogError, OSError, subprocess.SubprocessError, httpx.HTTPError) as error:
-        log.warning("%s was not told of the run: %s", what, one_line(error))
+        log.warning("%s was not told of the run: %s", receiver, one_line(error))
 
 
 def _command(command: str, run: Mapping[str, Any]) -> None:

@@ -86,15 +86,15 @@ def entries_of(kind: str, delta: pa.Table) -> tuple[list[Entry], list[str]]:
     return come, gone
 
 
-def refuse_older(view: str, generation: int, held: Position | None, position: Position) -> None:
+def refuse_older(view: str, generation: int, reached: Position | None, position: Position) -> None:
     """Raise when a generation has been brought further than a delta goes.
 
     Raises:
         SinkError: it has: another process brings it forward too.
     """
-    if held is not None and position < held:
+    if reached is not None and position < reached:
         raise SinkError(
-            f'generation {generation} of view "{view}" is at {held} already, and would go back '
+            f'generation {generation} of view "{view}" is at {reached} already, and would go back '
             f"to {position}",
             hint="let one process follow a view",
         )

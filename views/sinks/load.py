@@ -82,8 +82,8 @@ def load(
     results = rendered(rows, key, form).mapInArrow(_task(writer, tuple(key)), RESULT).collect()
     written = counted(results)
     # A task that Spark ran twice has told of its rows once: its result was taken once.
-    found = (each for result in results for each in json.loads(result.refused or "[]"))
-    return Loaded(written, tuple(Refused(*each) for each in found))
+    refusals = (refusal for result in results for refusal in json.loads(result.refused or "[]"))
+    return Loaded(written, tuple(Refused(*refusal) for refusal in refusals))
 
 
 def counted(results: Iterable[Row]) -> int:
@@ -118,7 +118,7 @@ def reported(write: Callable[[], int], refused: Sequence[Refused] = ()) -> pa.Re
         "written": [written],
         "error": [error],
         "unavailable": [unavailable],
-        "refused": [json.dumps([astuple(each) for each in refused]) if refused else None],
+        "refused": [json.dumps([astuple(row) for row in refused]) if refused else None],
     }
     types = [
         ("written", pa.int64()),
@@ -139,7 +139,7 @@ def _task(
             count = 0
             with writer.connected() as write:
                 for entries in in_batches(_entries(batches, key)):
-                    refused.extend(refused_of(each, key) for each in write(entries))
+                    refused.extend(refused_of(refusal, key) for refusal in write(entries))
                     count += len(entries)
             return count - len(refused)
 
@@ -189,8 +189,8 @@ def refused_of(refusal: Refusal, key: Sequence[str]) -> Refused:
     """
     name, text, reason = refusal
     row = json.loads(text)
-    told = json.dumps({each: row[each] for each in key}, ensure_ascii=False)
-    return Refused(name, told, reason[:_REASON])
+    key_text = json.dumps({name: row[name] for name in key}, ensure_ascii=False)
+    return Refused(name, key_text, reason[:_REASON])
 
 
 def too_many(place: str, most: int, refused: Sequence[Refusal | Refused]) -> SinkError:

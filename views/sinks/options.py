@@ -30,8 +30,8 @@ def read_options(model: type[T], view: str, kind: str, options: Mapping[str, Any
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        said = "there is no such option" if first["type"] == "extra_forbidden" else first["msg"]
+        fault = "there is no such option" if first["type"] == "extra_forbidden" else first["msg"]
         raise ConfigurationError(
-            f"{view}.{kind}.json: {place}: {said}",
+            f"{view}.{kind}.json: {place}: {fault}",
             hint=f"the options are {', '.join(model.model_fields)}",
         ) from None

@@ -26,10 +26,10 @@ def of_keys(keys: DataFrame, names: Mapping[str, str]) -> tuple[DataFrame, list[
         keys: the keys.
         names: for columns of the rows, those of the keys.
     """
-    renamed = {held: f"key {held}" for held in names.values()}
-    found = keys.select(*(column(held).alias(other) for held, other in renamed.items()))
-    same = [column(name).eqNullSafe(column(renamed[held])) for name, held in names.items()]
-    return found, same
+    renamed = {name: f"key {name}" for name in names.values()}
+    own_keys = keys.select(*(column(name).alias(other) for name, other in renamed.items()))
+    same = [column(name).eqNullSafe(column(renamed[key_name])) for name, key_name in names.items()]
+    return own_keys, same
 
 
 def assert_unique(rows: DataFrame, key: Sequence[str]) -> None:
@@ -41,9 +41,9 @@ def assert_unique(rows: DataFrame, key: Sequence[str]) -> None:
     names = [column(name) for name in key]
     null = reduce(or_, (name.isNull() for name in names))
     times = rows.select(*names).groupBy(*names).agg(F.count(F.lit(1)).alias("times of the key"))
-    found = times.where((column("times of the key") > 1) | null).limit(1).collect()
-    if found:
-        raise not_unique(key, tuple(found[0])[:-1])
+    doubled = times.where((column("times of the key") > 1) | null).limit(1).collect()
+    if doubled:
+        raise not_unique(key, tuple(doubled[0])[:-1])
 
 
 def not_unique(key: Sequence[str], values: Sequence[object]) -> SinkError:

@@ -43,7 +43,7 @@ def json_texts(values: pa.ChunkedArray) -> list[str | None]:
     Raises:
         NotRenderedError: a value is left to Spark.
     """
-    return [None if each is None else _json(each) for each in plain(values.combine_chunks())]
+    return [None if value is None else _json(value) for value in plain(values.combine_chunks())]
 
 
 def identities(rows: pa.Table, key: Sequence[str]) -> list[str | None]:
@@ -58,8 +58,11 @@ def identities(rows: pa.Table, key: Sequence[str]) -> list[str | None]:
             raise NotRenderedError(f'"{name}" of the key is a {column.type}')
     parts = [plain(column) for column in columns]
     if len(parts) == 1:
-        return [None if each is None else _bare(each) for each in parts[0]]
-    return [None if None in each else _json(each) for each in zip(*parts, strict=True)]
+        return [None if value is None else _bare(value) for value in parts[0]]
+    return [
+        None if None in parts_of_row else _json(parts_of_row)
+        for parts_of_row in zip(*parts, strict=True)
+    ]
 
 
 def _bare(value: Any) -> str:  # noqa: ANN401 - of any type
@@ -72,8 +75,8 @@ def _json(value: Any) -> str:  # noqa: ANN401 - of any type
     return _ESCAPE.sub(_in_capitals, text) if "\\u00" in text else text
 
 
-def _in_capitals(found: re.Match[str]) -> str:
-    escape = found[0]
+def _in_capitals(match: re.Match[str]) -> str:
+    escape = match[0]
     return escape[:2] + escape[2:].upper() if escape.startswith("\\u") else escape
 
 
@@ -129,15 +132,15 @@ def _moments(array: pa.Array, first: int, end: int, unit: str, zone: str) -> lis
     numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
     texts = np.datetime_as_string(numbers.astype("int64").view(f"datetime64[{unit}]")).tolist()
     there = array.is_valid().to_pylist()
-    return [text + zone if known else None for text, known in zip(texts, there, strict=True)]
+    return [text + zone if is_there else None for text, is_there in zip(texts, there, strict=True)]
 
 
 def _lists(array: pa.Array) -> list[list[Any] | None]:
-    flat, at, found = plain(array.flatten()), 0, list[list[Any] | None]()
+    flat, at, lists = plain(array.flatten()), 0, list[list[Any] | None]()
     for count in array.value_lengths().to_pylist():
-        found.append(None if count is None else flat[at : at + count])
+        lists.append(None if count is None else flat[at : at + count])
         at += count or 0
-    return found
+    return lists
 
 
 def _structs(array: pa.Array) -> list[dict[str, Any] | None]:
@@ -146,8 +149,8 @@ def _structs(array: pa.Array) -> list[dict[str, Any] | None]:
     rows = zip(*columns, strict=True)
     there = array.is_valid().to_pylist()
     return [
-        dict(zip(names, row, strict=True)) if known else None
-        for row, known in zip(rows, there, strict=True)
+        dict(zip(names, row, strict=True)) if is_there else None
+        for row, is_there in zip(rows, there, strict=True)
     ]
 
 

@@ -38,8 +38,8 @@ def _all(line: Line) -> Iterator[tuple[str, Cell]]:
     yield from _standing("source", line.source)
     yield from _standing("log", line.log)
     yield from _capture(line)
-    for each in line.views:
-        yield from _view(each, line)
+    for view in line.views:
+        yield from _view(view, line)
 
 
 def _standing(name: str, standing: Standing) -> Iterator[tuple[str, Cell]]:
@@ -49,33 +49,33 @@ def _standing(name: str, standing: Standing) -> Iterator[tuple[str, Cell]]:
 
 
 def _capture(line: Line) -> Iterator[tuple[str, Cell]]:
-    said = line.capture.value
-    if said is None:
+    status = line.capture.value
+    if status is None:
         for name in ("lag", "behind", "frontier", "wal", "retained", "slot", "room"):
             yield f"capture.{name}", Cell("unknown")
         return
-    yield "capture.slot", Cell(_slot(said))
-    yield "capture.lag", Cell(duration(said["lag_s"]))
-    yield "capture.behind", Cell(size(said["lag_bytes"]))
-    yield "capture.frontier", Cell(_frontier(said))
-    yield "capture.wal", Cell(said["wal_lsn"] or "unknown")
-    yield "capture.retained", Cell(size(said["retained_bytes"]))
-    yield "capture.room", Cell(_room(said["reserves"]))
+    yield "capture.slot", Cell(_slot(status))
+    yield "capture.lag", Cell(duration(status["lag_s"]))
+    yield "capture.behind", Cell(size(status["lag_bytes"]))
+    yield "capture.frontier", Cell(_frontier(status))
+    yield "capture.wal", Cell(status["wal_lsn"] or "unknown")
+    yield "capture.retained", Cell(size(status["retained_bytes"]))
+    yield "capture.room", Cell(_room(status["reserves"]))
 
 
-def _slot(said: Mapping[str, Any]) -> str:
-    if said["exists"] is None:
+def _slot(status: Mapping[str, Any]) -> str:
+    if status["exists"] is None:
         return "unknown"
-    active = {True: "active", False: "idle", None: "missing"}[said["active"]]
-    return f"{active}, WAL {said['wal_status'] or 'none'}"
+    active = {True: "active", False: "idle", None: "missing"}[status["active"]]
+    return f"{active}, WAL {status['wal_status'] or 'none'}"
 
 
-def _frontier(said: Mapping[str, Any]) -> str:
+def _frontier(status: Mapping[str, Any]) -> str:
     """Return its LSN; where its lag is not known because the source is away, its age too."""
-    frontier = said["frontier"]
+    frontier = status["frontier"]
     if frontier is None:
-        return "unknown" if "log" in said["unanswered"] else "none yet"
-    age = f", {duration(frontier['age_s'])} old" if "source" in said["unanswered"] else ""
+        return "unknown" if "log" in status["unanswered"] else "none yet"
+    age = f", {duration(frontier['age_s'])} old" if "source" in status["unanswered"] else ""
     return f"{frontier['lsn']}{age}"
 
 
@@ -85,8 +85,8 @@ def _room(reserves: list[dict[str, object]] | None) -> str:
     if not reserves:
         return "no limit is set"
     first = reserves[0]
-    left, seconds = first.get("bytes_left"), first.get("seconds_left")
-    text = f"{size(left if isinstance(left, int) else None)} until {first.get('limit')}"
+    bytes_left, seconds = first.get("bytes_left"), first.get("seconds_left")
+    text = f"{size(bytes_left if isinstance(bytes_left, int) else None)} until {first.get('limit')}"
     if isinstance(seconds, int | float):
         text += f", {duration(float(seconds))} at this rate"
     return text

@@ -102,7 +102,7 @@ class Look(Generic[T]):
 def look_at(looks: Collection[Look[T]], *, wait_s: float = WAIT_S) -> None:
     """Begin all looks that are due, and wait a little for those that have found nothing yet."""
     until = time.monotonic() + wait_s
-    for each in looks:
-        each.begin()
-    for each in looks:
-        each.wait(until)
+    for look in looks:
+        look.begin()
+    for look in looks:
+        look.wait(until)

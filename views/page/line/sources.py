@@ -50,7 +50,7 @@ class Line:
     @property
     def seen_at(self) -> datetime:
         """Return when the oldest answer came of those that are shown."""
-        ages = [each.age_s for view in self.views for each in view.sinks.values()]
+        ages = [seen.age_s for view in self.views for seen in view.sinks.values()]
         return self.at - timedelta(seconds=max(self.capture.age_s, self.topics.age_s, *ages, 0.0))
 
     @property
@@ -61,12 +61,14 @@ class Line:
         away = self.capture.value["unanswered"]
         if "source" in away:
             return Standing(Level.UNKNOWN, away["source"], "changelog doctor")
-        problems = [each for each in self.capture.value["problems"] if each not in away.values()]
+        problems = [
+            problem for problem in self.capture.value["problems"] if problem not in away.values()
+        ]
         if problems:
             return Standing(Level.PROBLEM, problems[0], "changelog capture")
         if "log" in away:
-            said = f"capture runs; how far is not known: {away['log']}"
-            return Standing(Level.UNKNOWN, said, "changelog doctor")
+            text = f"capture runs; how far is not known: {away['log']}"
+            return Standing(Level.UNKNOWN, text, "changelog doctor")
         return Standing(Level.OK, "capture runs")
 
     @property
@@ -76,15 +78,15 @@ class Line:
             return Standing(Level.UNKNOWN, self.topics.why, "changelog doctor")
         refused = refused_of(self.topics.value)
         if refused:
-            said = f"{len(refused)} cannot be read exactly"
-            return Standing(Level.PROBLEM, said, "changelog topics")
+            text = f"{len(refused)} cannot be read exactly"
+            return Standing(Level.PROBLEM, text, "changelog topics")
         return Standing(Level.OK, f"{len(self.topics.value['topics'])} can be read exactly")
 
     @property
     def worst(self) -> Level:
         """Return the worst of all."""
-        every = [self.source, self.log, *self.unknown, *(each.worst for each in self.views)]
-        return max(each.level for each in every)
+        every = [self.source, self.log, *self.unknown, *(view.worst for view in self.views)]
+        return max(standing.level for standing in every)
 
 
 def refused_of(topics: Mapping[str, Any]) -> dict[str, str]:
@@ -93,9 +95,9 @@ def refused_of(topics: Mapping[str, Any]) -> dict[str, str]:
     Tables by their names with the reason, and topics that are gone by theirs.
     """
     return dict.fromkeys(topics.get("missing", []), "it is gone") | {
-        each["table"]: "; ".join(each["reasons"]) or each["text"]
-        for each in topics["topics"]
-        if each["table"] is not None and each["verdict"] not in {"exact", "exact-until"}
+        topic["table"]: "; ".join(topic["reasons"]) or topic["text"]
+        for topic in topics["topics"]
+        if topic["table"] is not None and topic["verdict"] not in {"exact", "exact-until"}
     }
 
 
@@ -140,9 +142,9 @@ class Sources:
         unknown: list[Standing] = []
         project = self._project(unknown)
         declared = self._declared(project, unknown)
-        sinks = {name: known.sinks for name, known in self._known.items()}
+        sinks = {name: watched.sinks for name, watched in self._known.items()}
         every: list[Look[Any]] = [self._capture, self._topics, self._history]
-        every += [look for each in sinks.values() for look in each.values()]
+        every += [look for looks in sinks.values() for look in looks.values()]
         look_at(every, wait_s=wait_s)
         capture, topics = self._capture.seen, self._topics.seen
         now = datetime.now(UTC)
@@ -154,15 +156,15 @@ class Sources:
             topics=topics,
             views=tuple(
                 view_line(
-                    each,
-                    sinks={name: look.seen for name, look in sinks.get(each.name, {}).items()},
+                    view,
+                    sinks={name: look.seen for name, look in sinks.get(view.name, {}).items()},
                     history=self._history.seen,
                     log=log_of(capture.value),
-                    refused=_refused(each, topics.value),
-                    due=_due(project, each.name, now),
+                    refused=_refused(view, topics.value),
+                    due=_due(project, view.name, now),
                     now=now,
                 )
-                for each in declared
+                for view in declared
             ),
             unknown=tuple(unknown),
         )
@@ -174,9 +176,9 @@ class Sources:
     def again(self) -> None:
         """Look at once at what a change of ours has changed."""
         every: list[Look[Any]] = [self._history]
-        every += [look for known in self._known.values() for look in known.sinks.values()]
-        for each in every:
-            each.begin(at_once=True)
+        every += [look for watched in self._known.values() for look in watched.sinks.values()]
+        for pending in every:
+            pending.begin(at_once=True)
 
     def _project(self, unknown: list[Standing]) -> Project | None:
         try:
@@ -190,30 +192,30 @@ class Sources:
     def _declared(self, project: Project | None, unknown: list[Standing]) -> list[Declared]:
         """Read the files of the views; those of last time where that is not possible."""
         if project is None:
-            return [_of_spec(known.spec) for known in self._known.values()]
+            return [_of_spec(watched.spec) for watched in self._known.values()]
         try:
             catalog = catalog_of(project)
         except ChangelogError as error:
             unknown.append(_unknown("views", error))
             return []
-        found = []
+        declared = []
         with self._declares:
             for name in catalog.names:
                 try:
                     spec = catalog.load(name)
                 except ChangelogError as error:
                     self._known.pop(name, None)
-                    found.append(Declared(name=name, wrong=one_line(error)))
+                    declared.append(Declared(name=name, wrong=one_line(error)))
                     continue
                 self._know(spec, project)
-                found.append(_of_spec(spec))
+                declared.append(_of_spec(spec))
             for name in self._known.keys() - catalog.paths.keys():
                 del self._known[name]
-        return found
+        return declared
 
     def _know(self, spec: ViewSpec, project: Project) -> None:
-        known = self._known.get(spec.name)
-        if known is None or known.spec != spec:
+        watched = self._known.get(spec.name)
+        if watched is None or watched.spec != spec:
             looks = {name: Look(_asks(spec, project, name)) for name in spec.sinks}
             self._known[spec.name] = _Known(spec, looks)
 
@@ -240,8 +242,8 @@ def _asks(spec: ViewSpec, project: Project, name: str) -> Any:  # noqa: ANN401 -
     return ask
 
 
-def _unknown(what: str, error: ChangelogError) -> Standing:
-    return Standing(Level.UNKNOWN, f"{what}: {one_line(error)}", "changelog doctor")
+def _unknown(subject: str, error: ChangelogError) -> Standing:
+    return Standing(Level.UNKNOWN, f"{subject}: {one_line(error)}", "changelog doctor")
 
 
 def _of_spec(spec: ViewSpec) -> Declared:
@@ -254,14 +256,14 @@ def _of_spec(spec: ViewSpec) -> Declared:
     )
 
 
-def _said(folder: Path, words: Sequence[str], wanted: str) -> Mapping[str, Any]:
+def _said(folder: Path, words: Sequence[str], member: str) -> Mapping[str, Any]:
     """Return the output of a command.
 
     Raises:
         ChangelogError: it said something else.
     """
     answer: Answer = ask_one(folder, words)
-    if wanted not in answer.said:
+    if member not in answer.said:
         raise answer.refusal()
     return answer.said
 
@@ -270,7 +272,7 @@ def _refused(declared: Declared, topics: Mapping[str, Any] | None) -> dict[str, 
     """Return the tables of a view that cannot be read exactly now, with the reason."""
     if topics is None:
         return {}
-    refused, there = refused_of(topics), {each["table"] for each in topics["topics"]}
+    refused, there = refused_of(topics), {topic["table"] for topic in topics["topics"]}
     if topics.get("missing"):
         refused |= {table: "it has no topic" for table in declared.tables if table not in there}
     return {table: refused[table] for table in declared.tables if table in refused}
@@ -284,7 +286,7 @@ def _due(project: Project | None, view: str, now: datetime) -> datetime | None:
         schedules = due_of(project.section(Schedule).root)
     except ChangelogError:
         return None
-    times = [each.times.after(now) for each in schedules if _rebuilds(each, view)]
+    times = [schedule.times.after(now) for schedule in schedules if _rebuilds(schedule, view)]
     return min(times, default=None)
 
 

@@ -176,23 +176,23 @@ def view_line(
     built = None if serving is None else as_built(own, serving)
     lsn = _least(sinks, built)
     staged = _staged(own)
-    found = [
+    standings = [
         *_of_declaration(declared),
         *_of_sinks(declared, sinks),
         *_of_history(declared, sinks, history=history, own=own, built=built, serving=serving),
         *_of_tables(declared, refused),
     ]
     if staged is not None:
-        said = f"generation {staged} is staged and waits to be published"
-        found.append(Standing(Level.NOTE, said, f"rebuild-view {declared.name} --publish"))
-    if not found:
+        text = f"generation {staged} is staged and waits to be published"
+        standings.append(Standing(Level.NOTE, text, f"rebuild-view {declared.name} --publish"))
+    if not standings:
         of_changes = built is not None and built.is_of_changes
         proved = "its changed rows are proved" if of_changes else "proved"
-        found.append(Standing(Level.OK, f"{proved}, and served by all of its sinks"))
-    found.sort(key=lambda each: -each.level)
+        standings.append(Standing(Level.OK, f"{proved}, and served by all of its sinks"))
+    standings.sort(key=lambda standing: -standing.level)
     return ViewLine(
         declared=declared,
-        standings=tuple(found),
+        standings=tuple(standings),
         serving=serving,
         lsn=lsn,
         lag_s=_lag_s(lsn, log, built, now),
@@ -208,13 +208,13 @@ def view_line(
 
 def _serving(sinks: Mapping[str, Seen[Serving]]) -> int | None:
     """Return the one generation that all sinks serve; None if they differ or one is unknown."""
-    found = {each.value.generation if each.value else None for each in sinks.values()}
-    return found.pop() if len(found) == 1 else None
+    numbers = {seen.value.generation if seen.value else None for seen in sinks.values()}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def _least(sinks: Mapping[str, Seen[Serving]], built: HistoryRow | None) -> str | None:
-    known = None if built is None else built.lsn
-    places = [(each.value.lsn if each.value else None) or known for each in sinks.values()]
+    built_lsn = None if built is None else built.lsn
+    places = [(seen.value.lsn if seen.value else None) or built_lsn for seen in sinks.values()]
     parsed = [lsn for place in places if (lsn := _parsed(place)) is not None]
     return str(min(parsed)) if parsed and len(parsed) == len(places) else None
 
@@ -233,12 +233,12 @@ def _of_sinks(declared: Declared, sinks: Mapping[str, Seen[Serving]]) -> Iterato
     for name, seen in sinks.items():
         if seen.value is None:
             yield Standing(Level.UNKNOWN, f"{name}: {seen.why}", "changelog doctor")
-    known = {name: seen.value.generation for name, seen in sinks.items() if seen.value}
-    if len(set(known.values())) > 1:
-        said = ", ".join(f"{name} {number or 'none'}" for name, number in known.items())
+    numbers = {name: seen.value.generation for name, seen in sinks.items() if seen.value}
+    if len(set(numbers.values())) > 1:
+        listed = ", ".join(f"{name} {number or 'none'}" for name, number in numbers.items())
         yield Standing(
             Level.PROBLEM,
-            f"its sinks serve different generations: {said}",
+            f"its sinks serve different generations: {listed}",
             f"rebuild-view {declared.name}",
         )
 
@@ -257,9 +257,9 @@ def _of_history(
         yield Standing(Level.UNKNOWN, f"its history: {history.why}", "changelog doctor")
         return
     if last is not None and last.state in {REFUTED, FAILED}:
-        what = "was refuted" if last.state == REFUTED else "failed"
-        said = f"generation {last.generation} {what}: {last.note or f'{last.mismatches} rows'}"
-        yield Standing(Level.PROBLEM, said, f"{again} --history")
+        outcome = "was refuted" if last.state == REFUTED else "failed"
+        text = f"generation {last.generation} {outcome}: {last.note or f'{last.mismatches} rows'}"
+        yield Standing(Level.PROBLEM, text, f"{again} --history")
     if last is None or last.state == DROPPED:
         if not declared.wrong:
             yield Standing(Level.NOTE, "was never built", again)
@@ -270,13 +270,13 @@ def _of_history(
     elif built is not None and built.verified is None:
         yield Standing(Level.NOTE, f"generation {serving} is not proved", again)
     elif serving is not None and built is None:
-        said = f"generation {serving} serves, and the history does not know it"
-        yield Standing(Level.UNKNOWN, said, again)
+        text = f"generation {serving} serves, and the history does not know it"
+        yield Standing(Level.UNKNOWN, text, again)
 
 
 def _lost(own: Sequence[HistoryRow], sinks: Mapping[str, Seen[Serving]]) -> int | None:
     """Return the generation that was published, where all sinks say that they serve none."""
-    if not sinks or any(each.value is None or each.value.generation for each in sinks.values()):
+    if not sinks or any(seen.value is None or seen.value.generation for seen in sinks.values()):
         return None
     return next((row.generation for row in reversed(own) if row.state == PUBLISHED), None)
 
@@ -284,17 +284,17 @@ def _lost(own: Sequence[HistoryRow], sinks: Mapping[str, Seen[Serving]]) -> int 
 def _of_tables(declared: Declared, refused: Mapping[str, str]) -> Iterator[Standing]:
     for table in declared.tables:
         if table in refused:
-            said = f"table {table} cannot be read exactly now: {refused[table]}"
-            yield Standing(Level.PROBLEM, said, f"changelog resnapshot {pasted(table)}")
+            text = f"table {table} cannot be read exactly now: {refused[table]}"
+            yield Standing(Level.PROBLEM, text, f"changelog resnapshot {pasted(table)}")
 
 
 def _proof(built: HistoryRow) -> str:
     if built.verified and built.is_of_changes:
         return "changed rows proved"
-    said = PROOFS[built.verified]
+    proof = PROOFS[built.verified]
     compared = [report.get("rows_expected") for report in built.certificate.values()]
-    counts = [each for each in compared if isinstance(each, int)]
-    return f"{said}, {min(counts):,} rows" if built.verified and counts else said
+    counts = [count for count in compared if isinstance(count, int)]
+    return f"{proof}, {min(counts):,} rows" if built.verified and counts else proof
 
 
 def _lag_s(lsn: str | None, log: Log, built: HistoryRow | None, now: datetime) -> float | None:

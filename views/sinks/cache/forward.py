@@ -55,11 +55,11 @@ class CacheForward:
         pipeline: Any
         with client.pipeline(transaction=True) as pipeline:
             pipeline.watch(self.key)
-            held = pipeline.get(self.key)
+            stored = pipeline.get(self.key)
             refuse_older(
                 self._view,
                 self._generation,
-                None if held is None else Position.parse(str(held)),
+                None if stored is None else Position.parse(str(stored)),
                 position,
             )
             pipeline.multi()

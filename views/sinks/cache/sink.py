@@ -160,11 +160,13 @@ class CacheSink:
         current = opened(self._opened, self._view)
         rows = current.finished()
         with self._server.client() as client:
-            held = client.scard(self._form(client, current.generation).ids)
-            if held != current.written:
+            stored = client.scard(self._form(client, current.generation).ids)
+            if stored != current.written:
                 assert_unique(rows, self._key)
-                raise SinkError(f"{current.written} rows were written to the cache, it has {held}")
-            client.hset(self._register, str(current.generation), str(held))
+                raise SinkError(
+                    f"{current.written} rows were written to the cache, it has {stored}"
+                )
+            client.hset(self._register, str(current.generation), str(stored))
         self._opened = None
         return self.address(current.generation)
 

@@ -84,7 +84,7 @@ def _ordered(options: DeltaOptions, key: Sequence[str]) -> list[str]:
 
 
 def _free_name(columns: Sequence[str]) -> str:
-    name, taken = "p", {each.lower() for each in columns}
+    name, taken = "p", {column.lower() for column in columns}
     while name in taken:
         name += "p"
     return name
@@ -102,20 +102,22 @@ def _survey(
     if not folder:
         return {}, named.count()
     by = [column(folder), *map(column, columns)]
-    found = named.groupBy(*by).agg(F.count(F.lit(1)).alias(_ROWS)).limit(MOST_PARTITIONS + 1)
+    groups = named.groupBy(*by).agg(F.count(F.lit(1)).alias(_ROWS)).limit(MOST_PARTITIONS + 1)
     texts = [column(name).cast("string").alias(name) for name in columns]
-    told = [tuple(row) for row in found.select(column(folder), column(_ROWS), *texts).collect()]
-    if len(told) > MOST_PARTITIONS:
+    folders = [tuple(row) for row in groups.select(column(folder), column(_ROWS), *texts).collect()]
+    if len(folders) > MOST_PARTITIONS:
         raise SinkError(
             f"{view}.delta.json: partition_by: {', '.join(columns)} have more than "
             f"{MOST_PARTITIONS:,} values",
             hint="partition by fewer or coarser values, or name the columns under cluster_by",
         )
     kinds = [named.schema[name].dataType for name in columns]
-    for _, _, *values in told:
+    for _, _, *values in folders:
         for name, kind, text in zip(columns, kinds, values, strict=True):
             _check(view, name, text, is_date=isinstance(kind, DateType))
-    return {name: tuple(values) for name, _, *values in told}, sum(rows for _, rows, *_ in told)
+    return {name: tuple(values) for name, _, *values in folders}, sum(
+        rows for _, rows, *_ in folders
+    )
 
 
 def _check(view: str, name: str, text: str | None, *, is_date: bool) -> None:
@@ -139,17 +141,17 @@ def _files(rows: DataFrame, count: int, target_bytes: int) -> int:
     """Return the number of files of about this size that the rows fill."""
     named = rows.select(*(column(name).alias(f"c{n}") for n, name in enumerate(rows.columns)))
     sizes = named.limit(_SAMPLE).mapInArrow(_measure, "seen bigint, bytes bigint").collect()
-    seen, size = sum(each.seen for each in sizes), sum(each.bytes for each in sizes)
+    seen, size = sum(sample.seen for sample in sizes), sum(sample.bytes for sample in sizes)
     return max(1, round(count * size / seen / target_bytes)) if seen else 1
 
 
 def _measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write rows as Parquet to memory; yield their number and size."""
-    found = [batch for batch in batches if batch.num_rows]
-    if found:
-        table, sink = pa.Table.from_batches(found), pa.BufferOutputStream()
+    filled = [batch for batch in batches if batch.num_rows]
+    if filled:
+        table, sink = pa.Table.from_batches(filled), pa.BufferOutputStream()
         pq.write_table(table, sink, compression="snappy")
-        told = {"seen": [table.num_rows], "bytes": [sink.getvalue().size]}
+        measured = {"seen": [table.num_rows], "bytes": [sink.getvalue().size]}
         yield pa.RecordBatch.from_pydict(
-            told, schema=pa.schema([("seen", pa.int64()), ("bytes", pa.int64())])
+            measured, schema=pa.schema([("seen", pa.int64()), ("bytes", pa.int64())])
         )

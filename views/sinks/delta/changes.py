@@ -39,8 +39,8 @@ class TakenOver:
         Raises:
             SinkError: some were not.
         """
-        told = (observed(self.seen) if rows else None) or {}
-        strays, seen = told.get(_STRAYS, 0), told.get(_ROWS, 0)
+        counts = (observed(self.seen) if rows else None) or {}
+        strays, seen = counts.get(_STRAYS, 0), counts.get(_ROWS, 0)
         if strays or seen < rows:  # a task that was tried twice may be seen twice
             raise SinkError(
                 f"of {rows:,} new rows {seen:,} were seen, and {strays:,} stand under keys "
@@ -69,35 +69,35 @@ def positions_of(
     """
     if not files:
         return {}
-    wanted = StructType([schema[name] for name in gone.columns])
-    stored = parquet(spark, [f"{folder}/{file.path}" for file in files], wanted)
+    key_schema = StructType([schema[name] for name in gone.columns])
+    stored = parquet(spark, [f"{folder}/{file.path}" for file in files], key_schema)
     placed = stored.select(
         *map(column, gone.columns),
         F.col("_metadata.file_name").alias(_FILE),
         F.col("_metadata.row_index").alias(_ROW),
     )
     keys, same = of_keys(gone, {name: name for name in gone.columns})
-    found = placed.join(F.broadcast(keys), on=same, how="left_semi")
-    by_file = found.groupBy(column(_FILE)).agg(F.collect_list(column(_ROW)).alias(_ROW))
+    gone_rows = placed.join(F.broadcast(keys), on=same, how="left_semi")
+    by_file = gone_rows.groupBy(column(_FILE)).agg(F.collect_list(column(_ROW)).alias(_ROW))
     return {row[_FILE]: BitMap64(row[_ROW]) for row in by_file.toArrow().to_pylist()}
 
 
 def more_marked(
-    before: Mapping[str, BitMap64], found: Mapping[str, BitMap64], keys: int
+    before: Mapping[str, BitMap64], going: Mapping[str, BitMap64], keys: int
 ) -> dict[str, BitMap64]:
     """Return deletion vectors with more rows marked.
 
     Args:
         before: the positions that were marked, of each file that has any.
-        found: the positions of rows that go; some may be marked already.
+        going: the positions of rows that go; some may be marked already.
         keys: that these rows have, none of which two rows share.
 
     Raises:
         SinkError: there are more rows than keys.
     """
     nothing = BitMap64()
-    names = {*before, *found}
-    vectors = {name: before.get(name, nothing) | found.get(name, nothing) for name in names}
+    names = {*before, *going}
+    vectors = {name: before.get(name, nothing) | going.get(name, nothing) for name in names}
     more = sum(map(len, vectors.values())) - sum(map(len, before.values()))
     if more > keys:
         raise SinkError(
@@ -110,8 +110,8 @@ def more_marked(
 def within(rows: DataFrame, gone: DataFrame, seen: Observation) -> DataFrame:
     """Return the rows as they are, and observe how many have none of some keys."""
     keys, same = of_keys(gone, {name: name for name in gone.columns})
-    known = keys.withColumn(_IS_KNOWN, F.lit(True))
+    marked_keys = keys.withColumn(_IS_KNOWN, F.lit(True))
     strays = F.count_if(column(_IS_KNOWN).isNull()).alias(_STRAYS)
-    joined = rows.join(F.broadcast(known), on=same, how="left")
+    joined = rows.join(F.broadcast(marked_keys), on=same, how="left")
     watched = joined.observe(seen, strays, F.count(F.lit(1)).alias(_ROWS))
     return watched.select(*map(column, rows.columns))

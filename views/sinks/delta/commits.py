@@ -74,12 +74,12 @@ class Commits:
         They are taken from the last commit on that says what the table is: all that we write
         names each file there.
         """
-        wanted: list[list[Action]] = []
+        commits: list[list[Action]] = []
         for version in sorted(self._versions(), reverse=True):
-            wanted.append(self._actions(version))
-            if any("metaData" in action for action in wanted[-1]):
+            commits.append(self._actions(version))
+            if any("metaData" in action for action in commits[-1]):
                 break
-        return _living(wanted)
+        return _living(commits)
 
     def data_files(self) -> list[DataFile]:
         """List the files of a generation of ours, from its first commit on.
@@ -145,10 +145,10 @@ def describing(
     readers, writers = set(before.reader_features or ()), set(before.writer_features or ())
     if vectors and FEATURE not in readers:
         if before.writer_features is None:
-            known = _WRITER_FEATURES.get(before.min_writer_version)
-            if known is None:
+            features = _WRITER_FEATURES.get(before.min_writer_version)
+            if features is None:
                 raise SinkError(f"its writers need version {before.min_writer_version} of Delta")
-            writers |= set(known)
+            writers |= set(features)
         readers, writers = readers | {FEATURE}, writers | {FEATURE}
     if readers or writers:
         protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
@@ -191,9 +191,9 @@ def adding(file: DataFile, folder: str = "") -> Action:
 def removing(add: Action) -> Action:
     """Return the action that takes a file out of a table, together with its vector."""
     kept = ("path", "partitionValues", "size", "deletionVector")
-    known = {name: add[name] for name in kept if name in add}
+    file = {name: add[name] for name in kept if name in add}
     ended = {"deletionTimestamp": clock_ms(), "dataChange": True, "extendedFileMetadata": True}
-    return {"remove": {**known, **ended}}
+    return {"remove": {**file, **ended}}
 
 
 def path_of(action: Action) -> str:
@@ -203,13 +203,13 @@ def path_of(action: Action) -> str:
 
 def _living(commits: Sequence[Sequence[Action]]) -> list[Action]:
     """Return the files that these commits, the newest first, have added and not removed."""
-    found: dict[tuple[str, str], Action] = {}
+    files: dict[tuple[str, str], Action] = {}
     for action in (action for actions in reversed(commits) for action in actions):
         if "remove" in action:
-            found.pop(_name(action["remove"]), None)
+            files.pop(_name(action["remove"]), None)
         elif "add" in action:
-            found[_name(action["add"])] = action["add"]
-    return list(found.values())
+            files[_name(action["add"])] = action["add"]
+    return list(files.values())
 
 
 def _name(action: Action) -> tuple[str, str]:

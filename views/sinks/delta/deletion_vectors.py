@@ -94,12 +94,12 @@ def packed(vectors: Mapping[str, BitMap64]) -> tuple[uuid.UUID, bytes, dict[str,
     """
     identity = uuid.uuid4()
     data = bytearray(_VERSION)
-    found = {}
+    descriptors = {}
     for name, positions in vectors.items():
         vector = _MAGIC + positions.serialize()
-        found[name] = Descriptor(identity, len(data), len(vector), len(positions))
+        descriptors[name] = Descriptor(identity, len(data), len(vector), len(positions))
         data += struct.pack(">I", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector))
-    return identity, bytes(data), found
+    return identity, bytes(data), descriptors
 
 
 def unpacked(data: bytes, at: Descriptor) -> BitMap64:

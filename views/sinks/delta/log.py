@@ -96,14 +96,14 @@ class DeltaTables:
         """Make a table consist of these files, and mark it complete, in one commit."""
         with sink_errors(uri):
             table = _present(self.table(uri), uri)
-            told = describing(
+            actions = describing(
                 table,
                 name="",
                 description=f"sealed, {rows} rows",
                 configuration={},
                 vectors=True,
             )
-            self._commits(uri).commit(table.version() + 1, [*told, *map(adding, files)])
+            self._commits(uri).commit(table.version() + 1, [*actions, *map(adding, files)])
 
     def files(self, uri: str) -> list[DataFile]:
         """List a generation's files.
@@ -127,13 +127,13 @@ class DeltaTables:
 
     def vectors(self, uri: str, files: Sequence[DataFile]) -> dict[str, BitMap64]:
         """Read the deletion vectors of a generation's files."""
-        found = {file.path: file.vector for file in files if file.vector is not None}
+        marked = {file.path: file.vector for file in files if file.vector is not None}
         with sink_errors(uri):
             data = {
                 identity: Files().read(f"{uri}/{file_name(identity)}")
-                for identity in {vector.identity for vector in found.values()}
+                for identity in {vector.identity for vector in marked.values()}
             }
-            return {path: unpacked(data[at.identity], at) for path, at in found.items()}
+            return {path: unpacked(data[at.identity], at) for path, at in marked.items()}
 
     def publish(self, stable: str, generation: int, uri: str, folder: str, name: str) -> None:
         """Make the stable table consist of a generation's files.
@@ -146,7 +146,7 @@ class DeltaTables:
             name: the view's name.
         """
         files, table = self.files(uri), _present(self.table(uri), uri)
-        told = f"generation {generation}"
+        description = f"generation {generation}"
         with sink_errors(stable):
             before = self.table(stable)
             is_marked = any(file.vector is not None for file in files)
@@ -154,7 +154,11 @@ class DeltaTables:
             needs_ours = is_marked or bool(columns)
             if before is not None and (needs_ours or _is_beyond_deltalake(before)):
                 about = describing(
-                    table, name=name, description=told, configuration=SETTINGS, vectors=is_marked
+                    table,
+                    name=name,
+                    description=description,
+                    configuration=SETTINGS,
+                    vectors=is_marked,
                 )
                 here = [adding(file, f"{folder}/") for file in files]
                 self._replace(stable, before, [*about, *here])
@@ -176,7 +180,7 @@ class DeltaTables:
                 mode="overwrite",
                 partition_by=columns or None,
                 name=name,
-                description=told,
+                description=description,
                 configuration=SETTINGS,
             )
 
@@ -247,8 +251,8 @@ def sink_errors(uri: str) -> Iterator[None]:
 
 def failed(uri: str, text: str) -> SinkError:
     """Return the error for a table that cannot be read or written, from another error's text."""
-    if (said := silence(uri, text)) is not None:
-        return UnavailableSinkError(said, hint="see that it runs, then run it again")
+    if (silent := silence(uri, text)) is not None:
+        return UnavailableSinkError(silent, hint="see that it runs, then run it again")
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return SinkError(
             f"no space left on the disk while writing {uri}",

@@ -50,9 +50,9 @@ class DeltaOptions(Options):
         Raises:
             SinkError: one is none of the view, or of a type that cannot be it.
         """
-        asked = {"partition_by": self.partition_by, "cluster_by": self.cluster_by}
+        columns = {"partition_by": self.partition_by, "cluster_by": self.cluster_by}
         for option, (kinds, why) in _KINDS.items():
-            for name in asked[option]:
+            for name in columns[option]:
                 place = f'{view}.delta.json: {option}: "{name}"'
                 if name not in schema.fieldNames():
                     raise SinkError(
@@ -74,27 +74,27 @@ def delta_options(view: str, options: Mapping[str, Any], key: Sequence[str]) -> 
         ConfigurationError: one is not known, has a value that it cannot have, or they do not go
             together.
     """
-    found = read_options(DeltaOptions, view, "delta", options)
-    asked = [*found.partition_by, *found.cluster_by]
-    twice = next((name for name in asked if asked.count(name) > 1), None)
+    parsed = read_options(DeltaOptions, view, "delta", options)
+    columns = [*parsed.partition_by, *parsed.cluster_by]
+    twice = next((name for name in columns if columns.count(name) > 1), None)
     if twice is not None:
         raise _refused(
             view, f'"{twice}" is named twice', "a column is a partition's or orders rows, once"
         )
-    if len(found.partition_by) > MOST_COLUMNS:
+    if len(parsed.partition_by) > MOST_COLUMNS:
         raise _refused(
             view,
-            f"partition_by: {len(found.partition_by)} columns",
+            f"partition_by: {len(parsed.partition_by)} columns",
             f"{MOST_COLUMNS} are the most; name the others under cluster_by",
         )
-    if found.partition_by and set(key) <= set(found.partition_by):
+    if parsed.partition_by and set(key) <= set(parsed.partition_by):
         raise _refused(
             view,
             "partition_by holds the whole key, so that each row would be a file",
             "name the key's columns under cluster_by",
         )
-    return found
+    return parsed
 
 
-def _refused(view: str, what: str, hint: str) -> ConfigurationError:
-    return ConfigurationError(f"{view}.delta.json: {what}", hint=hint)
+def _refused(view: str, fault: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(f"{view}.delta.json: {fault}", hint=hint)

@@ -141,9 +141,11 @@ class DeltaSink:
         rows = within(change.rows, change.gone, seen).coalesce(1 + change.keys // ROWS_A_FILE)
         with ThreadPoolExecutor(1) as beside:
             schema = current.schema
-            found = beside.submit(positions_of, self._spark, prior, files, change.gone, schema)
+            positions = beside.submit(positions_of, self._spark, prior, files, change.gone, schema)
             self._write(rows, uri)
-            vectors = more_marked(self._tables.vectors(prior, files), found.result(), change.keys)
+            vectors = more_marked(
+                self._tables.vectors(prior, files), positions.result(), change.keys
+            )
         identity, data, places = packed(vectors)
         taken = [replace(file, vector=places.get(file.path)) for file in files]
         taken = [file for file in taken if file.rows]
@@ -275,7 +277,7 @@ def _spark_errors(uri: str) -> Iterator[None]:
         text = str(error)
         if unanswered(text) is not None:
             raise failed(uri, text) from error
-        found = next((reason for reason in _DISK if reason in text), None)
-        if found is None:
+        of_disk = next((reason for reason in _DISK if reason in text), None)
+        if of_disk is None:
             raise
-        raise failed(uri, found) from error
+        raise failed(uri, of_disk) from error

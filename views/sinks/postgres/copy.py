@@ -220,14 +220,14 @@ class Stream(io.RawIOBase):
         """Return the next bytes, not more than `size`; none at the end."""
         while not self._left and not self._ended:
             try:
-                found = next(self._tuples, None)
+                portion = next(self._tuples, None)
             except BaseException as error:
                 self.failure = error
                 raise
-            if found is None:
+            if portion is None:
                 self._ended, self._left = True, memoryview(encode.TRAILER)
             else:
-                rows, self._left = found
+                rows, self._left = portion
                 self.rows += rows
         out, self._left = self._left[:size], self._left[size:]
         return bytes(out)

@@ -204,11 +204,11 @@ def _unscaled(array: pa.Array, *, quick: bool) -> np.ndarray[Any, Any]:
         words = np.frombuffer(content, "<i8").reshape(-1, 2)
         return words[filled.offset : filled.offset + len(filled), 0]
     raw, begin = content.to_pybytes(), filled.offset
-    each = [
+    digits = [
         int.from_bytes(raw[16 * n : 16 * n + 16], "little", signed=True)
         for n in range(begin, begin + len(filled))
     ]
-    return np.array(each, dtype=object)
+    return np.array(digits, dtype=object)
 
 
 def _bytes(values: np.ndarray[Any, Any]) -> pa.Array:
@@ -223,8 +223,8 @@ def _fixed(array: pa.Array, values: np.ndarray[Any, Any], kind: Any) -> pa.Array
     form = np.dtype([("size", ">i4"), ("value", kind)])
     fields = np.empty(len(values), form)
     fields["size"], fields["value"] = form.itemsize - 4, values
-    found = _bytes(fields)
-    return pc.if_else(array.is_valid(), found, _NULL) if array.null_count else found
+    encoded = _bytes(fields)
+    return pc.if_else(array.is_valid(), encoded, _NULL) if array.null_count else encoded
 
 
 def _sized(content: pa.Array, before: bytes = b"") -> pa.Array:

@@ -46,34 +46,34 @@ class Exchange:
     stable: Stable
     auto_create: bool
 
-    def check(self, cursor: Any, wanted: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
+    def check(self, cursor: Any, columns: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
         """Raise when the table that readers open is somebody else's, or does not fit."""
-        found, made = self.stable.found(cursor), self.registry.made(cursor)
+        existing, own = self.stable.found(cursor), self.registry.made(cursor)
         if self.auto_create:
-            if found is not None and found != made:
+            if existing is not None and existing != own:
                 raise foreign(self.stable.target)
-            if found is not None and not self.stable.is_partitioned(cursor):
+            if existing is not None and not self.stable.is_partitioned(cursor):
                 raise SinkError(
                     f"{self.stable.target} is not partitioned: it was made in another mode",
                     hint=f"`rebuild-view {self.registry.view} --drop` removes it; then rebuild, or "
                     "name that mode again",
                 )
-        elif wanted:
-            reason = self.stable.unfit(cursor, wanted)
+        elif columns:
+            reason = self.stable.unfit(cursor, columns)
             if reason is not None:
                 raise SinkError(
                     f"{self.stable.target} does not fit: {reason}",
-                    hint=self.stable.definition(wanted).as_string(cursor),
+                    hint=self.stable.definition(columns).as_string(cursor),
                 )
 
     def current(self, cursor: Any) -> int | None:  # noqa: ANN401
         """Return the generation that is attached."""
-        made = self.registry.made(cursor)
-        if made is None or made != self.stable.found(cursor):
+        own = self.registry.made(cursor)
+        if own is None or own != self.stable.found(cursor):
             return None
-        attached = self.stable.partition(cursor, made)
-        held = self.registry.entries(cursor).items()
-        return next((number for number, entry in held if entry.relation == attached), None)
+        attached = self.stable.partition(cursor, own)
+        entries = self.registry.entries(cursor).items()
+        return next((number for number, entry in entries if entry.relation == attached), None)
 
     def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
         """Give a generation the indexes and constraints of the stable table."""
@@ -84,33 +84,33 @@ class Exchange:
     def wait(cursor: Any, entry: Entry) -> None:  # noqa: ANN401
         """Raise BusyError while a transaction could find the generation empty."""
         cursor.execute(_OLDER, [entry.sealed_at])
-        found = cursor.fetchone()
-        if found is not None:
+        older = cursor.fetchone()
+        if older is not None:
             raise BusyError(
-                f"a transaction of {found[1]} (process {found[0]}, {found[2]}) began before the "
+                f"a transaction of {older[1]} (process {older[0]}, {older[2]}) began before the "
                 "generation was written, and would find it empty"
             )
 
     def move(self, cursor: Any, entry: Entry, generation: int) -> None:  # noqa: ANN401
         """Attach a sealed generation in place of the one that serves."""
-        found = self.stable.found(cursor)
-        if found is None:
+        existing = self.stable.found(cursor)
+        if existing is None:
             self.stable.make(cursor, entry.relation)
             self.stable.attach(cursor, entry.relation)
         elif self.current(cursor) != generation:
-            attached = self.stable.partition(cursor, found)
+            attached = self.stable.partition(cursor, existing)
             if not self.auto_create:
-                wanted = columns_of(cursor, place(entry.relation))
-                if reason := self.stable.unfit(cursor, wanted):
+                columns = columns_of(cursor, place(entry.relation))
+                if reason := self.stable.unfit(cursor, columns):
                     raise SinkError(f"{self.stable.target} does not fit: {reason}")
             self.stable.move(cursor, entry.relation, attached)
         self.registry.note_made(cursor, self.stable.found(cursor))
 
     def drop(self, cursor: Any) -> None:  # noqa: ANN401
         """Remove the table; one that a user made stays, without rows."""
-        found = self.stable.found(cursor)
-        if found is not None and found == self.registry.made(cursor):
-            attached = self.stable.partition(cursor, found)
+        existing = self.stable.found(cursor)
+        if existing is not None and existing == self.registry.made(cursor):
+            attached = self.stable.partition(cursor, existing)
             if attached is not None:
                 statement = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
                 cursor.execute(statement.format(self.stable.name, place(attached)))

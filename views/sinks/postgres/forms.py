@@ -163,11 +163,11 @@ def sent(rows: DataFrame, forms: Sequence[Form]) -> DataFrame:
     return rows.select(*(form.values().alias(f"c{n}") for n, form in enumerate(forms)))
 
 
-def _check_known(what: str, given: dict[str, str], names: Sequence[str], view: str) -> None:
-    unknown = sorted(given.keys() - set(names))
+def _check_known(option: str, named: dict[str, str], names: Sequence[str], view: str) -> None:
+    unknown = sorted(named.keys() - set(names))
     if unknown:
         raise SinkError(
-            f'{view}.postgres.json: {what} names "{unknown[0]}", which is not a column',
+            f'{view}.postgres.json: {option} names "{unknown[0]}", which is not a column',
             hint=f"its columns are {', '.join(names)}",
         )
 
@@ -203,9 +203,9 @@ def _refuse_negative_zero(array: pa.Array) -> None:
 def _holds_negative_zero(value: Any) -> bool:  # noqa: ANN401 - JSON
     match value:
         case dict():
-            return any(_holds_negative_zero(each) for each in value.values())
+            return any(_holds_negative_zero(item) for item in value.values())
         case list():
-            return any(_holds_negative_zero(each) for each in value)
+            return any(_holds_negative_zero(item) for item in value)
         case float():
             return value == 0 and math.copysign(1, value) < 0
         case _:

@@ -80,8 +80,8 @@ class PostgresForward:
         """
         self.registry.hold(cursor, self.generation)
         entry = self.registry.sealed(cursor, self.generation)
-        held = self.registry.position(cursor, self.generation)
-        refuse_older(self.registry.view, self.generation, held, position)
+        reached = self.registry.position(cursor, self.generation)
+        refuse_older(self.registry.view, self.generation, reached, position)
         relation = place(entry.relation)
         come = delta.filter(pc.invert(delta[GONE]))
         gone = delta.filter(delta[GONE])

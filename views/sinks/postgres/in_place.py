@@ -47,10 +47,10 @@ class InPlace:
     mode: Mode
     auto_create: bool
 
-    def check(self, cursor: Any, wanted: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
+    def check(self, cursor: Any, columns: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
         """Raise when the table that readers open is somebody else's, or does not fit."""
-        found = self.stable.found(cursor)
-        if found is not None and self.stable.partition(cursor, found) is not None:
+        existing = self.stable.found(cursor)
+        if existing is not None and self.stable.partition(cursor, existing) is not None:
             raise SinkError(
                 f"{self.stable.target} has a generation as its partition: it was made in another "
                 "mode",
@@ -58,18 +58,18 @@ class InPlace:
                 "name that mode again",
             )
         if self.auto_create:
-            if found is not None and found != self.registry.made(cursor):
+            if existing is not None and existing != self.registry.made(cursor):
                 raise foreign(self.stable.target)
-        elif wanted and (reason := self._unfit(cursor, wanted)):
+        elif columns and (reason := self._unfit(cursor, columns)):
             raise SinkError(
                 f"{self.stable.target} does not fit: {reason}",
-                hint=self._definition(wanted).as_string(cursor),
+                hint=self._definition(columns).as_string(cursor),
             )
 
     def current(self, cursor: Any) -> int | None:  # noqa: ANN401
         """Return the generation whose rows the table has."""
-        made = self.registry.made(cursor)
-        if made is None or made != self.stable.found(cursor):
+        own = self.registry.made(cursor)
+        if own is None or own != self.stable.found(cursor):
             return None
         return self.registry.serving(cursor)
 
@@ -84,18 +84,18 @@ class InPlace:
         before = self.current(cursor)
         if before == generation:
             return
-        wanted = columns_of(cursor, place(entry.relation))
+        columns = columns_of(cursor, place(entry.relation))
         if self.auto_create and self.stable.found(cursor) is None:
-            self._make(cursor, entry.relation, wanted)
+            self._make(cursor, entry.relation, columns)
             self._note(cursor, generation)
             return
-        self._fit(cursor, wanted)
+        self._fit(cursor, columns)
         # Readers read on; no other writer comes between the comparison and the rows.
         statement = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(statement.format(self.stable.name))
         # Rows that somebody has locked are all that can hold this up now.
         cursor.execute("SET LOCAL lock_timeout = '1s'")
-        self._bring(cursor, entry, before, [name for name, _ in wanted])
+        self._bring(cursor, entry, before, [name for name, _ in columns])
         self._note(cursor, generation)
 
     def _note(self, cursor: Any, generation: int) -> None:  # noqa: ANN401
@@ -118,8 +118,8 @@ class InPlace:
 
     def drop(self, cursor: Any) -> None:  # noqa: ANN401
         """Remove the table; of one that a user made the view's rows, but where they only come."""
-        found, serving = self.stable.found(cursor), self.current(cursor)
-        if found is not None and found == self.registry.made(cursor):
+        existing, serving = self.stable.found(cursor), self.current(cursor)
+        if existing is not None and existing == self.registry.made(cursor):
             if self.auto_create:
                 cursor.execute(sql.SQL("DROP TABLE {}").format(self.stable.name))
             elif serving is not None and self.mode is Mode.UPSERT:
@@ -151,12 +151,12 @@ class InPlace:
             )
         return self.stable.name
 
-    def _fit(self, cursor: Any, wanted: Sequence[tuple[str, str]]) -> None:  # noqa: ANN401
+    def _fit(self, cursor: Any, columns: Sequence[tuple[str, str]]) -> None:  # noqa: ANN401
         if not self.auto_create:
-            if reason := self._unfit(cursor, wanted):
+            if reason := self._unfit(cursor, columns):
                 raise SinkError(f"{self.stable.target} does not fit: {reason}")
         else:
-            self.stable.follow(cursor, wanted, keeps_rows=True)
+            self.stable.follow(cursor, columns, keeps_rows=True)
 
     def _bring(
         self,
@@ -216,12 +216,12 @@ class InPlace:
                 "SELECT {} FROM {} t WHERE NOT EXISTS (SELECT FROM {} g WHERE {}) LIMIT 1"
             )
             queries.append(("is gone", lost.format(keys, old, new, self._same("t", "g"))))
-        for what, query in queries:
+        for change, query in queries:
             cursor.execute(query)
             if (row := cursor.fetchone()) is not None:
                 raise SinkError(
                     f"{self.stable.target} gets new rows alone (mode insert), and the row with key "
-                    f"({', '.join(map(str, row))}) {what}",
+                    f"({', '.join(map(str, row))}) {change}",
                     hint=f'"mode": "upsert" in {self.registry.view}.postgres.json replaces and '
                     "removes rows",
                 )
@@ -275,14 +275,14 @@ class InPlace:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(keys))
         return sql.SQL("CREATE TABLE {} ({})").format(self.stable.name, sql.SQL(", ").join(parts))
 
-    def _unfit(self, cursor: Any, wanted: Sequence[tuple[str, str]]) -> str | None:  # noqa: ANN401
+    def _unfit(self, cursor: Any, columns: Sequence[tuple[str, str]]) -> str | None:  # noqa: ANN401
         """Return the reason why a user's table cannot take these columns, or None."""
         if self.stable.found(cursor) is None:
             return "it does not exist"
         if not has_unique_key(cursor, self.stable.name, self.stable.key):
             return f"it has no primary key or unique index on ({', '.join(self.stable.key)})"
-        held = dict(columns_of(cursor, self.stable.name))
-        for name, kind in wanted:
-            if held.get(name) != kind:
-                return f'its column "{name}" is {held.get(name, "missing")}, not {kind}'
+        types = dict(columns_of(cursor, self.stable.name))
+        for name, kind in columns:
+            if types.get(name) != kind:
+                return f'its column "{name}" is {types.get(name, "missing")}, not {kind}'
         return None

@@ -50,13 +50,13 @@ class PostgresOptions(Options):
         Raises:
             ConfigurationError: `table` names none.
         """
-        found = TableName.parse(self.table) if self.table else TableName("public", view)
-        if found is None:
+        table = TableName.parse(self.table) if self.table else TableName("public", view)
+        if table is None:
             raise ConfigurationError(
                 f"{view}.postgres.json: table {self.table!r} is not the name of a table",
                 hint="write schema.name",
             )
-        return found
+        return table
 
 
 def postgres_options(view: str, options: Mapping[str, Any]) -> PostgresOptions:
@@ -65,6 +65,6 @@ def postgres_options(view: str, options: Mapping[str, Any]) -> PostgresOptions:
     Raises:
         ConfigurationError: one is not known, or has a value that it cannot have.
     """
-    found = read_options(PostgresOptions, view, "postgres", options)
-    found.target(view)
-    return found
+    parsed = read_options(PostgresOptions, view, "postgres", options)
+    parsed.target(view)
+    return parsed

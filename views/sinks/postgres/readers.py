@@ -21,8 +21,8 @@ LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 class Readers(Protocol):
     """The table that readers open."""
 
-    def check(self, cursor: Any, wanted: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
-        """Check that it is ours, or fits; `wanted` are names and types of the view's columns.
+    def check(self, cursor: Any, columns: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
+        """Check that it is ours, or fits; `columns` are names and types of the view's columns.
 
         Raises:
             SinkError: it is somebody else's, or does not.

@@ -103,10 +103,10 @@ class Registry:
 
     def check_whose(self, cursor: Any) -> None:  # noqa: ANN401
         """Raise when the table that readers open is another view's."""
-        found = self._one(cursor, f"SELECT view FROM {SCHEMA}.targets WHERE (schema, name) = %s")
-        if found is not None and found[0] != self.view:
+        row = self._one(cursor, f"SELECT view FROM {SCHEMA}.targets WHERE (schema, name) = %s")
+        if row is not None and row[0] != self.view:
             raise SinkError(
-                f'table {self.target} serves the view "{found[0]}" already',
+                f'table {self.target} serves the view "{row[0]}" already',
                 hint=f'give "{self.view}" another table in {self.view}.postgres.json',
             )
 
@@ -123,16 +123,16 @@ class Registry:
             f"SELECT schema, name FROM {SCHEMA}.targets WHERE view = %s AND (schema, name) <> %s",
             [self.view, tuple(self.target)],
         )
-        found = cursor.fetchone()
-        return None if found is None else TableName(*found)
+        row = cursor.fetchone()
+        return None if row is None else TableName(*row)
 
     def made(self, cursor: Any) -> int | None:  # noqa: ANN401
         """Return the object id of the table that we made for readers."""
         if not _is_there(cursor):
             return None
         query = f"SELECT relation FROM {SCHEMA}.targets WHERE (schema, name) = %s"
-        found = self._one(cursor, query)
-        return None if found is None else found[0]
+        row = self._one(cursor, query)
+        return None if row is None else row[0]
 
     def note_made(self, cursor: Any, relation: int | None) -> None:  # noqa: ANN401
         """Remember the table that we made for readers."""
@@ -145,8 +145,8 @@ class Registry:
         """Return the generation whose rows were brought into the table that readers open."""
         if not (_is_there(cursor) and _knows_serving(cursor)):
             return None
-        found = self._one(cursor, f"SELECT serving FROM {SCHEMA}.targets WHERE (schema, name) = %s")
-        return None if found is None else found[0]
+        row = self._one(cursor, f"SELECT serving FROM {SCHEMA}.targets WHERE (schema, name) = %s")
+        return None if row is None else row[0]
 
     def note_serving(self, cursor: Any, generation: int | None) -> None:  # noqa: ANN401
         """Remember the generation whose rows the table that readers open has."""
@@ -192,10 +192,10 @@ class Registry:
         Raises:
             SinkError: it is not there, or not sealed.
         """
-        held = self.entries(cursor)
-        entry = held.get(generation)
+        entries = self.entries(cursor)
+        entry = entries.get(generation)
         if entry is None or entry.state != SEALED:
-            raise not_sealed(self.view, generation, sorted(held))
+            raise not_sealed(self.view, generation, sorted(entries))
         return entry
 
     def hold(self, cursor: Any, generation: int) -> None:  # noqa: ANN401
@@ -215,8 +215,8 @@ class Registry:
             "WHERE (schema, name) = %s AND generation = %s",
             [tuple(self.target), generation],
         )
-        found = cursor.fetchone()
-        return None if found is None or found[0] is None else Position.parse(found[0])
+        row = cursor.fetchone()
+        return None if row is None or row[0] is None else Position.parse(row[0])
 
     def note_forward(
         self,
@@ -262,8 +262,8 @@ class Registry:
 
     def _one(self, cursor: Any, query: str) -> Sequence[Any] | None:  # noqa: ANN401
         cursor.execute(query, [tuple(self.target)])
-        found: Sequence[Any] | None = cursor.fetchone()
-        return found
+        row: Sequence[Any] | None = cursor.fetchone()
+        return row
 
 
 def place(relation: str) -> sql.Identifier:

@@ -95,9 +95,9 @@ class PostgresClient:
     @property
     def place(self) -> str:
         """Return the server without any password."""
-        given = self._given()
-        host, port = given.get("host", "localhost"), given.get("port", "5432")
-        return f"PostgreSQL at {host}:{port}/{given.get('dbname', '')}"
+        parameters = self._given()
+        host, port = parameters.get("host", "localhost"), parameters.get("port", "5432")
+        return f"PostgreSQL at {host}:{port}/{parameters.get('dbname', '')}"
 
     def _given(self) -> dict[str, str]:
         return parts_of(
@@ -107,11 +107,11 @@ class PostgresClient:
         )
 
     def _settings(self, name: str) -> dict[str, Any]:
-        given = self._given()
-        options = f"{given.pop('options', '')} {_SESSION}".strip()
+        parameters = self._given()
+        options = f"{parameters.pop('options', '')} {_SESSION}".strip()
         # With the encoding named here, psycopg2 does not ask for it.
         fixed = {"options": options, "application_name": name, "client_encoding": "UTF8"}
-        return {**DEFAULTS, **given, **fixed}
+        return {**DEFAULTS, **parameters, **fixed}
 
     def _connected(self, settings: Mapping[str, Any]) -> Connection:
         retrying = Retrying(
@@ -153,17 +153,17 @@ class PostgresClient:
         primary, code = error.diag.message_primary, error.pgcode
         is_wordless = primary is None and isinstance(error, psycopg2.OperationalError)
         if is_wordless or is_lost(error, closed=closed):
-            said = self._clean(primary or str(error))
+            message = self._clean(primary or str(error))
             return UnavailableSinkError(
-                f"{self.place} ended the connection: {said}",
+                f"{self.place} ended the connection: {message}",
                 hint="see that it runs, then run it again",
             )
         parts = [primary or str(error), error.diag.message_detail or ""]
         # Other lines of the context may quote the value.
         context = (error.diag.context or "").splitlines()
         parts += [line for line in context if line.startswith("COPY")]
-        said = self._clean("; ".join(part for part in parts if part))
-        return SinkError(f"{self.place}: {said}", hint=_HINTS.get(code or "", ""))
+        message = self._clean("; ".join(part for part in parts if part))
+        return SinkError(f"{self.place}: {message}", hint=_HINTS.get(code or "", ""))
 
     def _clean(self, text: str) -> str:
         return without_secrets(text, self._given())[:600]

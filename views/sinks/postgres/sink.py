@@ -89,7 +89,7 @@ class PostgresSink:
             self._check_types(cursor, forms)
             self._registry.make(cursor)
             fits = forms if not self._options.auto_create else ()
-            self._readers.check(cursor, [(each.target, self._final(cursor, each)) for each in fits])
+            self._readers.check(cursor, [(form.target, self._final(cursor, form)) for form in fits])
             relation = self._registry.add(cursor, generation)
             columns = sql.SQL(", ").join(
                 sql.SQL("{} {}{}").format(
@@ -136,12 +136,12 @@ class PostgresSink:
                 counted = beside.submit(self._count, relation)
                 with connection.cursor() as cursor:
                     cursor.execute(sql.SQL("ANALYZE {}").format(place(relation)))
-            if (held := counted.result()) != current.written:
+            if (count := counted.result()) != current.written:
                 raise SinkError(
-                    f"{current.written} rows were written to {SCHEMA}.{relation}, it holds {held}"
+                    f"{current.written} rows were written to {SCHEMA}.{relation}, it holds {count}"
                 )
             with connection.cursor() as cursor:
-                self._registry.set_state(cursor, number, SEALED, held)
+                self._registry.set_state(cursor, number, SEALED, count)
         self._opened = None
         return self.address(number)
 

@@ -106,14 +106,14 @@ class Stable:
             if name in names:
                 statement = sql.SQL("ALTER TABLE {} ALTER {} SET NOT NULL")
                 cursor.execute(statement.format(place(relation), sql.Identifier(name)))
-        held = {name for name, _ in _checks(cursor, place(relation))}
+        present = {name for name, _ in _checks(cursor, place(relation))}
         for name, condition in _checks(cursor, self.name):
-            if name not in held:
+            if name not in present:
                 statement = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}")
                 text = statement.format(place(relation), sql.Identifier(name), sql.SQL(condition))
                 _try(cursor, text)
 
-    def unfit(self, cursor: Any, wanted: Columns) -> str | None:  # noqa: ANN401
+    def unfit(self, cursor: Any, columns: Columns) -> str | None:  # noqa: ANN401
         """Return the reason why a user's table cannot serve these columns, or None."""
         cursor.execute("SELECT relkind FROM pg_class WHERE oid = %s", [self.found(cursor)])
         row = cursor.fetchone()
@@ -124,13 +124,15 @@ class Stable:
         plain = f"RANGE ({self.key[0]})"
         if row[0] != "p" or cursor.fetchone()[0] not in {range_of, plain}:
             return f"it is not PARTITION BY {plain}"
-        if sorted(found := primary_key(cursor, self.name)) != sorted(self.key):
-            return f"its primary key is ({', '.join(found)}), the view's ({', '.join(self.key)})"
-        held = dict(columns_of(cursor, self.name))
-        for name, kind in wanted:
-            if held.get(name) != kind:
-                return f'its column "{name}" is {held.get(name, "missing")}, not {kind}'
-        more = held.keys() - dict(wanted).keys()
+        if sorted(actual_key := primary_key(cursor, self.name)) != sorted(self.key):
+            return (
+                f"its primary key is ({', '.join(actual_key)}), the view's ({', '.join(self.key)})"
+            )
+        types = dict(columns_of(cursor, self.name))
+        for name, kind in columns:
+            if types.get(name) != kind:
+                return f'its column "{name}" is {types.get(name, "missing")}, not {kind}'
+        more = types.keys() - dict(columns).keys()
         return f'it has a column "{min(more)}", the view has not' if more else None
 
     def definition(self, columns: Columns) -> sql.Composed:
@@ -144,19 +146,19 @@ class Stable:
     def _create(self, cursor: Any, columns: Columns) -> None:  # noqa: ANN401
         cursor.execute(self.definition(columns))
 
-    def follow(self, cursor: Any, wanted: Columns, *, keeps_rows: bool = False) -> None:  # noqa: ANN401
+    def follow(self, cursor: Any, columns: Columns, *, keeps_rows: bool = False) -> None:  # noqa: ANN401
         """Change the columns of the table, which has no partition, to those of a generation.
 
         Args:
             cursor: of the transaction.
-            wanted: names and types of columns.
+            columns: their names and types.
             keeps_rows: whether it has rows, whose values are cast.
 
         Raises:
             SinkError: it has rows, and its key would be another one.
         """
-        held = dict(columns_of(cursor, self.name))
-        new = dict(wanted)
+        types = dict(columns_of(cursor, self.name))
+        new = dict(columns)
         using = "{0}::{1}" if keeps_rows else "NULL"
         if keeps_rows and primary_key(cursor, self.name) != self.key:
             raise SinkError(
@@ -167,35 +169,35 @@ class Stable:
             )
         if not keeps_rows and (
             primary_key(cursor, self.name) != self.key
-            or any(held[name] != new.get(name) for name in self.key)
+            or any(types[name] != new.get(name) for name in self.key)
         ):
-            self._make_anew(cursor, wanted)
+            self._make_anew(cursor, columns)
             return
         changes = [
-            *(sql.SQL("DROP COLUMN {}").format(sql.Identifier(n)) for n in held if n not in new),
+            *(sql.SQL("DROP COLUMN {}").format(sql.Identifier(n)) for n in types if n not in new),
             *(
                 sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), sql.SQL(kind))
-                for name, kind in wanted
-                if name not in held
+                for name, kind in columns
+                if name not in types
             ),
             *(
                 sql.SQL(f"ALTER COLUMN {{0}} TYPE {{1}} USING {using}").format(
                     sql.Identifier(name), sql.SQL(kind)
                 )
-                for name, kind in wanted
-                if name in held and held[name] != kind
+                for name, kind in columns
+                if name in types and types[name] != kind
             ),
         ]
         for change in changes:
             cursor.execute(sql.SQL("ALTER TABLE {} {}").format(self.name, change))
 
-    def _make_anew(self, cursor: Any, wanted: Columns) -> None:  # noqa: ANN401
+    def _make_anew(self, cursor: Any, columns: Columns) -> None:  # noqa: ANN401
         """Make the table again under another key, with the grants, comments and indexes it had."""
-        names = {name for name, _ in wanted}
+        names = {name for name, _ in columns}
         indexes = _indexes(cursor, self.name)
         grants, comments = _grants(cursor, self.name), _comments(cursor, self.name)
         cursor.execute(sql.SQL("DROP TABLE {}").format(self.name))
-        self._create(cursor, wanted)
+        self._create(cursor, columns)
         for grantee, privilege, option in grants:
             to = sql.SQL("PUBLIC") if grantee is None else sql.Identifier(grantee)
             also = sql.SQL(" WITH GRANT OPTION" if option else "")

@@ -49,14 +49,14 @@ class SearchForward:
 
     def holds_back(self) -> str | None:
         """Return the reason why searchers would see a delta in parts, or None."""
-        found = self._server.request("GET", f"/{self._index}/_settings/index.number_of_shards")
-        settings = (found or {}).get(self._index, {}).get("settings", {}).get("index", {})
+        answer = self._server.request("GET", f"/{self._index}/_settings/index.number_of_shards")
+        settings = (answer or {}).get(self._index, {}).get("settings", {}).get("index", {})
         shards = int(settings.get("number_of_shards", 1))
         return None if shards == 1 else f"{self._index} has {shards} shards, not one"
 
     def left_out(self) -> list[Refused]:
         """Return the rows that the index goes without."""
-        return [Refused(*each) for each in self.meta().get(LEFT_OUT, [])]
+        return [Refused(*refused) for refused in self.meta().get(LEFT_OUT, [])]
 
     def apply(
         self, come: Sequence[Entry], gone: Sequence[str], position: Position, most: int = 0
@@ -73,9 +73,9 @@ class SearchForward:
             SinkError: the server refuses a document, or another process has gone further.
         """
         meta = self.meta()
-        held = None if _POSITION not in meta else Position.parse(meta[_POSITION])
-        refuse_older(self._view, self._generation, held, position)
-        if held is None:
+        reached = None if _POSITION not in meta else Position.parse(meta[_POSITION])
+        refuse_older(self._view, self._generation, reached, position)
+        if reached is None:
             settings = {
                 "index": {
                     "blocks.write": False,
@@ -100,20 +100,22 @@ class SearchForward:
         self._server.request("POST", f"/{self._index}/_refresh")
         count = self._server.request("GET", f"/{self._index}/_count")["count"]
         refuse_older(self._view, self._generation, self.position(), position)
-        told = {META: {**meta, "rows": count, LEFT_OUT: left_out, _POSITION: str(position)}}
-        self._server.request("PUT", f"/{self._index}/_mapping", {"_meta": told})
+        mapping_meta = {META: {**meta, "rows": count, LEFT_OUT: left_out, _POSITION: str(position)}}
+        self._server.request("PUT", f"/{self._index}/_mapping", {"_meta": mapping_meta})
 
     def _left_out_after(
-        self, meta: dict[str, Any], said: set[str], refused: Sequence[Refusal]
+        self, meta: dict[str, Any], covered: set[str], refused: Sequence[Refusal]
     ) -> list[Any]:
         """Return the refused rows of the index after a delta has covered some ids."""
-        stays = [each for each in meta.get(LEFT_OUT, []) if each[0] not in said]
-        return [*stays, *(list(astuple(refused_of(each, self._key))) for each in refused)]
+        stays = [
+            refused_row for refused_row in meta.get(LEFT_OUT, []) if refused_row[0] not in covered
+        ]
+        return [*stays, *(list(astuple(refused_of(refusal, self._key))) for refusal in refused)]
 
     def meta(self) -> dict[str, Any]:
         """Return the metadata of the index."""
-        found = self._server.request("GET", f"/{self._index}/_mapping")
-        if found is None:
+        mapping = self._server.request("GET", f"/{self._index}/_mapping")
+        if mapping is None:
             raise SinkError(f"there is no index {self._index}")
-        meta: dict[str, Any] = found[self._index]["mappings"].get("_meta", {}).get(META, {})
+        meta: dict[str, Any] = mapping[self._index]["mappings"].get("_meta", {}).get(META, {})
         return meta

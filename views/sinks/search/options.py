@@ -59,8 +59,8 @@ class SearchOptions(Options):
 
     def properties(self) -> dict[str, Any]:
         """Return the fields that the author describes."""
-        found: dict[str, Any] = self.mappings.get("properties", {})
-        return found
+        properties: dict[str, Any] = self.mappings.get("properties", {})
+        return properties
 
 
 def search_options(view: str, options: Mapping[str, Any]) -> SearchOptions:
@@ -69,36 +69,38 @@ def search_options(view: str, options: Mapping[str, Any]) -> SearchOptions:
     Raises:
         ConfigurationError: one is not known, or would change what is served.
     """
-    found = read_options(SearchOptions, view, "search", options)
-    for name in flat(found.settings):
+    parsed = read_options(SearchOptions, view, "search", options)
+    for name in flat(parsed.settings):
         for ours, reason in _OURS.items():
             if name == ours or name.startswith(f"{ours}."):
                 raise _refused(view, f'the setting "{name}"', reason)
-    for name in found.mappings:
+    for name in parsed.mappings:
         if name != "properties":
             raise _refused(
                 view,
                 f'"{name}" of the mappings',
                 "could keep a document or a part of one from its readers",
             )
-    if not isinstance(found.properties(), dict):
+    if not isinstance(parsed.properties(), dict):
         raise _refused(view, '"properties" of the mappings', "is no object")
-    return found
+    return parsed
 
 
 def flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """Return settings by their whole names, without `index.`, objects taken apart."""
-    found: dict[str, Any] = {}
+    whole_names: dict[str, Any] = {}
     for name, value in settings.items():
         whole = f"{path}{name}"
         if isinstance(value, Mapping):
-            found.update(flat(value, f"{whole}."))
+            whole_names.update(flat(value, f"{whole}."))
         else:
-            found[whole.removeprefix("index.")] = value
-    return found
+            whole_names[whole.removeprefix("index.")] = value
+    return whole_names
 
 
-def laid_over(derived: Mapping[str, Any], asked: Mapping[str, Any], view: str) -> dict[str, Any]:
+def laid_over(
+    derived: Mapping[str, Any], described: Mapping[str, Any], view: str
+) -> dict[str, Any]:
     """Return the fields of a mapping, with the author's fields in place of ours.
 
     A field's own `properties` are laid over in turn; a field of another type keeps nothing of
@@ -107,34 +109,34 @@ def laid_over(derived: Mapping[str, Any], asked: Mapping[str, Any], view: str) -
     Raises:
         SinkError: a field is none of the view, or is no object.
     """
-    for path, field in _unknown(derived, asked):
+    for path, field in _unknown(derived, described):
         if not isinstance(field, Mapping):
             raise SinkError(f'{view}.search.json: the field "{path}" is no object')
         raise SinkError(
             f'{view}.search.json: there is no column for the field "{path}"',
             hint="a mapping describes columns of the view; see how it spells them",
         )
-    return {name: _field(field, asked.get(name, {}), view) for name, field in derived.items()}
+    return {name: _field(field, described.get(name, {}), view) for name, field in derived.items()}
 
 
-def _unknown(derived: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, field in asked.items():
+def _unknown(derived: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, field in described.items():
         if name not in derived or not isinstance(field, Mapping):
             yield name, field
 
 
-def _field(derived: Mapping[str, Any], asked: Mapping[str, Any], view: str) -> dict[str, Any]:
-    if not asked:
+def _field(derived: Mapping[str, Any], described: Mapping[str, Any], view: str) -> dict[str, Any]:
+    if not described:
         return dict(derived)
-    kind, inner = asked.get("type", derived["type"]), derived.get("properties")
+    kind, inner = described.get("type", derived["type"]), derived.get("properties")
     base = dict(derived) if kind == derived["type"] else {"type": kind}
-    found = {**base, **asked}
+    merged = {**base, **described}
     if inner is not None and kind in {"object", "nested"}:
-        found["properties"] = laid_over(inner, asked.get("properties", {}), view)
-    return found
+        merged["properties"] = laid_over(inner, described.get("properties", {}), view)
+    return merged
 
 
-def _refused(view: str, what: str, why: str) -> ConfigurationError:
+def _refused(view: str, part: str, why: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{view}.search.json: {what} {why}", hint="remove it; docs/serving.md says what may stand"
+        f"{view}.search.json: {part} {why}", hint="remove it; docs/serving.md says what may stand"
     )

@@ -117,18 +117,18 @@ class SearchClient:
 
             def write(entries: Sequence[Entry]) -> Sequence[Refusal]:
                 nonlocal total
-                left = [each for each in entries if _can_be(each[0])]
+                pending = [entry for entry in entries if _can_be(entry[0])]
                 # A server refuses all of a request that has one of these.
-                refused = [(*each, _too_long(each[0])) for each in entries
-                           if not _can_be(each[0]) and each[1] != GONE]  # fmt: skip
+                refused = [(*entry, _too_long(entry[0])) for entry in entries
+                           if not _can_be(entry[0]) and entry[1] != GONE]  # fmt: skip
 
                 def once() -> None:
-                    nonlocal left
-                    left, reason = self._bulk_once(client, index, left, about, refused)
-                    if left:
-                        raise _BusyError(f"{len(left)} documents refused for now: {reason}")
+                    nonlocal pending
+                    pending, reason = self._bulk_once(client, index, pending, about, refused)
+                    if pending:
+                        raise _BusyError(f"{len(pending)} documents refused for now: {reason}")
 
-                if left:
+                if pending:
                     self._patiently(once)
                 total += len(refused)
                 if total > left_out_at_most:

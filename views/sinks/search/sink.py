@@ -101,9 +101,9 @@ class SearchSink:
         self.published()  # refuses an alias or index that is not ours
         if self._server.request("GET", f"/{self._index(generation)}") is not None:
             raise held_already(self._view, generation)
-        asked = flat(self._options.settings)
+        settings_by_name = flat(self._options.settings)
         settings = {
-            **{name: value for name, value in asked.items() if name not in _AT_SEAL},
+            **{name: value for name, value in settings_by_name.items() if name not in _AT_SEAL},
             "number_of_replicas": 0,
             "refresh_interval": "-1",
             # No reader until it is sealed, and a load that is cut off starts anew: the disk is
@@ -137,20 +137,20 @@ class SearchSink:
         rows, index = current.finished(), self._index(current.generation)
         self._server.request("POST", f"/{index}/_flush")
         self._server.request("POST", f"/{index}/_refresh")
-        held = self._server.request("GET", f"/{index}/_count")["count"]
-        if held != current.written:
+        count = self._server.request("GET", f"/{index}/_count")["count"]
+        if count != current.written:
             assert_unique(rows, self._key)
-            raise SinkError(f"{current.written} rows were written to {index}, it holds {held}")
-        asked = flat(self._options.settings)
+            raise SinkError(f"{current.written} rows were written to {index}, it holds {count}")
+        described = flat(self._options.settings)
         settings: dict[str, Any] = {"refresh_interval": None, "auto_expand_replicas": "0-1"}
-        if "number_of_replicas" in asked:
+        if "number_of_replicas" in described:
             # The one would overrule the other.
             settings["auto_expand_replicas"] = "false"
-        settings |= {name: value for name, value in asked.items() if name in _AT_SEAL}
+        settings |= {name: value for name, value in described.items() if name in _AT_SEAL}
         settings |= {"translog.durability": None, "blocks.write": True}
         with self._naming_the_file():
             self._server.request("PUT", f"/{index}/_settings", {"index": settings})
-        self._server.request("PUT", f"/{index}/_mapping", {"_meta": self._meta(held)})
+        self._server.request("PUT", f"/{index}/_mapping", {"_meta": self._meta(count)})
         self._opened = None
         return self.address(current.generation)
 
@@ -168,7 +168,7 @@ class SearchSink:
         if routing := self._forward(generation).meta().get(ROUTING):
             location["routing"] = routing["column"]
         if left_out := self.left_out(generation):
-            location[LEFT_OUT] = json.dumps([[each.id, each.key] for each in left_out])
+            location[LEFT_OUT] = json.dumps([[refused.id, refused.key] for refused in left_out])
         return Address("search", location)
 
     def left_out(self, generation: int) -> Sequence[Refused]:
@@ -210,15 +210,15 @@ class SearchSink:
         Raises:
             SinkError: the alias points elsewhere too, or an index has its name.
         """
-        found = self._server.request("GET", f"/_alias/{self._view}")
-        if found is None:
+        alias = self._server.request("GET", f"/_alias/{self._view}")
+        if alias is None:
             if self._server.request("GET", f"/{self._view}") is not None:
                 raise self._not_ours("an index")
             return None
         ours = {self._index(number): number for number in self._held()}
-        if len(found) != 1 or not found.keys() <= ours.keys():
-            raise self._not_ours(f"an alias of {', '.join(sorted(found))}")
-        return ours[next(iter(found))]
+        if len(alias) != 1 or not alias.keys() <= ours.keys():
+            raise self._not_ours(f"an alias of {', '.join(sorted(alias))}")
+        return ours[next(iter(alias))]
 
     def generations(self) -> list[int]:
         """List the generations that have an index."""
@@ -266,14 +266,14 @@ class SearchSink:
 
         Others name indices in this way too, so an index counts only when it says that it is ours.
         """
-        found = self._server.request("GET", f"/{self._view}-*/_mapping") or {}
+        mappings = self._server.request("GET", f"/{self._view}-*/_mapping") or {}
         name = re.compile(rf"{self._view}-(\d{{6,}})")
-        held: dict[int, int | None] = {}
-        for index, content in found.items():
+        generations: dict[int, int | None] = {}
+        for index, content in mappings.items():
             match, meta = name.fullmatch(index), content["mappings"].get("_meta", {}).get(META, {})
             if match and meta.get("view") == self._view:
-                held[int(match[1])] = meta.get("rows")
-        return held
+                generations[int(match[1])] = meta.get("rows")
+        return generations
 
     @contextmanager
     def _naming_the_file(self) -> Iterator[None]:
@@ -289,17 +289,17 @@ class SearchSink:
             raise SinkError(facts, hint=f"see views/{self._view}.search.json") from error
 
     def _meta(self, rows: int | None) -> dict[str, Any]:
-        told: dict[str, Any] = {"view": self._view, "rows": rows}
+        meta: dict[str, Any] = {"view": self._view, "rows": rows}
         place = self._options.routed_by(self._view, self._key)
         if place is not None:
-            told[ROUTING] = {"column": self._options.routing, "place": place}
+            meta[ROUTING] = {"column": self._options.routing, "place": place}
         if rows is not None and self._left_out:
-            told[LEFT_OUT] = [astuple(each) for each in self._left_out]
-        return {META: told}
+            meta[LEFT_OUT] = [astuple(refused) for refused in self._left_out]
+        return {META: meta}
 
-    def _not_ours(self, what: str) -> SinkError:
+    def _not_ours(self, object_kind: str) -> SinkError:
         return SinkError(
-            f'"{self._view}" is {what} that was not published from here',
+            f'"{self._view}" is {object_kind} that was not published from here',
             hint="give the view another name, or remove that one",
         )
 

@@ -55,17 +55,17 @@ def differences(server: TopicServer, source: str, target: str | None) -> Iterato
             return
         other = stack.enter_context(ExitStack())
         reading = beside.submit(lambda: other.enter_context(scanned(server, target)))
-        wanted = stack.enter_context(scanned(server, source))
+        source_scan = stack.enter_context(scanned(server, source))
         there = reading.result()
-        yield from _all(wanted) if there.is_empty else _compared(stack, wanted, there)
+        yield from _all(source_scan) if there.is_empty else _compared(stack, source_scan, there)
 
 
-def _all(wanted: Scan) -> Iterator[Difference]:
-    for batch in wanted.rows():
+def _all(scan: Scan) -> Iterator[Difference]:
+    for batch in scan.rows():
         yield Difference(batch["key"], batch["value"], None)
 
 
-def _compared(stack: ExitStack, wanted: Scan, there: Scan) -> Iterator[Difference]:
+def _compared(stack: ExitStack, source_scan: Scan, there: Scan) -> Iterator[Difference]:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="changelog-topic-"))
     config = {
         "memory_limit": _MEMORY,
@@ -73,7 +73,7 @@ def _compared(stack: ExitStack, wanted: Scan, there: Scan) -> Iterator[Differenc
         "preserve_insertion_order": "false",
     }
     database = stack.enter_context(closed_database(config))
-    for name, scan in (("wanted", wanted), ("there", there)):
+    for name, scan in (("wanted", source_scan), ("there", there)):
         database.execute(f"CREATE TABLE {name} (key BLOB, value BLOB)")
         for batch in scan.rows():
             database.register("batch", batch)

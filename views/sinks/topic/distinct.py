@@ -48,14 +48,14 @@ class KeyHashes:
         return b"".join((text_hashes(self.seed, _PROBE), *self._parts))
 
 
-def are_distinct(told: Iterable[bytes | None]) -> bool:
+def are_distinct(hashes_of_tasks: Iterable[bytes | None]) -> bool:
     """Tell whether all keys of all tasks are known to differ."""
     parts = []
-    for each in told:
-        if each is None:
+    for task_hashes in hashes_of_tasks:
+        if task_hashes is None:
             return False
-        parts.append(np.frombuffer(each, np.uint64))
+        parts.append(np.frombuffer(task_hashes, np.uint64))
     if len({int(part[0]) for part in parts}) > 1 or sum(map(len, parts)) > _MOST:
         return False
-    found = np.sort(np.concatenate([np.empty(0, np.uint64), *(part[1:] for part in parts)]))
-    return not (found[1:] == found[:-1]).any()
+    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *(part[1:] for part in parts)]))
+    return not (hashes[1:] == hashes[:-1]).any()

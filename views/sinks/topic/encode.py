@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 _BINARY = pa.binary()
 _EMPTY = pa.scalar(b"", _BINARY)
-_NULL, _THERE, _END = (pa.scalar(each, _BINARY) for each in (b"\0", b"\2", b"\0"))
+_NULL, _THERE, _END = (pa.scalar(byte, _BINARY) for byte in (b"\0", b"\2", b"\0"))
 _GROUP, _GROUPS = 7, 10
 Numbers = npt.NDArray[Any]
 
@@ -113,8 +113,8 @@ def _decimals(array: pa.Array) -> pa.Array:
 
 
 def _numbers(array: pa.Array, instead: object) -> Numbers:
-    found: Numbers = array.fill_null(instead).to_numpy(zero_copy_only=False)
-    return found
+    numbers: Numbers = array.fill_null(instead).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _fixed(numbers: Numbers) -> pa.Array:
@@ -125,15 +125,15 @@ def _fixed(numbers: Numbers) -> pa.Array:
 def _varints(numbers: Numbers) -> pa.Array:
     """Return integers in groups of seven bits, the sign in the lowest bit of the first."""
     signed = numbers.astype(np.int64)
-    left = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
-    lengths = np.ones(len(left), np.int64)
+    unsigned = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
+    lengths = np.ones(len(unsigned), np.int64)
     for group in range(1, _GROUPS):
-        lengths += left >= np.uint64(1 << (_GROUP * group))
+        lengths += unsigned >= np.uint64(1 << (_GROUP * group))
     ends = np.concatenate(([0], np.cumsum(lengths)))
     out = np.empty(int(ends[-1]), "u1")
     for group in range(int(lengths.max(initial=0))):
         has = lengths > group
-        bits = (left[has] >> np.uint64(_GROUP * group)) & np.uint64(0x7F)
+        bits = (unsigned[has] >> np.uint64(_GROUP * group)) & np.uint64(0x7F)
         more = np.where(lengths[has] > group + 1, np.uint64(0x80), np.uint64(0))
         out[ends[:-1][has] + group] = (bits | more).astype("u1")
     return _cut(out, ends)

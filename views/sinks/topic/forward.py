@@ -51,11 +51,11 @@ class TopicForward:
         """
         with self.server.transaction(self.topic if self.is_published else self.own) as into:
             # Only now: whoever wrote under this name before cannot any more.
-            found = read_register(self.server, self.register)
+            register = read_register(self.server, self.register)
             if (
-                found is None
-                or found.generations.get(generation) not in {before, after}
-                or (found.published == generation) != self.is_published
+                register is None
+                or register.generations.get(generation) not in {before, after}
+                or (register.published == generation) != self.is_published
             ):
                 raise SinkError(
                     f'topic "{self.own}" was changed by another process meanwhile',

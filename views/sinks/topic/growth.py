@@ -30,16 +30,16 @@ class Growth:
     topic: str
     key_id: int | None
 
-    def require(self, found: Difference) -> None:
+    def require(self, difference: Difference) -> None:
         """Require that a difference is of rows that were not there before.
 
         Raises:
             SinkError: naming a key whose row has changed, or is gone.
         """
-        if found.values is None and len(found.keys):
-            raise self._refused(found.keys[0].as_py(), "is gone")
-        if found.was is not None and (place := found.was.index(True).as_py()) >= 0:
-            raise self._refused(found.keys[place].as_py(), "is another one now")
+        if difference.values is None and len(difference.keys):
+            raise self._refused(difference.keys[0].as_py(), "is gone")
+        if difference.was is not None and (place := difference.was.index(True).as_py()) >= 0:
+            raise self._refused(difference.keys[place].as_py(), "is another one now")
 
     def new(self, records: Sequence[Record], there: Mapping[bytes, bytes]) -> Sequence[Record]:
         """Return the records of rows that were not there.
@@ -51,24 +51,24 @@ class Growth:
         Raises:
             SinkError: naming a key whose row has changed, or is gone.
         """
-        found = []
+        fresh = []
         for key, value in records:
             if key not in there:
                 if value is not None:
-                    found.append((key, value))
+                    fresh.append((key, value))
             elif value is None:
                 raise self._refused(key, "is gone")
             elif there[key] != digest_of(value):
                 raise self._refused(key, "is another one now")
-        return found
+        return fresh
 
-    def _refused(self, key: bytes, what: str) -> SinkError:
-        said = key.decode("utf-8", "replace")
+    def _refused(self, key: bytes, change: str) -> SinkError:
+        key_text = key.decode("utf-8", "replace")
         if self.key_id is not None:
-            said = self.server.json_of(key, self.key_id)
+            key_text = self.server.json_of(key, self.key_id)
         return SinkError(
             f'topic "{self.topic}" gets new rows alone ("records": "unkeyed"), and the row with '
-            f"key {said} {what}",
+            f"key {key_text} {change}",
             hint=f'"records": "keyed" in {self.view}.topic.json replaces and removes rows',
         )
 

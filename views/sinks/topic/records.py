@@ -78,28 +78,28 @@ class Form:
             VALUE: pa.array([None if gone else next(texts) for gone in is_gone], pa.string()),
         }
 
-    def records(self, found: pa.Table | pa.RecordBatch) -> list[Record]:
+    def records(self, rendered: pa.Table | pa.RecordBatch) -> list[Record]:
         """Return the records of what `columns` gave.
 
         Raises:
             SinkError: a row has a null in its key.
         """
-        if not found.num_rows:
+        if not rendered.num_rows:
             return []
-        return list(zip(*(each.to_pylist() for each in self.encoded(found)), strict=True))
+        return list(zip(*(column.to_pylist() for column in self.encoded(rendered)), strict=True))
 
-    def encoded(self, found: pa.Table | pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    def encoded(self, rendered: pa.Table | pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         """Return keys and values, as binary, of what `columns` gave of some rows.
 
         Raises:
             SinkError: a row has a null in its key.
         """
         if self.ids is None:
-            key, value = (_whole(found.column(name)).cast(pa.binary()) for name in (KEY, VALUE))
+            key, value = (_whole(rendered.column(name)).cast(pa.binary()) for name in (KEY, VALUE))
             self._refuse_null([key])
             return key, value
         arrays = {
-            field.name: _scaled(_whole(found.column(f"__topic_{field.name}")), field.dataType)
+            field.name: _scaled(_whole(rendered.column(f"__topic_{field.name}")), field.dataType)
             for field in self.schema.fields
         }
         keyed = [arrays[name] for name in self.key]
@@ -113,8 +113,8 @@ class Form:
         Raises:
             SinkError: a row has a null in its key.
         """
-        made = zip(self.records(delta), delta[GONE].to_pylist(), strict=True)
-        return [(key, None if gone else value) for (key, value), gone in made]
+        with_marks = zip(self.records(delta), delta[GONE].to_pylist(), strict=True)
+        return [(key, None if gone else value) for (key, value), gone in with_marks]
 
     def _refuse_null(self, arrays: Sequence[pa.Array]) -> None:
         if any(array.null_count for array in arrays):
@@ -131,8 +131,8 @@ def _scaled(array: pa.Array, kind: DataType) -> pa.Array:
     return array
 
 
-def _whole(found: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ class RecordWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write batches, and return how many rows, or why not, and the hashes of their keys."""
         hashes = KeyHashes(self.seed)
-        told = reported(lambda: self._written(batches, hashes))
-        yield told.append_column("hashes", pa.array([hashes.told()], pa.binary()))
+        report = reported(lambda: self._written(batches, hashes))
+        yield report.append_column("hashes", pa.array([hashes.told()], pa.binary()))
 
     def _written(self, batches: Iterable[pa.RecordBatch], hashes: KeyHashes) -> int:
         kafka = KafkaConnection(brokers=self.brokers, options=self.options)
@@ -196,11 +196,11 @@ class RecordWriter:
         Raises:
             SinkError: they refuse, or do not answer.
         """
-        failure, what = producer.failure(), f'topic "{self.topic}"'
+        failure, subject = producer.failure(), f'topic "{self.topic}"'
         if failure is not None:
-            raise explained(kafka, failure[0], what)
+            raise explained(kafka, failure[0], subject)
         if code:
-            raise explained(kafka, KafkaError(code), what)
+            raise explained(kafka, KafkaError(code), subject)
 
 
 def write_rows(rows: DataFrame, writer: RecordWriter) -> tuple[int, bool]:
@@ -210,6 +210,6 @@ def write_rows(rows: DataFrame, writer: RecordWriter) -> tuple[int, bool]:
         SinkError: a task could not write; the first reason is given.
     """
     check_session(rows.sparkSession)
-    made = rows.select(*writer.form.columns())
-    results = made.mapInArrow(writer, f"{RESULT}, hashes binary").collect()
-    return counted(results), are_distinct(each.hashes for each in results)
+    rendered = rows.select(*writer.form.columns())
+    results = rendered.mapInArrow(writer, f"{RESULT}, hashes binary").collect()
+    return counted(results), are_distinct(result.hashes for result in results)

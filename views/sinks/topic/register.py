@@ -53,14 +53,14 @@ class Held:
         )
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Held:
+    def of(cls, stored: Mapping[str, Any]) -> Held:
         """Read what `record` gave."""
-        ids = found["schema_ids"]
+        ids = stored["schema_ids"]
         return cls(
-            found["value"],
+            stored["value"],
             None if ids is None else (int(ids[0]), int(ids[1])),
-            found["rows"],
-            found["position"],
+            stored["rows"],
+            stored["position"],
         )
 
 
@@ -101,13 +101,13 @@ def generation_key(generation: int) -> bytes:
 
 def write_frontier(into: Transaction, register: str, topic: str, shown: Shown) -> None:
     """Write what readers have of the topic, and where it ends; last in a transaction."""
-    found = {
+    frontier = {
         "generation": shown.generation,
         "end": into.end(topic),
         "position": shown.position,
         "records": shown.records,
     }
-    into.put(register, PUBLISHED.encode(), orjson.dumps(found))
+    into.put(register, PUBLISHED.encode(), orjson.dumps(frontier))
 
 
 def read_register(server: TopicServer, topic: str) -> Register | None:
@@ -122,14 +122,14 @@ def read_register(server: TopicServer, topic: str) -> Register | None:
     for message in server.records(topic):
         last[(message.key() or b"").decode("utf-8", "replace")] = message.value()
     try:
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             key: orjson.loads(value) for key, value in last.items() if value is not None
         }
-        published = found.pop(PUBLISHED, None)
+        published = values.pop(PUBLISHED, None)
         return Register(
             {
-                int(key.removeprefix(_GENERATION)): Held.of(each)
-                for key, each in sorted(found.items())
+                int(key.removeprefix(_GENERATION)): Held.of(stored)
+                for key, stored in sorted(values.items())
             },
             None if published is None else int(published["generation"]),
             # Those before there were others did not say.

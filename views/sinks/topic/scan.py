@@ -36,9 +36,15 @@ class Scan:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Return the rows, once, in no order: `key` and `value`, some at a time."""
-        for found in self.last.drain(_ROWS, _BYTES):
-            batch = pa.RecordBatch.from_arrays([found.keys, found.values], ["key", "value"])
-            yield batch.filter(found.values.is_valid()) if found.values.null_count else batch
+        for last_records in self.last.drain(_ROWS, _BYTES):
+            batch = pa.RecordBatch.from_arrays(
+                [last_records.keys, last_records.values], ["key", "value"]
+            )
+            yield (
+                batch.filter(last_records.values.is_valid())
+                if last_records.values.null_count
+                else batch
+            )
 
 
 @contextmanager
@@ -50,17 +56,17 @@ def scanned(server: TopicServer, topic: str) -> Iterator[Scan]:
         UnavailableSinkError: they do not answer.
     """
     with closing(LastRecords(FoldRules.by_last(most_bytes=_MEMORY_BYTES))) as last:
-        wanted = PartitionRange(0, 0, server.end(topic))
+        partition = PartitionRange(0, 0, server.end(topic))
         try:
-            read_into(last, server.kafka, topic, wanted, stall_s=server.retry_seconds)
+            read_into(last, server.kafka, topic, partition, stall_s=server.retry_seconds)
         except MarkedError as error:
             raise _explained(server, error) from error
         yield Scan(last)
 
 
 def _explained(server: TopicServer, error: MarkedError) -> SinkError:
-    fault, said = marked(str(error)) or (Fault.REFUSED, str(error))
-    what = f"{said} at {server.kafka.brokers}"
+    fault, message = marked(str(error)) or (Fault.REFUSED, str(error))
+    text = f"{message} at {server.kafka.brokers}"
     if fault is Fault.LOST:
-        return SinkError(what, hint="build the view anew")
-    return sink_error(error_of(fault, said))
+        return SinkError(text, hint="build the view anew")
+    return sink_error(error_of(fault, message))

@@ -68,9 +68,9 @@ def sink_error(error: LogError) -> SinkError:
     return kind(*error.args, hint=error.hint)
 
 
-def explained(kafka: KafkaConnection, error: KafkaError, what: str) -> SinkError:
+def explained(kafka: KafkaConnection, error: KafkaError, subject: str) -> SinkError:
     """Return an error of the brokers as ours."""
-    return sink_error(log_error(error, what, kafka=kafka))
+    return sink_error(log_error(error, subject, kafka=kafka))
 
 
 class Transaction:
@@ -152,12 +152,12 @@ class TopicServer:
             raise sink_error(error) from error
 
     @contextmanager
-    def errors(self, what: str) -> Iterator[None]:
+    def errors(self, subject: str) -> Iterator[None]:
         """Turn errors of the brokers inside the block into SinkErrors."""
         try:
             yield
         except KafkaException as error:
-            raise explained(self.kafka, error.args[0], what) from error
+            raise explained(self.kafka, error.args[0], subject) from error
 
     def exists(self, topic: str) -> bool:
         """Tell whether there is such a topic."""
@@ -198,8 +198,8 @@ class TopicServer:
     def records(self, topic: str, start: int = 0) -> Generator[Message]:
         """Yield the committed records of a topic from an offset up to its present end, in order."""
 
-        def lost(said: str) -> SinkError:
-            return SinkError(said, hint="build the view anew")
+        def lost(reason: str) -> SinkError:
+            return SinkError(reason, hint="build the view anew")
 
         whole = [OffsetRange(topic, 0, start, TO_END)]
         try:
@@ -227,17 +227,17 @@ class TopicServer:
             producer = ProducerHandle(settings)
             require(producer.init_transactions(self.retry_seconds))
             require(producer.begin_transaction())
-            made = Transaction(self, producer)
+            transaction = Transaction(self, producer)
             try:
-                yield made
-                made.flush()
+                yield transaction
+                transaction.flush()
                 require(producer.commit_transaction(self.retry_seconds))
             except BaseException:
                 self._abort(producer)
                 raise
             finally:
                 producer.purge()
-        for topic in made.topics:
+        for topic in transaction.topics:
             self._see(topic)
 
     def write(self, topic: str, key: bytes, value: bytes | None) -> None:
@@ -289,11 +289,11 @@ class TopicServer:
                 hint='name one (registry.url), or write {"value": "json"} in the view\'s options '
                 "of the topic",
             )
-        found = []
+        ids = []
         with closing(SchemaRegistryClient.new_client(self.registry.client_config())) as client:
             for subject, text in subjects.items():
                 try:
-                    found.append(client.register_schema(subject, Schema(text, "AVRO")))
+                    ids.append(client.register_schema(subject, Schema(text, "AVRO")))
                 except SchemaRegistryError as error:
                     if error.http_status_code >= _SERVER_ERROR:
                         raise self._away() from error
@@ -305,7 +305,7 @@ class TopicServer:
                     ) from error
                 except (HTTPError, OSError) as error:
                     raise self._away() from error
-        return found
+        return ids
 
     def json_of(self, record: bytes, schema_id: int) -> str:
         """Return a record in Avro as JSON, for people to read; its hex digits where that fails."""
@@ -326,18 +326,18 @@ class TopicServer:
             hint="see that it runs, then run it again",
         )
 
-    def _wait(self, done: Callable[[], bool], what: str) -> None:
+    def _wait(self, done: Callable[[], bool], state: str) -> None:
         deadline = time.monotonic() + self.retry_seconds
         while not done():
             if time.monotonic() > deadline:
                 raise UnavailableSinkError(
-                    f"{what} after {self.retry_seconds:.0f} s", hint="see how the brokers are"
+                    f"{state} after {self.retry_seconds:.0f} s", hint="see how the brokers are"
                 )
             time.sleep(_NAP_S)
 
 
 def _is_led(cluster: Cluster, topic: str) -> bool:
-    return any(each.is_led for each in cluster.topics([topic]).values())
+    return any(topic_state.is_led for topic_state in cluster.topics([topic]).values())
 
 
 def _end(cluster: Cluster, topic: str, *, committed: bool = True) -> int:

@@ -101,9 +101,9 @@ class TopicSink:
         if self._server.exists(self._topic_of(generation)):
             raise self._foreign(self._topic_of(generation))
         ids = self._server.register(texts) if texts else None
-        held = Held(self._options.value, None if ids is None else (ids[0], ids[1]))
+        entry = Held(self._options.value, None if ids is None else (ids[0], ids[1]))
         self._server.create(self._register, small=True)
-        self._note(generation, held)
+        self._note(generation, entry)
         self._server.create(self._topic_of(generation))
         self._opened = Opened(generation, schema)
 
@@ -111,14 +111,14 @@ class TopicSink:
         """Write all rows of the generation, once."""
         current = opened(self._opened, self._view)
         current.begin(rows)
-        held = self._read().generations[current.generation]
+        entry = self._read().generations[current.generation]
         kafka = self._server.kafka
         writer = RecordWriter(
             kafka.brokers,
             travelling(kafka.options),
             self._server.retry_seconds,
             self._topic_of(current.generation),
-            Form(rows.schema, self._key, held.ids),
+            Form(rows.schema, self._key, entry.ids),
             secrets.randbits(64),
         )
         current.written, self._are_distinct = write_rows(rows, writer)
@@ -129,8 +129,8 @@ class TopicSink:
         rows = current.finished()
         if not self._are_distinct:
             assert_unique(rows, self._key)
-        held = self._read().generations[current.generation]
-        self._note(current.generation, replace(held, rows=current.written))
+        entry = self._read().generations[current.generation]
+        self._note(current.generation, replace(entry, rows=current.written))
         self._opened = None
         return self.address(current.generation)
 
@@ -141,7 +141,7 @@ class TopicSink:
     def address(self, generation: int) -> Address:
         """Return the topic of a sealed generation; of the published one that of its readers."""
         register = self._read()
-        held, _ = self._sealed(register, generation)
+        entry, _ = self._sealed(register, generation)
         is_published = register.published == generation
         is_keyed = register.records != "unkeyed"
         if not is_keyed and self._options.retention_ms != FOR_EVER:
@@ -149,7 +149,7 @@ class TopicSink:
         location = {
             "brokers": self._server.kafka.brokers,
             "topic": self._topic if is_published else self._topic_of(generation),
-            "value": held.value,
+            "value": entry.value,
         }
         if is_published and not is_keyed:
             location["records"] = "unkeyed"
@@ -164,7 +164,7 @@ class TopicSink:
     def publish(self, generation: int) -> None:
         """Write to the topic what makes it this generation, in one transaction."""
         register = self._read()
-        held, _ = self._sealed(register, generation)
+        entry, _ = self._sealed(register, generation)
         if register.published == generation:
             return
         self._refuse_other(register)
@@ -172,23 +172,23 @@ class TopicSink:
         self._server.create(self._topic, retention_ms=retention_ms)
         with self._server.transaction(self._topic) as into:
             # Only now: whoever wrote before cannot any more, and what it left open is aborted.
-            self._move(into, generation, held, self._read().published)
-            shown = Shown(generation, held.position, self._options.records)
+            self._move(into, generation, entry, self._read().published)
+            shown = Shown(generation, entry.position, self._options.records)
             write_frontier(into, self._register, self._topic, shown)
 
-    def _move(self, into: Transaction, generation: int, held: Held, before: int | None) -> None:
+    def _move(self, into: Transaction, generation: int, entry: Held, before: int | None) -> None:
         """Write the differences between a generation's rows and those that readers have."""
         there: str | None = self._topic
         if not self._is_keyed:
             there = None if before is None else self._topic_of(before)
-        for found in differences(self._server, self._topic_of(generation), there):
+        for difference in differences(self._server, self._topic_of(generation), there):
             if not self._is_keyed:
-                self._growth(held).require(found)
-            if found.values is not None:
-                keys = found.keys if self._is_keyed else None
-                into.put_rows(self._topic, keys, found.values)
+                self._growth(entry).require(difference)
+            if difference.values is not None:
+                keys = difference.keys if self._is_keyed else None
+                into.put_rows(self._topic, keys, difference.values)
                 continue
-            for key in found.keys.to_pylist():
+            for key in difference.keys.to_pylist():
                 into.put(self._topic, key, None)
 
     def discard(self, generation: int) -> None:
@@ -217,9 +217,9 @@ class TopicSink:
 
     def holds_back(self, generation: int) -> str | None:
         """Return the reason why no delta can be applied to a generation, or None."""
-        held = self._read().generations.get(generation)
-        if held is not None and held.value != self._options.value:
-            return f"generation {generation} holds records in {held.value}"
+        entry = self._read().generations.get(generation)
+        if entry is not None and entry.value != self._options.value:
+            return f"generation {generation} holds records in {entry.value}"
         if (records := self._read().records) not in {None, self._options.records}:
             return f"readers get {records} records"
         return None
@@ -237,20 +237,20 @@ class TopicSink:
     ) -> None:
         """Apply a delta to a sealed generation, in one transaction with its position."""
         register = self._read()
-        held, _ = self._sealed(register, generation)
-        refuse_older(self._view, generation, _position(held), position)
-        records: Sequence[Record] = Form(schema, self._key, held.ids).delta_records(delta)
-        rows = self._rows(generation, held)
+        entry, _ = self._sealed(register, generation)
+        refuse_older(self._view, generation, _position(entry), position)
+        records: Sequence[Record] = Form(schema, self._key, entry.ids).delta_records(delta)
+        rows = self._rows(generation, entry)
         self._kept = None
         if not self._is_keyed:
             self._refuse_other(register)
-            records = self._growth(held).new(records, rows)
+            records = self._growth(entry).new(records, rows)
         for key, value in records:
             if value is None:
                 rows.pop(key, None)
             else:
                 rows[key] = self._digest(value)
-        after = replace(held, rows=len(rows), position=str(position))
+        after = replace(entry, rows=len(rows), position=str(position))
         TopicForward(
             self._server,
             self._topic,
@@ -258,22 +258,22 @@ class TopicSink:
             self._topic_of(generation),
             register.published == generation,
             self._options.records,
-        ).apply(generation, records, held, after)
+        ).apply(generation, records, entry, after)
         self._kept = (generation, after.position, rows)
 
     def position(self, generation: int) -> Position | None:
         """Return the position of the last delta."""
-        held = self._read().generations.get(generation)
-        return None if held is None else _position(held)
+        entry = self._read().generations.get(generation)
+        return None if entry is None else _position(entry)
 
-    def _rows(self, generation: int, held: Held) -> dict[bytes, bytes]:
+    def _rows(self, generation: int, entry: Held) -> dict[bytes, bytes]:
         """Return the keys of a generation's rows with their digests; read once and then kept."""
-        if self._kept is not None and self._kept[:2] == (generation, held.position):
+        if self._kept is not None and self._kept[:2] == (generation, entry.position):
             return self._kept[2]
-        with scanned(self._server, self._topic_of(generation)) as found:
+        with scanned(self._server, self._topic_of(generation)) as scanned_topic:
             return {
                 key: self._digest(value)
-                for batch in found.rows()
+                for batch in scanned_topic.rows()
                 for key, value in zip(
                     batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True
                 )
@@ -283,8 +283,8 @@ class TopicSink:
         """Return the row's digest, if the topic needs it."""
         return b"" if self._is_keyed else digest_of(value)
 
-    def _growth(self, held: Held) -> Growth:
-        key_id = None if held.ids is None else held.ids[0]
+    def _growth(self, entry: Held) -> Growth:
+        key_id = None if entry.ids is None else entry.ids[0]
         return Growth(self._server, self._view, self._topic, key_id)
 
     @property
@@ -320,10 +320,10 @@ class TopicSink:
         Raises:
             SinkError: there is none, but a topic of the view's name.
         """
-        found = read_register(self._server, self._register)
-        if found is None and self._server.exists(self._topic):
+        register = read_register(self._server, self._register)
+        if register is None and self._server.exists(self._topic):
             raise self._foreign(self._topic)
-        return found or Register()
+        return register or Register()
 
     def _foreign(self, topic: str) -> SinkError:
         return SinkError(
@@ -332,17 +332,17 @@ class TopicSink:
         )
 
     def _sealed(self, register: Register, generation: int) -> tuple[Held, int]:
-        held = register.generations.get(generation)
-        if held is None or held.rows is None:
+        entry = register.generations.get(generation)
+        if entry is None or entry.rows is None:
             raise not_sealed(self._view, generation, sorted(register.generations))
-        return held, held.rows
+        return entry, entry.rows
 
-    def _note(self, generation: int, held: Held | None) -> None:
+    def _note(self, generation: int, entry: Held | None) -> None:
         # One record is whole by itself: no transaction, whose beginning may take seconds.
         self._server.write(
-            self._register, generation_key(generation), None if held is None else held.record()
+            self._register, generation_key(generation), None if entry is None else entry.record()
         )
 
 
-def _position(held: Held) -> Position | None:
-    return None if held.position is None else Position.parse(held.position)
+def _position(entry: Held) -> Position | None:
+    return None if entry.position is None else Position.parse(entry.position)
