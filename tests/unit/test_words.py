@@ -28,18 +28,18 @@ LINES = {
     ),
 }
 NAMES = {
-    "each": 1154,
-    "found": 847,
-    "said": 256,
-    "what": 211,
-    "wanted": 180,
-    "known": 145,
-    "asked": 126,
-    "held": 127,
-    "given": 121,
-    "made": 91,
-    "left": 81,
-    "told": 77,
+    "each": 808,
+    "found": 458,
+    "said": 184,
+    "what": 170,
+    "wanted": 133,
+    "known": 95,
+    "asked": 102,
+    "held": 27,
+    "given": 90,
+    "made": 67,
+    "left": 51,
+    "told": 38,
 }
 
 
