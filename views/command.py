@@ -132,7 +132,7 @@ def _settings(request: Asked, overrides: Given) -> RebuildSettings:
 
 
 def _later(request: Asked, overrides: Given) -> None:
-    """Publish, compare or remove generations that are there already."""
+    """Publish, compare or remove existing generations."""
     settings = _settings(request, overrides)
     if request.drop:
         _drop(request, settings)
@@ -163,7 +163,7 @@ def _later(request: Asked, overrides: Given) -> None:
 
 
 def _stages(*, as_json: bool) -> Stages:
-    """Return stages that move on a terminal, unless a program reads what comes of them."""
+    """Return stages that move on a terminal, unless a program reads the output."""
     return Stages(bar_console(as_json=as_json))
 
 
@@ -241,7 +241,7 @@ def _not_recent(
 def _declared(
     catalog: Catalog, names: Sequence[str] | None, *, one_by_one: bool
 ) -> tuple[list[ViewSpec], list[ViewResult]]:
-    """Read declarations; with `each`, one that cannot be used does not keep back the others."""
+    """Read declarations; with `one_by_one`, a broken one does not keep back the rest."""
     if not one_by_one:
         return catalog.load_all(names), []
     specs, unusable = catalog.load_each(names)
@@ -343,7 +343,7 @@ def _rebuilt(
 
 
 def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
-    """Run the work beside the main thread, which waits for it and for signals."""
+    """Run the work in a thread, while the main thread waits for it and for signals."""
     ended: list[Outcome | BaseException] = []
 
     def run() -> None:

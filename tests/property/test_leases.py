@@ -264,4 +264,4 @@ def test_nobody_waits_for_a_dead_process_beside_the_same_local_locks():
     for place, other, holder in [("p", "p", "b"), ("p", "q", "a"), ("", "", "a")]:
         lock = after(Lock(), [claim(0, "a", place), claim(1, "b", other)])
         assert lock.tenure.id == holder
-        assert lock.tenure.left == ((7,) if holder == "b" else ())
+        assert lock.tenure.unremoved == ((7,) if holder == "b" else ())

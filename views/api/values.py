@@ -269,7 +269,7 @@ class Diff(Shown):
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether readers would see no other row."""
+        """Tell whether the two generations have the same rows."""
         return not (self.found.added or self.found.removed or self.found.changed)
 
     def sheet(self) -> Sheet:
@@ -338,7 +338,7 @@ class Cases(Shown):
 
     @property
     def passed(self) -> bool:
-        """Tell whether all did."""
+        """Tell whether all cases passed."""
         return all(case.passed for case in self.found)
 
     def __len__(self) -> int:

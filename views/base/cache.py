@@ -24,7 +24,7 @@ _CLUSTER = "+cluster://"
 
 
 class _Cluster(RedisCluster):
-    """A cluster whose connections end when it is closed; redis-py leaves those of its pools."""
+    """A cluster whose connections end when it is closed, pooled ones included."""
 
     def close(self) -> None:
         nodes = [

@@ -209,7 +209,7 @@ def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] =
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes; those of Java are made errors of PySpark."""
+    """Yield an error and its causes; a Java cause becomes an error of PySpark."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen

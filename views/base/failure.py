@@ -57,7 +57,7 @@ def explained(
 
 
 def is_of_the_run(error: ChangelogError) -> bool:
-    """Tell whether an error is no view's fault: the log has moved or is away, or Spark is."""
+    """Tell whether an error concerns the whole run: the log moved, or it or Spark is away."""
     return isinstance(error, VerdictError | UnavailableLogError) or type(error) is UnavailableError
 
 

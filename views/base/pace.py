@@ -1,4 +1,4 @@
-"""How far a long piece of work is: how much of it is done, how fast, and the time that is left."""
+"""Progress of a long piece of work: the part that is done, the rate, and the time left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEN = 10
 
 
 def quiet(_text: str) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class Pace:
@@ -23,7 +23,7 @@ class Pace:
     def __init__(
         self,
         tell: Tell,
-        what: str,
+        subject: str,
         total: int,
         unit: str,
         *,
@@ -32,21 +32,21 @@ class Pace:
         """Begin now.
 
         Args:
-            tell: is told.
-            what: is done.
-            total: how much there is of it, at most.
-            unit: what is counted.
-            clock: tells seconds.
+            tell: prints the progress.
+            subject: of the work, such as `topic "t": read`.
+            total: of the units, at most.
+            unit: its name in the plural.
+            clock: of seconds.
         """
-        self._tell, self._what, self._total, self._unit = tell, what, total, unit
+        self._tell, self._subject, self._total, self._unit = tell, subject, total, unit
         self._clock, self._begun = clock, clock()
         self._told, self._done = self._begun, 0
         self._lock = threading.Lock()
 
-    def add(self, more: int, what: str = "") -> None:
-        """Note that so much more is done; `what` says it in other words from here on."""
+    def add(self, more: int, subject: str = "") -> None:
+        """Count more units as done; a new `subject` replaces the present one."""
         with self._lock:
-            self._done, self._what = self._done + more, what or self._what
+            self._done, self._subject = self._done + more, subject or self._subject
             now = self._clock()
             if more and now - self._told >= _EVERY_S:
                 self._told = now
@@ -56,7 +56,7 @@ class Pace:
         rate = self._done / seconds
         seconds_left = max(0, self._total - self._done) / rate
         return (
-            f"{self._what} {self._done:,} of at most {self._total:,} {self._unit}, "
+            f"{self._subject} {self._done:,} of at most {self._total:,} {self._unit}, "
             f"{rate_text(rate)}/s, {duration_text(seconds_left)} left"
         )
 

@@ -25,7 +25,7 @@ def _nothing(_stage: str) -> None:
 
 
 class StageSteps(Steps):
-    """Tells how many steps of a stage are done, the time left and the rate, and what is at work.
+    """Reports the steps of a stage that are done, the time left, the rate, and the present step.
 
     The numbers come first: a narrow terminal cuts off the end of a line.
     """
@@ -45,7 +45,7 @@ class StageSteps(Steps):
         self._step, self._done = "", 0
 
     def more(self, steps: int) -> None:
-        """Note that there are so many more steps than was known."""
+        """Expect this number of further steps."""
         self._expected += steps
 
     def begin(self, step: str) -> None:
@@ -54,7 +54,7 @@ class StageSteps(Steps):
         self._tell(self._text())
 
     def done(self, steps: int = 1) -> None:
-        """Tell that so many more steps are done."""
+        """Count this number of steps as done."""
         self._done += steps
         self._tell(self._text())
 

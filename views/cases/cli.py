@@ -127,7 +127,7 @@ def usable_case_files(
 
 
 def _without_cases(catalog: Catalog, views: list[str] | None) -> list[ViewSpec]:
-    """Return the views that get a file of cases: of all views, those without one.
+    """Return the views that get a file of cases: the named ones, or all without one.
 
     Raises:
         ConfigurationError: a view that is named has one, or all have.

@@ -1,4 +1,4 @@
-"""Files of cases: `views/NAME.cases.toml`, beside the view (pure but for the reading)."""
+"""Files of cases: `views/NAME.cases.toml`, next to the view (pure but for the reading)."""
 
 from __future__ import annotations
 

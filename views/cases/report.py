@@ -34,7 +34,7 @@ def summary(results: list[Result]) -> str:
 
 
 def _shared(result: Result) -> Iterator[tuple[Told, str]]:
-    """Yield what engines told and who did, once where all told the same."""
+    """Yield each engine's failure with the engine's name, joined where all failures are equal."""
     failed = [outcome for outcome in result.told if not outcome.passed]
     passed = [outcome.engine for outcome in result.told if outcome.passed]
     if len(failed) > 1 and len({(e.problem, repr(e.differences)) for e in failed}) == 1:

@@ -213,7 +213,7 @@ def _computed(
 
 
 class _Compared:
-    """The expected rows of a case, with those of an engine."""
+    """The expected rows of a case, to be compared with an engine's."""
 
     def __init__(
         self,

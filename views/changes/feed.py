@@ -68,7 +68,7 @@ class Some:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A frontier: with all changes up to here a client has the view as it was at that LSN.
+    """A frontier: with all changes up to it a client has the view as it was at that LSN.
 
     Attributes:
         moment: the frontier.
@@ -83,7 +83,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Nothing came for a moment."""
+    """An event without changes: none arrived for a moment."""
 
 
 Event = Some | Whole | Nothing
@@ -229,7 +229,7 @@ class Feed:
         return self._records.poll(_POLL_S)  # type: ignore[union-attr]
 
     def _take_frontiers(self) -> None:
-        """Take all that came: the newest is what a step reads up to."""
+        """Take all waiting frontiers: a step reads up to the newest."""
         wait_s = _POLL_S
         while messages := self._frontiers.consume(_FRONTIERS, wait_s):  # type: ignore[union-attr]
             self._take(messages)
@@ -238,7 +238,7 @@ class Feed:
             wait_s = 0.0
 
     def _take(self, messages: Sequence[Message]) -> None:
-        """Take the frontiers of the register that came."""
+        """Take the frontiers among new messages of the register."""
         for message in messages:
             error = message.error()
             if error is not None:
@@ -303,7 +303,7 @@ class Feed:
         return time.time() - written_s <= self._kept_s * _MARGIN
 
     def _require_life(self, *, at_once: bool = False) -> None:
-        """Raise if the topic was made anew under the same name."""
+        """Raise if the topic was deleted and created again under the same name."""
         if not at_once and time.monotonic() - self._looked < _LIFE_EVERY_S:
             return
         self._looked = time.monotonic()

@@ -1,4 +1,4 @@
-"""Trace each field of a row to records on the log, and to those that they superseded.
+"""Trace each field of a row to records on the log, and to the records that they superseded.
 
 The rows are found by the verifier's code: it reads the log to the newest frontier, folds it in
 DuckDB, and there runs the query for the places that `views.explain.provenance` reads off the view's

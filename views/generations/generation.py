@@ -112,7 +112,7 @@ class Generation:
         return self._move(GenerationState.PUBLISHED)
 
     def retire(self) -> Generation:
-        """Return the generation as retired: readers see another one."""
+        """Return the generation as retired: readers see a newer or older one."""
         return self._move(GenerationState.RETIRED)
 
     def _move(self, state: GenerationState) -> Generation:

@@ -170,7 +170,7 @@ class HistoryRow:
 
     @property
     def is_bare(self) -> bool:
-        """Tell whether it says nothing of what was built: neither a place nor a proof."""
+        """Tell whether a row describes nothing of the build: neither a place nor a proof."""
         return self.lsn is None and self.verified is None and not self.certificate
 
     @property
@@ -237,7 +237,7 @@ class History:
         return identity
 
     def known_identity(self) -> str | None:
-        """Return the same, or None where there is no history yet.
+        """Return the id of this history, or None where there is no history yet.
 
         Raises:
             ChangelogError: the table is there and cannot be read.

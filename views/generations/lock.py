@@ -1,4 +1,4 @@
-"""Locks of a view: for one rebuild, one follower beside it, and whoever moves its readers.
+"""Locks of a view: for one rebuild, one follower at the same time, and whoever moves its readers.
 
 The locks are the operating system's (`flock`): they end with their process however that dies, so a
 dead owner's lock is free without anybody judging whether a process id is still the same process.
@@ -65,7 +65,7 @@ class Patience:
         return cls(time.monotonic() + seconds, stop)
 
     def is_over(self) -> bool:
-        """Tell whether to wait no longer."""
+        """Tell whether the patience is exhausted."""
         return self.stop() or time.monotonic() >= self.until
 
 
@@ -87,7 +87,7 @@ def locked(place: Place, views: Iterable[str], patience: Patience = _NONE) -> It
 
 @contextmanager
 def building(place: Place, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
-    """Build generations of `views`, maybe beside somebody who follows them.
+    """Hold the locks for building generations of `views`; a follower may run at the same time.
 
     Raises:
         LockedError: another process builds one; names the view and the owner.
@@ -105,7 +105,7 @@ def building(place: Place, views: Iterable[str], patience: Patience = _NONE) -> 
 
 @contextmanager
 def following(place: Place, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
-    """Follow `views`, maybe beside somebody who rebuilds them.
+    """Hold the locks for following `views`; a rebuild may run at the same time.
 
     Raises:
         LockedError: another process follows one; names the view and the owner.
@@ -168,7 +168,7 @@ class Moving:
         return self._place
 
     def __enter__(self) -> Self:
-        """Wait until nobody else moves them.
+        """Wait until no other process moves the views.
 
         Raises:
             LockedError: somebody asked to end meanwhile, or a lock that this process had is lost.
@@ -206,7 +206,7 @@ class Moving:
                 self._meanwhile = frozenset()
 
     def _take(self, stack: ExitStack, views: Sequence[str]) -> None:
-        """Wait until nobody else moves some views; none is held while another is waited for.
+        """Wait until no other process moves some views; hold none while waiting for another.
 
         Else who keeps some of them could wait for one who waits for these.
         """
@@ -264,7 +264,7 @@ class Moving:
         return False
 
     def _busy(self, taken: ExitStack, views: Sequence[str]) -> str | None:
-        """Take the locks of views, waiting for the first alone; return one that somebody has."""
+        """Take the locks of views, waiting for the first alone; return a view that is taken."""
         folder = folder_of(self._place.root)
         for view in views:
             waits = view == views[0]
@@ -313,7 +313,7 @@ def others_of(place: Place, view: str, *, builds: bool) -> Others:
         return local
     is_elsewhere = not (builds or tenure.is_over or place.leases.is_mine(tenure))
     spared = frozenset(tenure.building if is_elsewhere else ())
-    return replace(local, spared=local.spared | spared, dead=local.dead | {*tenure.left})
+    return replace(local, spared=local.spared | spared, dead=local.dead | {*tenure.unremoved})
 
 
 def reserve(place: Place, view: str, generations: Collection[int]) -> None:
@@ -329,7 +329,7 @@ def reserve(place: Place, view: str, generations: Collection[int]) -> None:
 
 @contextmanager
 def advancing(place: Place) -> Iterator[None]:
-    """Bring checkpoints forward, from planning it on: who comes second would have planned in vain.
+    """Hold the lock of checkpoints, from planning on: a second process would plan in vain.
 
     Raises:
         ChangelogError: the project's folder cannot be written, or the brokers do not answer.

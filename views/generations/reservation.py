@@ -1,4 +1,4 @@
-"""The generations under construction, and those that a dead builder has left.
+"""The generations under construction, and the leftovers of dead builders.
 
 A follower clears up beside a rebuild, and both take new numbers: what the one builds must be known
 to the other before anything of it is in a sink. The builder writes its numbers into a file beside
@@ -23,18 +23,18 @@ class Others:
     """The generations that other processes have built of a view.
 
     Attributes:
-        spared: somebody builds them now.
-        dead: whoever built them is gone.
-        left: the files that name the dead, to be removed with them.
+        spared: under construction now.
+        dead: of builders that are gone.
+        files: name the dead, and are removed with them.
     """
 
     spared: frozenset[int] = frozenset()
     dead: frozenset[int] = frozenset()
-    left: tuple[Path, ...] = ()
+    files: tuple[Path, ...] = ()
 
     def cleared(self) -> None:
         """Record that the generations of dead builders are removed."""
-        for path in self.left:
+        for path in self.files:
             path.unlink(missing_ok=True)
 
 
@@ -43,7 +43,7 @@ NOBODY = Others()
 
 @contextmanager
 def reserving(folder: Path, view: str) -> Iterator[None]:
-    """Care for the reservation of a builder, who has just taken the view's lock."""
+    """Keep the reservation of a builder, who has just taken the view's lock."""
     own, dead_file = _paths(folder, view)
     if dead := _read(own) | _read(dead_file):
         _write(dead_file, dead)
@@ -71,7 +71,7 @@ def others(folder: Path, view: str, *, builds: bool) -> Others:
     building, dead = _read(own), _read(dead_file)
     if builds or (building and _is_held(folder / f"{view}.lock")):
         return Others(frozenset() if builds else building, dead, (dead_file,))
-    return Others(dead=dead | building, left=(own, dead_file))
+    return Others(dead=dead | building, files=(own, dead_file))
 
 
 def _paths(folder: Path, view: str) -> tuple[Path, Path]:

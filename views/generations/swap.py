@@ -331,7 +331,7 @@ def settle(
 
 
 def _has_moved(view: str, generation: int, history: History, peers: Peers) -> bool:
-    """Tell whether a view that was to move together with a generation of another has moved."""
+    """Tell whether a view has moved that was to move together with another view's generation."""
     *_, last = history.rows([view], generation=generation)
     for other, number in last.together.items():
         # One that was published alone since then says nothing of this one.

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from views.leases.record import Owner, Placed, Record, Step
 
 _MOST_LEFT = 50
-"""Generations that are remembered as left behind: those with the highest numbers."""
+"""Number of unremoved generations that are remembered: the highest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Tenure:
         owner: who it is.
         place: where it has its local locks.
         building: the generations that it builds.
-        left: those that earlier holders left behind.
+        unremoved: generations of earlier holders that nobody has removed.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Tenure:
     owner: Owner
     place: str
     building: tuple[int, ...] = ()
-    left: tuple[int, ...] = ()
+    unremoved: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,18 @@ class Lock:
     Attributes:
         tenure: the newest one, None before the first.
         waiting: claims that were not granted, with the moment until which they count.
-        known: all claims that the topic has a record of.
+        claims: all that the topic has a record of.
     """
 
     tenure: Tenure | None = None
     waiting: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    known: frozenset[str] = frozenset()
+    claims: frozenset[str] = frozenset()
 
     def then(self, placed: Placed) -> Lock:
         """Return the state of the lock after the next record."""
         if placed.record is None:
             return self._without(placed)
-        lock = replace(self, known=self.known | {placed.id})
+        lock = replace(self, claims=self.claims | {placed.id})
         if not _counts(self.tenure, placed, placed.record):
             return lock._refused(placed, placed.record)
         waiting = {one: until for one, until in self.waiting.items() if one != placed.id}
@@ -98,7 +98,7 @@ class Lock:
         if tenure is not None and tenure.id == placed.id:
             tenure = replace(tenure, offset=placed.offset, is_over=True)
         waiting = {one: until for one, until in self.waiting.items() if one != placed.id}
-        return Lock(tenure, waiting, self.known - {placed.id})
+        return Lock(tenure, waiting, self.claims - {placed.id})
 
 
 def _counts(tenure: Tenure | None, placed: Placed, record: Record) -> bool:
@@ -114,9 +114,9 @@ def _counts(tenure: Tenure | None, placed: Placed, record: Record) -> bool:
 
 def _granted(tenure: Tenure | None, placed: Placed, record: Record) -> Tenure:
     goes_on = tenure is not None and tenure.id == placed.id and not tenure.is_over
-    unremoved = set(record.left)
+    unremoved = set(record.unremoved)
     if tenure is not None:
-        unremoved.update(tenure.left)
+        unremoved.update(tenure.unremoved)
         if tenure.id != placed.id and not tenure.is_over:
             unremoved.update(tenure.building)
     return Tenure(
@@ -128,5 +128,5 @@ def _granted(tenure: Tenure | None, placed: Placed, record: Record) -> Tenure:
         owner=record.owner,
         place=record.place,
         building=record.building,
-        left=tuple(sorted(unremoved)[-_MOST_LEFT:]),
+        unremoved=tuple(sorted(unremoved)[-_MOST_LEFT:]),
     )

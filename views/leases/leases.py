@@ -135,7 +135,7 @@ class Leases:
             self._wait(refused, is_over)
 
     def hold_on(self, taken: Mapping[str, str], is_over: Callable[[], bool]) -> None:
-        """Take locks unless this process still has all of them; who waits comes first."""
+        """Take locks unless this process still has all of them; waiting claims come first."""
         with self._mutex:
             self._look()
             mine = [lock for lock in taken if lock in self._held]
@@ -189,7 +189,7 @@ class Leases:
             return self._tenure(lock)
 
     def is_mine(self, tenure: Tenure) -> bool:
-        """Tell whether a tenure is this process's, or of one beside the same local locks."""
+        """Tell whether a tenure belongs to this process, or to one that shares its local locks."""
         return bool(self._place) and tenure.place == self._place
 
     def is_wanted(self, locks: Iterable[str]) -> bool:
@@ -227,7 +227,7 @@ class Leases:
             self._raise_if_lost()
 
     def _refused(self, ids: Mapping[str, str]) -> list[str]:
-        """Claim locks; return those that were refused, in which case none is held."""
+        """Claim locks; return the refused ones, in which case none is held."""
         with self._mutex:
             begun = _now()
             self._write_and_look(
@@ -276,7 +276,7 @@ class Leases:
         return any(self._waits(lock, one) for one in self._locks.get(lock, Lock()).waiting)
 
     def _waits(self, lock: str, one: str) -> bool:
-        """Tell whether a claim had not grown old when the holder wrote last."""
+        """Tell whether a claim had not expired when the holder wrote last."""
         state = self._locks[lock]
         since = 0 if state.tenure is None else state.tenure.until_ms - round(self._ttl_s * 1000)
         return state.waiting[one] > since
@@ -286,7 +286,7 @@ class Leases:
         gone: dict[bytes, Record | None] = {}
         for lock, mine in ids.items():
             wait = {one for one in self._locks[lock].waiting if self._waits(lock, one)}
-            claims = self._locks[lock].known
+            claims = self._locks[lock].claims
             gone |= {key_of(lock, one): None for one in claims - {mine} - wait}
         self._write(gone)
 
@@ -336,7 +336,7 @@ class Leases:
             owner=Owner.this_process(),
             place=self._place,
             building=lease.building if lease is not None and step is Step.RENEW else (),
-            left=tenure.left if tenure is not None else (),
+            unremoved=tenure.unremoved if tenure is not None else (),
         )
 
     def _tenure(self, lock: str) -> Tenure | None:

@@ -86,7 +86,7 @@ class Record:
         owner: who wrote it.
         place: a folder of local locks on one machine, empty where the machine cannot be told.
         building: the generations that its writer builds.
-        left: those that earlier holders left behind.
+        unremoved: generations of earlier holders that nobody has removed.
     """
 
     step: Step
@@ -95,7 +95,7 @@ class Record:
     owner: Owner
     place: str = ""
     building: tuple[int, ...] = ()
-    left: tuple[int, ...] = ()
+    unremoved: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the record as JSON."""
@@ -106,7 +106,7 @@ class Record:
             "owner": self.owner.to_json(),
             "place": self.place,
             "building": self.building,
-            "left": self.left,
+            "left": self.unremoved,
         }
         return json.dumps(value).encode()
 
@@ -126,7 +126,7 @@ class Record:
                 owner=Owner.from_json(value["owner"]),
                 place=str(value["place"]),
                 building=tuple(map(int, value["building"])),
-                left=tuple(map(int, value["left"])),
+                unremoved=tuple(map(int, value["left"])),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptRecordError(

@@ -77,7 +77,7 @@ class LeaseTopic:
 
     @staticmethod
     def is_there(kafka: KafkaConnection, topic: str) -> bool:
-        """Tell whether there is such a topic.
+        """Tell whether the topic exists.
 
         Raises:
             UnavailableError: the brokers do not answer.

@@ -85,7 +85,7 @@ class Held:
         return not self.mixed and len(lengths) == 1 and bool({*lengths} - {0, None})
 
     def beside(self, other: Held) -> Held:
-        """Return the content of a value that is either this or another one."""
+        """Return the content of a value that is one of two."""
         if not other.kinds or not self.kinds:
             return replace(self if self.kinds else other, mixed=True)
         return Held(
@@ -304,6 +304,6 @@ def branches(node: exp.Expr) -> list[exp.Expr]:
 
 
 def is_open(value: exp.Expr) -> bool:
-    """Tell whether a value takes the type of what stands beside it: a constant text, or null."""
+    """Tell whether a value takes its neighbour's type: a constant text, or null."""
     value = value.unnest() if isinstance(value, exp.Paren) else value
     return isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string)

@@ -194,7 +194,7 @@ def _check_lengths(text: str) -> None:
 
 
 def _unread(text: str, tables: Mapping[tuple[str, str], Mapping[str, ColumnType]]) -> str:
-    """Refuse a query that is not understood here, if it names a column that has to be looked at.
+    """Refuse a query that does not parse, if it names a column whose comparisons need a check.
 
     Raises:
         ViewError: it does.
@@ -439,7 +439,7 @@ class _Reader:
                 self._strip(node, value)
 
     def _check_other(self, node: exp.Expr, value: exp.Expr, name: str, meaning: Meaning) -> None:
-        """Look at what a value without a captured type is, beside one that has."""
+        """Check a value without a captured type that meets one with a captured type."""
         value = value.unnest() if isinstance(value, exp.Paren) else value
         if is_text(meaning) or isinstance(value, exp.Null):
             return
@@ -459,7 +459,7 @@ class _Reader:
         raise self._refusal(node, name, meaning, why, advice=advice)
 
     def _unified(self, node: exp.Expr) -> None:
-        """Take a char for a text where it stands beside texts, of which the result is one."""
+        """Take a char for a text where the result of several values is a text."""
         values = _of_one_type(node)
         contents = [self._held.of(value) for value in values]
         if not any(one.is_char for one in contents):
@@ -492,7 +492,7 @@ class _Reader:
                 self._strip(node, value)
 
     def _order_counts(self, node: exp.Ordered) -> bool:
-        """Tell whether an order changes rows: that of a whole query does by its limit alone."""
+        """Tell whether an order changes rows: a whole query's order does only with a limit."""
         order = node.parent
         around = order.parent if isinstance(order, exp.Order | exp.Sort) else None
         if isinstance(around, exp.Query):
@@ -507,7 +507,7 @@ class _Reader:
             self._strip(node, value)
 
     def _grouped(self, node: exp.Expr, value: exp.Expr) -> None:
-        """Look at a value of which equal ones become one, or stand together."""
+        """Check a value by which rows are grouped or made distinct."""
         content = self._held.of(value)
         for name, meaning in content.kinds:
             self._require(node, name, meaning, nested=content.nested)
@@ -596,7 +596,7 @@ class _Reader:
                     raise self._refusal(node, name, meaning, why)
 
     def _joined(self, node: exp.Expr, value: exp.Expr) -> None:
-        """Look at a value that is put together with another one."""
+        """Check a value that is concatenated."""
         for name, meaning in self._held.of(value).kinds:
             if is_joined(meaning):
                 is_written = meaning.base != "bytea" and not meaning.is_list
@@ -633,7 +633,7 @@ class _Reader:
             self._edits.add((start, end, f"rpad({called}), {meaning.length}, ' ')"))
 
     def _call(self, node: exp.Expr) -> tuple[int, int, tuple[int, int]] | None:
-        """Return the place of a call of a plain column, and the column's; None for another one."""
+        """Return the place of a call on a plain column, and the column's; else None."""
         inner = self._place(node.this)
         start = node.meta.get("start")
         if inner is None or start is None or isinstance(node.parent, exp.Filter | exp.Window):
@@ -645,7 +645,7 @@ class _Reader:
         return start, inner[1] + behind.end(), inner
 
     def _own_key(self) -> None:
-        """Look at the view's own key: its rows are told apart by it."""
+        """Check the view's own key, which tells its rows apart."""
         for item in _leaf(self._query).selects:
             if item.alias_or_name.lower() not in self._key:
                 continue
@@ -788,7 +788,7 @@ class _Reader:
         return (before.start() if before else start), end
 
     def _check_names(self, edits: Sequence[Edit]) -> None:
-        """Refuse a column of the result without a name of its own that would get another one."""
+        """Refuse a result column without an own name, whose derived name would change."""
         query = sqlglot.parse_one(self._text, dialect=SparkSql)
         while isinstance(query, exp.SetOperation | exp.Subquery):
             query = query.left if isinstance(query, exp.SetOperation) else query.this
@@ -855,7 +855,7 @@ def _leaf(query: exp.Expr) -> exp.Query:
 
 
 def _grouping(node: exp.Group) -> Iterator[exp.Expr]:
-    """Yield the values that a query groups by, those of sets of them too."""
+    """Yield the values that a query groups by, in grouping sets too."""
     sets = [grouping_set for name in _SETS for grouping_set in node.args.get(name) or ()]
     for part in (*node.expressions, *sets):
         if isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):

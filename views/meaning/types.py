@@ -233,7 +233,7 @@ def constant_advice(meaning: Meaning) -> str:
 
 
 def is_advised_as_text(meaning: Meaning) -> bool:
-    """Tell whether the advice for a comparison is to compare the text of values of no text."""
+    """Tell whether the advice for a comparison is a cast to text, of a type that is no text."""
     return not is_text(meaning) and meaning.advice in {_TEXT_ADVICE, _ADVICE["inet"]}
 
 

@@ -29,7 +29,7 @@ KEPT = (CHECKPOINTS, PROVED, PROOFS_AT_WORK, "_quarantine", HISTORY)
 
 
 def check_no_run(project: Project) -> None:
-    """Check that nobody builds or follows a view of the project.
+    """Check that no process builds or follows a view of the project.
 
     Raises:
         LockedError: somebody does.

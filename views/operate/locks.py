@@ -36,7 +36,7 @@ def look_at_locks(findings: Findings, project: Project) -> None:
 
 
 def _held(project: Project) -> list[tuple[str, Tenure]]:
-    """Return the leases that somebody has, of the project's warehouse alone."""
+    """Return the leases of the project's warehouse that are held."""
     warehouse = History(warehouse_of(project)).known_identity()
     if warehouse is None or not LeaseTopic.is_there(
         project.kafka, topic := locks_topic(project.topic_prefix)

@@ -201,7 +201,7 @@ def _serving(serving: Mapping[str, int | None]) -> str:
 def _look_without_file(
     findings: Findings, name: str, project: Project, make_served: MakeServed
 ) -> None:
-    """Tell of a view that serves although its file is gone."""
+    """Add a view that serves although its file is gone to the findings."""
     (view,) = to_drop([name], RebuildSettings(project=project))
     holdings = make_served(view.spec, project, None).held_without_listing()
     serving = [

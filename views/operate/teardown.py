@@ -155,7 +155,7 @@ def look(project: Project, steps: Steps = UNSEEN) -> Teardown:
 
 
 def check_kinds(kinds: Collection[str]) -> None:
-    """Check that there are such kinds.
+    """Check that all kinds exist.
 
     Raises:
         ConfigurationError: one is none.

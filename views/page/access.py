@@ -51,11 +51,11 @@ class Access:
 
     @property
     def needs_token(self) -> bool:
-        """Tell whether there is a token."""
+        """Tell whether the page asks for a token."""
         return bool(self.admission.token)
 
     def is_local(self, request: Request) -> bool:
-        """Tell whether a request may be answered at all: where there is no token by its host."""
+        """Tell whether a request may be answered at all: without a token, by its host."""
         return self.needs_token or self.admission.is_local(request.scope["headers"])
 
     def has_token(self, request: Request) -> bool:
@@ -114,7 +114,7 @@ class Access:
         return self._code(f"form.{cookie}")
 
     def is_own_form(self, request: Request, code: str) -> bool:
-        """Tell whether a form was made here, for whom it comes from."""
+        """Tell whether a form was made by this page for the visitor who sent it."""
         cookie = self.cookie(request)
         is_same = not is_foreign(request.scope["headers"])
         return is_same and bool(cookie) and _is_equal(code, self.form_code(cookie))

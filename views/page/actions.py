@@ -125,7 +125,7 @@ ACTIONS = {
 
 
 def act(folder: Path, action: Action, project: Project, view: str, confirmed: Plan) -> Done:
-    """Do what somebody confirmed, if it is still what would be done.
+    """Run the action that somebody confirmed, unless its plan has changed.
 
     Args:
         folder: of the project.

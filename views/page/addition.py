@@ -36,7 +36,7 @@ class Page:
         return self._access.lets_in(Request(scope))
 
     def is_for_links(self, path: str, query: bytes) -> bool:
-        """Tell whether a link of another site may lead there.
+        """Tell whether a link of another site may lead to a path.
 
         To the line and to views it may; not to where a row comes from, which starts a process.
         """

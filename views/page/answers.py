@@ -79,7 +79,7 @@ class Answers:
         )
 
     def end(self) -> None:
-        """End what goes on beside requests."""
+        """End the background work."""
         self._live.end()
         self._changes.end()
 
@@ -123,7 +123,7 @@ class Answers:
         return self._page(request, "confirm", code, action=action, plan=plan, name=name)
 
     async def act(self, request: Request) -> Response:
-        """Do what somebody confirmed."""
+        """Run the action that somebody confirmed."""
         form = await _form(request)
         if not self._access.lets_in(request):
             raise HTTPException(401, "Sign in first.")
@@ -276,7 +276,7 @@ def _number(form: dict[str, str], name: str) -> int | None:
 
 
 def _own_path(to: str) -> str:
-    """Return an address of the page; another one is that of the line."""
+    """Return an address if it is the page's own, else the page's root."""
     is_own = to == ROOT or to.startswith(f"{ROOT}/")
     return to if is_own and "\\" not in to and to.isprintable() else ROOT
 

@@ -121,7 +121,7 @@ class _Stream(StreamingResponse):
         self._let_go = let_go
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send what there is."""
+        """Send the view's changes as events."""
         try:
             await super().__call__(scope, receive, send)
         finally:

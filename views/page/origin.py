@@ -1,4 +1,4 @@
-"""Where a row of a view comes from, asked of `rebuild-view --explain`."""
+"""The origin of a row of a view, asked of `rebuild-view --explain`."""
 
 from __future__ import annotations
 

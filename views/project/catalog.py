@@ -137,7 +137,7 @@ class Catalog:
     def load_each(
         self, names: Iterable[str] | None = None
     ) -> tuple[list[ViewSpec], dict[str, ViewError]]:
-        """Read the declarations that can be used, and tell by name why the others cannot.
+        """Read the declarations; return the usable ones, and the error of each broken one by name.
 
         Raises:
             ViewError: one is unknown, or there is none at all.

@@ -40,7 +40,7 @@ NO_DELTA = "it has no Delta sink, so what serves cannot be carried over"
 
 @dataclass(frozen=True, slots=True)
 class KeyOrigin:
-    """Where one column of a view's key comes from."""
+    """The origin of one column of a view's key."""
 
     view_column: str
     reference: TableReference
@@ -64,7 +64,7 @@ class JoinEdge:
 
 @dataclass(frozen=True, slots=True)
 class KeyLineage:
-    """How a view's keys follow from rows of its tables.
+    """The way from rows of its tables to a view's keys.
 
     Attributes:
         source: the query.
@@ -107,7 +107,7 @@ class KeyLineage:
 
 @dataclass(frozen=True, slots=True)
 class Untraceable:
-    """Why the keys that a change touches cannot be told."""
+    """The reason why the keys that a change touches cannot be derived."""
 
     why: str
 
@@ -119,7 +119,7 @@ def trace(
     keys: Mapping[TableName, Sequence[str]],
     parsed: exp.Expr | None = None,
 ) -> KeyLineage | Untraceable:
-    """Read off a query where its key comes from.
+    """Return the origin of a query's key.
 
     Args:
         source: the query.
@@ -241,7 +241,7 @@ class _Tracer:
         )
 
     def _edges(self, *, narrows: bool) -> Iterator[JoinEdge]:
-        """Find equalities of columns of two places; those of WHERE where it narrows the tuples."""
+        """Find equalities of columns of two places, in WHERE too where it narrows the tuples."""
         conditions = [join.args["on"] for join in self._joins if join.args.get("on") is not None]
         where = self._query.args.get("where")
         if narrows and where is not None:

@@ -38,11 +38,11 @@ class Output:
 
 
 class _UnknownError(Exception):
-    """The columns that a `*` stands for cannot be known."""
+    """The columns of a `*` cannot be derived."""
 
 
 def outputs(query: exp.Expr, tables: Tables) -> list[Output] | None:
-    """Return the columns of a query in their order, or None if they cannot be told.
+    """Return the columns of a query in their order, or None if they cannot be derived.
 
     Args:
         query: in Spark's SQL, as it was parsed.

@@ -81,7 +81,7 @@ class SqlSource:
         return None if place.qualified else self.views.get(place.table.table)
 
     def tables(self) -> Iterator[TableName]:
-        """Yield the table of each place, those of the views that it names included."""
+        """Yield the table of each place, also in the views that it names."""
         for place in self.references:
             view = self.view_at(place)
             if view is None:
@@ -90,7 +90,7 @@ class SqlSource:
                 yield from view.tables()
 
     def all_views(self) -> tuple[str, ...]:
-        """Return the names of the views that it names and of those behind them, each once."""
+        """Return the names of the views that it reads, directly or through others, each once."""
         views = self.views if self.written is None else self.written.views
         names = [name for v, source in views.items() for name in (v, *source.all_views())]
         return tuple(dict.fromkeys(names))

@@ -149,7 +149,7 @@ def _split(text: str) -> list[str]:
 
 
 def _is_postgres(text: str) -> bool:
-    """Tell whether what Spark's SQL does not have is a query of PostgreSQL's."""
+    """Tell whether a text that Spark's SQL refuses is a query of PostgreSQL's."""
     try:
         return bool(sqlglot.parse(text, dialect="postgres"))
     except SqlglotError:
@@ -297,7 +297,7 @@ def _before(clause: exp.With, cte: exp.Expr) -> list[exp.Expr]:
 def _quoted_names(
     path: Path, text: str, query: exp.Query, references: tuple[TableReference, ...]
 ) -> Iterator[tuple[int, int, str]]:
-    """Find names in double quotes, such as of `x AS "Name"`, which Spark takes for texts.
+    """Find names in double quotes, as in `x AS "Name"`, which Spark takes for texts.
 
     Raises:
         ViewError: a name stands in single quotes.

@@ -1,4 +1,4 @@
-"""Views that are followed apart: by a process of their own, beside this one.
+"""Views that are followed apart, by a process of their own.
 
 A view that is written whole in each round, by Spark, would have the others wait for it, which go
 forward by their changed keys within a second. One that fails would end them. Two processes share
@@ -56,7 +56,7 @@ class _Ended:
 
 
 class Apart:
-    """The processes that follow views beside this one; a context manager that ends them.
+    """The processes that follow views apart; a context manager that ends them.
 
     The thread that starts one has to live as long as they do.
     """
@@ -81,7 +81,7 @@ class Apart:
         self._waiting.append(tuple(names))
 
     def begin(self) -> None:
-        """Start the processes that wait; nobody else has the locks of their views any more.
+        """Start the waiting processes, once no other process holds the locks of their views.
 
         The caller has made a round of its own before: those that begin with a round of Spark's hold
         checkpoints for its whole length, and the views that stay fresh are to need none by then.
@@ -102,7 +102,7 @@ class Apart:
         log.info("process %d follows %s", process.pid, ", ".join(names))
 
     def check(self) -> None:
-        """See that all are there, and start again those that have ended."""
+        """Check that all processes run, and restart the ended ones."""
         for names, process in [*self._running.items()]:
             code = process.poll()
             if code is not None:
@@ -126,7 +126,7 @@ class Apart:
         self._ended[names] = _Ended(error=error, count=count, due=self._now() + wait_s)
 
     def failures(self) -> list[RebuildError]:
-        """Return the errors of the views that nobody follows at this moment."""
+        """Return the errors of the views that no process follows at this moment."""
         return [view.error for names, view in self._ended.items() if names not in self._running]
 
     @property

@@ -1,4 +1,4 @@
-"""Try again what a server's restart ended: a broker that comes back gives partitions new leaders.
+"""Try again after a server's restart: a broker that returns gives partitions new leaders.
 
 A read across a change of leader is in doubt, since replicas clean each on their own, so it is not
 used. The log itself may well be exact: a new read, judged anew, says so, and refuses when it is

@@ -1,4 +1,4 @@
-"""Remove a view from every sink, and end the care of its history.
+"""Remove a view from every sink, and close its history.
 
 What is known of a view is its file, as long as it is there, and its history: a view whose file is
 gone is dropped by what the history says of its sinks. Each sink is emptied by itself, and the row
@@ -56,13 +56,13 @@ class ToDrop:
         return self.spec.sinks
 
     def __str__(self) -> str:
-        """Say what goes, for the question."""
+        """Return the view and its sinks as text, for the question."""
         file = "" if self.has_file else "; its file is gone already"
         return f"{self.view} ({', '.join(self.sinks)}{file})"
 
 
 def to_drop(names: Sequence[str], settings: RebuildSettings) -> list[ToDrop]:
-    """Find out what there is to remove of some views; removes nothing.
+    """Return the removable parts of some views; removes nothing.
 
     Raises:
         ViewError: neither the project nor the history knows one of them.

@@ -79,7 +79,7 @@ class SeenFrontier:
         return cls(record, tuple(_facts(record.frontier, table) for table in tables))
 
     def calls_for_a_round(self, newest: SeenFrontier, now_ms: int) -> bool:
-        """Tell whether a newer frontier has something new, or this one has grown old."""
+        """Tell whether a newer frontier has new records, or the present one is too old."""
         if newest.facts != self.facts:
             return True
         has_moved = newest.record.offset != self.record.offset
@@ -155,7 +155,7 @@ def follow(
 
 @dataclass(slots=True, kw_only=True)
 class _Following:
-    """Follows some views here, until it ends or some of them are to be followed apart.
+    """Follows some views in this process, until it ends or some have to be followed apart.
 
     Attributes:
         parted: those, with the reason of each.
@@ -305,7 +305,7 @@ class Follower:
         self._sealer.__exit__(kind, error, trace)
 
     def round(self) -> Outcome | None:
-        """Refresh once if there is something new; return None if there is not.
+        """Refresh once if there are new records; return None if there are none.
 
         Raises:
             LockedError: it was asked to end while a rebuild moved readers.

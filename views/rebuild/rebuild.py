@@ -352,7 +352,7 @@ class Rebuild:
         unsettled: Sequence[ViewResult],
         replay: States | None,
     ) -> None:
-        """Keep in memory what a follower's next rounds need, once all its views are held here."""
+        """Keep in memory the states for a follower's next rounds, once all its views are held."""
         if self._resident is None or replay is None or unsettled or plan.unkeyed:
             return
         if not all(b.error is None and (b.published or b.unchanged) for b in builds):
@@ -367,7 +367,7 @@ class Rebuild:
             self._resident.forget()
 
     def _abandon(self, error: Exception, builds: Sequence[ViewBuild]) -> None:
-        """Note why generations are not published; the old ones serve."""
+        """Record the reason why generations are not published; the old ones serve."""
         log.debug("the run failed", exc_info=error)
         reason = explained(error, f"rebuild of {', '.join(build.spec.name for build in builds)}")
         if reason is not error:
@@ -407,7 +407,7 @@ def _pending(builds: Sequence[ViewBuild]) -> list[ViewBuild]:
 
 
 def _because(blamed: ViewBuild, build: ViewBuild) -> ChangelogError:
-    """Return why a view of an all-or-none run is not published: its own error, or another's."""
+    """Return the error for which a view of an all-or-none run is not published."""
     assert blamed.error is not None  # noqa: S101 - that is what it is blamed for
     if build is blamed:
         return blamed.error

@@ -93,7 +93,7 @@ class NotHereError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _View:
-    """A view that goes forward here.
+    """A view that goes forward without Spark.
 
     Attributes:
         spec: its declaration.
@@ -167,17 +167,17 @@ class Resident:
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether the next round can be made here."""
+        """Tell whether the next round can be made without Spark."""
         return self._held is not None
 
     @property
     def proves(self) -> bool:
-        """Tell whether the next round can be made here, and compare all that is served."""
+        """Tell whether the next round can be made without Spark, and compare all served rows."""
         return self.is_ready and self._proofs is not None
 
     @property
     def whole(self) -> Mapping[str, str]:
-        """Return the views that do not go forward here, with the reason: then none does."""
+        """Return the views that need Spark, with the reason: then none goes forward without."""
         return self._whole
 
     @property
@@ -276,7 +276,7 @@ class Resident:
 
     @contextmanager
     def _or_whole(self, views: Sequence[str]) -> Iterator[None]:
-        """Note of views that they do not go forward here, where a value says so."""
+        """Mark views as in need of Spark where a value has no form in this process."""
         try:
             yield
         except UnknownValueError as error:
@@ -482,7 +482,7 @@ class Resident:
             raise error
 
     def _note_reached(self, view: _View) -> None:
-        """Take note of what a generation has and goes without, once all its sinks are there."""
+        """Record the rows that a generation has and goes without, once all its sinks have them."""
         rows = self._sending.rows(view.spec.name)
         view.rows = view.rows if rows is None else rows
         view.is_told = view.is_told and view.delta is None
@@ -492,7 +492,7 @@ class Resident:
             view.is_told = True
 
     def _note_refused(self, view: _View) -> None:
-        """Put on record the rows that a generation goes without in some sinks."""
+        """Record the rows that a generation goes without in some sinks."""
         if not self._settings.rebuild.left_out_at_most:
             return
         before = view.refused
@@ -504,7 +504,7 @@ class Resident:
             log.warning('view "%s" goes without refused rows: %s', view.spec.name, counts or "none")
 
     def forget_states(self) -> None:
-        """Leave the next round to Spark, from where each sink is; results are still told."""
+        """Leave the next round to Spark, from each sink's position; results are still reported."""
         self._held = None
 
     def _look(self, frontier: Frontier, stages: Stages) -> None:
@@ -539,7 +539,7 @@ class Resident:
             self.forget_states()
 
     def _record(self, results: Sequence[ViewResult], stages: Stages) -> None:
-        """Tell the history where generations are, once in a while, and of all that was compared."""
+        """Write the generations' positions to the history at times, and after whole proofs."""
         now = datetime.now(UTC)
         due = [
             (view, result)

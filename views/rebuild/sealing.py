@@ -1,4 +1,4 @@
-"""Bring checkpoints forward beside the rounds of a follower that makes them without Spark.
+"""Bring checkpoints forward while a follower makes its rounds without Spark.
 
 Such rounds leave the stored states behind. They are what the next start goes on from, and they must
 not come near the moment from which deletes may have been missed; so every few minutes they are
@@ -64,7 +64,7 @@ class Sealer:
         self._pool.shutdown()
 
     def beside(self) -> None:
-        """Begin, where it is time to and nothing runs."""
+        """Start a run if one is due and none is under way."""
         is_running = self._running is not None and not self._running.done()
         if self._is_needed and not is_running and time.monotonic() - self._sealed >= EVERY_S:
             self._sealed = time.monotonic()

@@ -32,7 +32,7 @@ log = logging.getLogger("changelog.views")
 
 
 class UnverifiedError(ChangelogError):
-    """A staged generation was not verified, and nobody said that this does not matter."""
+    """A staged generation was not verified, and verification was not switched off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A rebuild beside a follower takes over where the follower has got, so that no reader goes back.
+"""A rebuild takes over a running follower's position, so that no reader goes back.
 
 A rebuild is true at the frontier of its start, and takes minutes; a follower of the same views
 shows readers later ones meanwhile. So the generation that nobody sees yet is brought forward as a
@@ -98,5 +98,5 @@ class Takeover:
 
 
 def _brought_to(build: ViewBuild) -> Position | None:
-    """Return the position of a generation; of one made whole nobody else knows it yet."""
+    """Return the position of a generation that was made whole in this run, or None."""
     return None if build.brought is None else cut_of(build.brought.cut.record.frontier)

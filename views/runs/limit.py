@@ -74,7 +74,7 @@ class TimeLimit:
             timer.cancel()
 
     def said(self, results: Iterable[ViewResult]) -> list[ViewResult]:
-        """Return the results of the run; what failed because time was up says so."""
+        """Return the results of the run; failures after the time limit name it."""
         if not self._was_up:
             return list(results)
         error = RebuildError(

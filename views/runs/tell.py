@@ -1,4 +1,4 @@
-"""Tell of a run: a command of the user's, a webhook, a file or gateway of metrics.
+"""Report a run: to a command of the user's, a webhook, a file or gateway of metrics.
 
 Whatever of it fails is a warning: it changes nothing of the run, nor of its exit code.
 """
@@ -38,7 +38,7 @@ _FIRST_WAIT_S = 0.5
 
 @contextmanager
 def told(views: Sequence[str], settings: RebuildSettings) -> Iterator[Callable[[Outcome], None]]:
-    """Tell whom the settings name of the run in the block, however it ends.
+    """Report the run in the block to the receivers in the settings, however it ends.
 
     Args:
         views: the views of the run.
@@ -67,7 +67,7 @@ def told(views: Sequence[str], settings: RebuildSettings) -> Iterator[Callable[[
 
 
 def _tell_of(run: Mapping[str, Any], settings: Runs, warehouse: str) -> None:
-    """Tell whom the settings name of a run.
+    """Report a run to the receivers in the settings.
 
     Args:
         run: what `views.runs.summary` says of it.

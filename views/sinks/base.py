@@ -237,14 +237,14 @@ class TransactionalSink(Sink, Protocol):
 
 @runtime_checkable
 class ChangeableSink(Sink, Protocol):
-    """A sink that can write a generation as a change of another one."""
+    """A sink that can write a generation as a change of an older one."""
 
     def obstacle(self, change: Change) -> str | None:
         """Return the reason why a generation cannot be written as a change of another, or None."""
         ...
 
     def change(self, change: Change) -> None:
-        """Write the generation as a change of another one, instead of `write`.
+        """Write the generation as a change of an older one, instead of `write`.
 
         Raises:
             SinkError: two rows of the other one have the same key.

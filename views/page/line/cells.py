@@ -16,7 +16,7 @@ from views.page.line.standing import Standing, ViewLine
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text, and how what it tells of stands.
+    """A text, and the level of its subject.
 
     Attributes:
         text: for people.

@@ -57,7 +57,7 @@ class Look(Generic[T]):
         self._why = ""
 
     def begin(self, *, at_once: bool = False) -> None:
-        """Look, unless that goes on already or was done just now."""
+        """Begin to look, unless a look is under way or has just ended."""
         now = time.monotonic()
         with self._changed:
             is_fresh = self._ended is not None and now - self._ended < EVERY_S
@@ -100,7 +100,7 @@ class Look(Generic[T]):
 
 
 def look_at(looks: Collection[Look[T]], *, wait_s: float = WAIT_S) -> None:
-    """Begin all looks that are due, and wait a little for those that have found nothing yet."""
+    """Begin all looks that are due, and wait a little for the first results."""
     until = time.monotonic() + wait_s
     for look in looks:
         look.begin()

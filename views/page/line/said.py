@@ -9,7 +9,7 @@ _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time in the largest unit that leaves at least two of it.
+    """Return a time in the largest unit of which it is at least two.
 
     >>> duration(0.04), duration(90), duration(7200), duration(None)
     ('0.0 s', '90 s', '120 min', 'unknown')
@@ -23,7 +23,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """Return bytes in the largest unit that leaves at least two of it.
+    """Return bytes in the largest unit of which they are at least two.
 
     >>> size(0), size(2048), size(None)
     ('0 bytes', '2.0 KiB', 'unknown')

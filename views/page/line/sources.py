@@ -1,4 +1,4 @@
-"""Where the page has what it shows from: commands of ours, the history, the sinks."""
+"""The sources of the page: our own commands, the history, the sinks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Line:
 
     @property
     def seen_at(self) -> datetime:
-        """Return when the oldest answer came of those that are shown."""
+        """Return the time of the oldest answer that is shown."""
         ages = [seen.age_s for view in self.views for seen in view.sinks.values()]
         return self.at - timedelta(seconds=max(self.capture.age_s, self.topics.age_s, *ages, 0.0))
 
@@ -90,7 +90,7 @@ class Line:
 
 
 def refused_of(topics: Mapping[str, Any]) -> dict[str, str]:
-    """Return what cannot be read exactly now, of what `changelog topics` said.
+    """Return the tables and topics that cannot be read exactly now, by `changelog topics`.
 
     Tables by their names with the reason, and topics that are gone by theirs.
     """
@@ -174,7 +174,7 @@ class Sources:
         return [row for row in self._history.seen.value or () if row.view == view]
 
     def again(self) -> None:
-        """Look at once at what a change of ours has changed."""
+        """Look again at once, after a change made by this page."""
         every: list[Look[Any]] = [self._history]
         every += [look for watched in self._known.values() for look in watched.sinks.values()]
         for pending in every:
@@ -190,7 +190,7 @@ class Sources:
             return None
 
     def _declared(self, project: Project | None, unknown: list[Standing]) -> list[Declared]:
-        """Read the files of the views; those of last time where that is not possible."""
+        """Read the files of the views; the last ones read where that is not possible."""
         if project is None:
             return [_of_spec(watched.spec) for watched in self._known.values()]
         try:
@@ -220,7 +220,7 @@ class Sources:
             self._known[spec.name] = _Known(spec, looks)
 
     def _rows(self) -> Sequence[HistoryRow]:
-        """Read the history, if something came to it."""
+        """Read the history, if it has new rows."""
         history = History(warehouse_of(self.project()))
         version = history.version()
         if self._kept is None or self._kept[0] != version:

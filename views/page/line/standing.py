@@ -24,7 +24,7 @@ from views.page.line.looking import Seen
 
 
 class Level(IntEnum):
-    """How a thing stands, the worst last."""
+    """The level of a standing, the worst last."""
 
     OK = 0
     NOTE = 1

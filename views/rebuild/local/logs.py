@@ -1,4 +1,4 @@
-"""The logs behind the tables of a follower: where it stands in each, and what leads on from there.
+"""The logs that a follower's tables are read from: its position in each, and the next records.
 
 Tables of the project's own capture, those of other captures and logs of other programs stand side
 by side, each at a place in its own log. A step brings all of them to later places, which one
@@ -53,7 +53,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLogs:
-    """Where the tables of a follower stand.
+    """The positions in the logs of a follower's tables.
 
     Attributes:
         record: the frontier that names all.
@@ -84,7 +84,7 @@ class HeldLogs:
         return schemas | {table: log.schemas for table, log in self.declared.items()}
 
     def offsets_to(self, record: FrontierRecord) -> int:
-        """Return the greatest possible number of records between here and a later frontier."""
+        """Return the greatest possible number of records up to a later frontier."""
         old, new = self.record.frontier.ends, record.frontier.ends
         return sum(
             max(0, end - start)
@@ -134,7 +134,7 @@ class HeldLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedLogs:
-    """The tables of a run, to be held from where it left them.
+    """The tables of a run, to be held from the run's position on.
 
     Attributes:
         logs: where they stand.

@@ -1,4 +1,4 @@
-"""How far the logs of a follower can be read: asked several times a second, so as little as needed.
+"""The ends to which a follower's logs can be read: asked several times a second, so cheaply.
 
 A frontier that is the newest still, and partitions that end where they ended, are nothing new. Else
 all logs are cut and judged anew, as a run would cut them.
@@ -22,7 +22,7 @@ from views.rebuild.plan.plan import Plan, captured_of, logs_of, planned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newest:
-    """How far the logs of a follower can be read.
+    """The ends to which a follower's logs can be read.
 
     Attributes:
         record: the frontier that names all.
@@ -48,7 +48,7 @@ class Newest:
 
 
 class NewestLogs:
-    """How far the logs of some views can be read, for who asks for it again and again.
+    """The ends to which the logs of some views can be read, for repeated questions.
 
     Args:
         specs: the views.

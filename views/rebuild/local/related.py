@@ -140,7 +140,7 @@ class Walk:
         return ways
 
     def _to_anchor(self, place: TableReference, rows: Sequence[Record]) -> Iterable[Record]:
-        """Go from rows of a place to those of the anchor that may be in a tuple with them."""
+        """Return the anchor's rows that may be joined with rows of a place."""
         reached: Iterable[Record] = rows
         while place != self._anchor:
             near, own, column = self._way[place]
@@ -180,5 +180,5 @@ class Walk:
 
 
 def _each_once(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Take out what is the same record; of a key there may be the old and the new one."""
+    """Return each record once; a key may have an old and a new one."""
     return tuple({(record.key, record.offset): record for record in records}.values())

@@ -52,7 +52,7 @@ class Touched:
 
     @property
     def is_any(self) -> bool:
-        """Tell whether there is something."""
+        """Tell whether any record was touched."""
         return bool(self.older or self.newer)
 
 

@@ -1,4 +1,4 @@
-"""The tables of one follower: filled with their rows, brought forward by what came since."""
+"""The tables of one follower: filled with their rows, brought forward by new records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LocalTables:
         columns: Sequence[str],
         position: Position,
     ) -> None:
-        """Bring a table here.
+        """Fill a new local table.
 
         Args:
             table: its name.
@@ -75,7 +75,7 @@ class LocalTables:
     def advance(
         self, changed: Mapping[TableName, Sequence[FetchedRecord]], position: Position
     ) -> dict[TableName, Touched]:
-        """Take what came since; returns what was touched of each table.
+        """Apply the new records; returns the touched records of each table.
 
         Raises:
             UnknownValueError: a record cannot be read; the tables are of no use any more.

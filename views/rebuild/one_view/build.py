@@ -63,7 +63,7 @@ def frame_of(
 def read_of(
     spec: ViewSpec, table: TableName, state: DataFrame, also: Sequence[str] = ()
 ) -> DataFrame:
-    """Return the columns of a table that a view is given: all, or those that it declares.
+    """Return the columns of a table that a view is given: all, or the declared ones.
 
     Args:
         spec: the view.

@@ -1,4 +1,4 @@
-"""Which rows hold values that no type here holds, once one of them has ended a build."""
+"""The rows with values that no type holds, for the error after one of them ended a build."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 5
 
 @contextmanager
 def counted(states: States, tables: Collection[TableName]) -> Iterator[None]:
-    """Add the keys of the rows to the error about a value that no type here holds.
+    """Add the keys of the rows to the error about a value that no type holds.
 
     The table is read once more for it, of which only their keys are kept.
 
@@ -45,7 +45,7 @@ def counted(states: States, tables: Collection[TableName]) -> Iterator[None]:
 
 
 def _rows(state: ReplayedState, message: str) -> str:
-    """Say how many rows have such a value in the column that an error names, and name some."""
+    """Return the number and some keys of the rows without a form in an error's column, as text."""
     heads = {name: f'table "{state.table}", column "{name}" (' for name in state.frame.columns}
     column = next((name for name, head in heads.items() if message.startswith(head)), None)
     if column is None or state.rows.formless is None:

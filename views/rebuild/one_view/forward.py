@@ -83,7 +83,7 @@ def position_of(sinks: Mapping[str, ForwardSink], generation: int) -> Position |
 def delta_of(
     change: Change, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
 ) -> Delta:
-    """Bring the rows of a change here, with the keys that have none any more.
+    """Fetch the rows of a change from Spark, with the keys that have no row any more.
 
     Raises:
         SinkError: a row has a null in its key, or two rows have the same.
@@ -100,7 +100,7 @@ def deltas_of(
     *,
     parts: int,
 ) -> Iterator[Delta]:
-    """Bring the rows of a change here in several parts, each of other keys; see `delta_of`."""
+    """Fetch the rows of a change from Spark in parts, each of other keys; see `delta_of`."""
     check_session(change.rows.sparkSession)
     rows = change.rows.withColumn(GONE, F.lit(False))
     gone = change.gone.select(

@@ -61,5 +61,5 @@ def spare_cores(spark: SparkSession) -> int:
 
 
 def is_cluster(spark: SparkSession) -> bool:
-    """Tell whether a session has machines, or processes, beside its driver."""
+    """Tell whether a session has executors other than its driver."""
     return not is_local(spark.conf.get("spark.master", "local") or "local")

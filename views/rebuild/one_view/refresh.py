@@ -1,4 +1,4 @@
-"""The rows of a view at a new frontier from those it had at an older one.
+"""The rows of a view at a new frontier, made from its rows at an older one.
 
 What serves was true at its frontier; the checkpoints know which keys of each table were touched
 since. `views.project.lineage` says which keys of the view may differ for that. These are taken out
@@ -193,7 +193,7 @@ class Refresher:
         self._changed: dict[tuple[TableName, Position], tuple[DataFrame, int] | None] = {}
 
     def told(self, spec: ViewSpec) -> str:
-        """Say what the states of a view's tables are made of."""
+        """Return the origin of the states of a view's tables as text."""
         topics = (self._stored.cut.topics[table] for table in spec.tables)
         read = [f"{t}: {why}" for t in topics if (why := self._stored.from_start.get(t))]
         return f"checkpoint; read from the start: {'; '.join(read)}" if read else "checkpoint"
@@ -245,7 +245,7 @@ class Refresher:
         return Merged(change, touched, before)
 
     def _obstacle(self, spec: ViewSpec, prior: Prior | Whole, definition: str) -> str | None:
-        """Say why what serves cannot be built upon, or None."""
+        """Return the reason why the serving generation cannot be built upon, or None."""
         if isinstance(prior, Whole):
             return prior.why
         if prior.definition != definition:
@@ -297,7 +297,7 @@ class Refresher:
         keys: DataFrame,
         whole: DataFrame,
     ) -> DataFrame:
-        """Compute the affected keys anew from the rows that they come from."""
+        """Compute the rows of the affected keys again from their source rows."""
         anchor = lineage.anchor
         if anchor is None:
             return _only(whole, keys, {name: name for name in spec.key})
@@ -353,6 +353,6 @@ def _without(rows: DataFrame, keys: DataFrame, names: tuple[str, ...]) -> DataFr
 
 
 def _only(rows: DataFrame, keys: DataFrame, names: Mapping[str, str]) -> DataFrame:
-    """Keep the rows with one of the keys; `names` maps columns of the rows to those of the keys."""
+    """Keep the rows with one of the keys; `names` maps row columns to key columns."""
     own_keys, same = of_keys(keys, names)
     return rows.join(own_keys, on=same, how="left_semi")

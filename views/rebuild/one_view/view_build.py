@@ -1,4 +1,4 @@
-"""One view of a run, as far as it has come."""
+"""One view of a run, with its progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class ViewBuild:
-    """One view of a run, as far as it has come.
+    """One view of a run, with its progress.
 
     Attributes:
         spec: its declaration.

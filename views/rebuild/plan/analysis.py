@@ -202,7 +202,7 @@ def _float_key(
 def _check_names(
     spec: ViewSpec, key: Sequence[str], output_columns: Sequence[Output]
 ) -> str | None:
-    """Refuse names that are missing or there twice; returns why they keep it from being proved."""
+    """Refuse missing and doubled names; returns the reason why a name prevents a proof, or None."""
     names = [column.name for column in output_columns]
     lowered = [name.lower() for name in names if name]
     if twice := sorted({name for name in names if lowered.count(name.lower()) > 1}):

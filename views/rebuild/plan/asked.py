@@ -176,7 +176,7 @@ class Asked:
 
     @property
     def numbers(self) -> list[int]:
-        """Return the generations that are named beside the views."""
+        """Return the generations that the arguments name."""
         return [int(word) for word in self.views or [] if word.isdecimal()]
 
     @property
@@ -186,7 +186,7 @@ class Asked:
 
     @property
     def builds_nothing(self) -> bool:
-        """Tell whether only generations that are there already are published, read or removed."""
+        """Tell whether existing generations alone are published, read or removed."""
         return self.publish or self.diff or self.abort or self.drop
 
     @property
@@ -200,7 +200,7 @@ class Asked:
 
     @property
     def reads_on(self) -> bool:
-        """Tell whether what serves is refreshed."""
+        """Tell whether the serving generation is refreshed."""
         return self.refresh or self.following
 
     @property
@@ -287,7 +287,7 @@ class Asked:
                 raise typer.BadParameter(problem)
 
     def _later_rules(self, *, reads_otherwise: bool) -> tuple[tuple[bool, str], ...]:
-        """Return the rules for what becomes of generations that are there already."""
+        """Return the rules for actions on existing generations."""
         unproved = self.verify in {None, VerifyMode.NONE}
         return (
             (

@@ -1,4 +1,4 @@
-"""Which values of a query can be null, and which of its orders depend on where nulls stand. Pure.
+"""The values of a query that can be null, and its orders that depend on the place of nulls. Pure.
 
 What is not known counts as null at times.
 """

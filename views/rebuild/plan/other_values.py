@@ -28,7 +28,7 @@ _OF_DAYS = ("YEAR", "MONTH", "WEEK", "DAY", "QUARTER")
 
 
 def other_values(query: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:
-    """Yield a sentence for each value that is another one in PostgreSQL.
+    """Yield a sentence for each value that differs in PostgreSQL.
 
     Args:
         query: with qualified columns and inferred types.
@@ -225,7 +225,7 @@ def _is_narrower(value: exp.Expr, default: exp.Expr) -> bool:
 
 
 def _of_reals(node: exp.Expr) -> Iterator[str]:
-    """Say which constants are reals to PostgreSQL beside a real, and doubles here."""
+    """Yield a sentence for each constant that is a real in PostgreSQL, and a double in Spark."""
     if not is_of(node.this, _REAL):
         return
     values = [*node.expressions, *(node.args.get(word) for word in ("expression", "low", "high"))]

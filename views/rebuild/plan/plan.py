@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def stands(self) -> list[TableName]:
-        """Return the tables whose states nothing goes on from: whose views are made whole."""
+        """Return the tables whose states nothing continues: their views are made whole."""
         foreign = [*(log.table for log in self.logs), *(log.table for log in self.others)]
         return [*foreign, *self.unkeyed]
 
@@ -202,7 +202,7 @@ class ViewPlan:
         return starts
 
     def short_lines(self) -> list[str]:
-        """Say it for people in three lines at most; what needs no thought is left out."""
+        """Return the plan for people in three lines at most, without the obvious."""
         now = f"generation {self.serving} serves" if self.serving else "nothing serves yet"
         reads = ", ".join(short_name(table) for table in self.spec.tables)
         proof = "" if self.analysis is None else f"; {self.analysis.line()}"
@@ -514,7 +514,7 @@ def _cut(
     sample: bool,
     steps: Steps,
 ) -> Cut:
-    """Judge how the log stands to the newest frontier, or to the older one that is asked for."""
+    """Judge the log at the newest frontier, or at the older one that is asked for."""
     project = settings.project
     if settings.as_of is None:
         sample = sample and not settings.reads_checkpoints
@@ -582,7 +582,7 @@ def plan_view(
     analysis: Analysis | None = None,
     steps: Steps = UNSEEN,
 ) -> ViewPlan:
-    """Say what a rebuild of one view would do; `steps` counts the sinks that are asked."""
+    """Return the plan of one view's rebuild; `steps` counts the sinks that are asked."""
     steps.more(len(served.sinks))
     generations = list(served.held_without_listing(steps).values())
     number = serving(generations)
@@ -614,12 +614,12 @@ def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:
 
 
 def shown(record: FrontierRecord) -> Frontier | None:
-    """Return the frontier of a cut; of logs of other programs there is none to show."""
+    """Return the frontier of a cut to be shown; logs of other programs have none."""
     return record.frontier if record.offset != NO_FRONTIER else None
 
 
 def groups_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> list[Sequence[ViewSpec]]:
-    """Part the views into those of own tables, of other logs, of both: each has one cut."""
+    """Group the views by their logs, own, declared or both: each group has one cut."""
     groups: dict[tuple[bool, bool], list[ViewSpec]] = {}
     for spec in specs:
         logs = logs_of([spec], settings)
@@ -630,7 +630,7 @@ def groups_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> list[Sequ
 def captured_of(
     specs: Sequence[ViewSpec], logs: Sequence[DeclaredLog | CapturedLog]
 ) -> list[TableName]:
-    """Return the tables of views that none of the logs stands for, each once."""
+    """Return the tables of views that are in none of the logs, each once."""
     declared = {log.table for log in logs}
     return [table for table in tables_of(specs) if table not in declared]
 
@@ -650,12 +650,12 @@ def logs_of(
 
 
 def unkeyed_of(topics: Mapping[TableName, str], frontier: Frontier) -> list[TableName]:
-    """Return the tables without a primary key, of those whose topics are given."""
+    """Return the tables of some topics that have no primary key."""
     return [table for table, topic in topics.items() if not frontier.scope_of(topic).keyed]
 
 
 def no_frontier(specs: Sequence[ViewSpec], consequence: str, hint: str) -> ViewError:
-    """Say what cannot be done with views of logs of others."""
+    """Return the error for an action that needs a frontier, on views of other programs' logs."""
     names = ", ".join(spec.name for spec in specs)
     return ViewError(
         f"{names}: logs of other programs and captures do not stand at a frontier of this one, "

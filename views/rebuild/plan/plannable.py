@@ -1,4 +1,4 @@
-"""Which views of a run can be planned together, and why the others cannot.
+"""The views of a run that can be planned together, and the errors of the rest.
 
 Views of one run share one frontier. A view that reads a table that is not captured, or one whose
 topic cannot be read exactly any more, fails by itself; the others are planned without it.
@@ -171,7 +171,7 @@ def _failed(specs: Sequence[ViewSpec], errors: Mapping[str, ChangelogError]) -> 
 
 
 def _with_key(spec: ViewSpec, plan: Plan) -> ViewSpec:
-    """Return a view with its key as its columns are spelled, also those that `*` stands for."""
+    """Return a view whose key is spelled like its columns, expanded `*` included."""
     if not isinstance(spec.source, SqlSource) or {*spec.key} <= {*spec.source.columns}:
         return spec
     tables = {

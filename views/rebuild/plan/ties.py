@@ -165,7 +165,7 @@ class _Rows:
         )
 
     def _covers(self, parts: Collection[exp.Expr], values: Collection[exp.Expr]) -> bool:
-        """Tell whether values determine others: the same ones, or of columns that they do."""
+        """Tell whether values determine others: equal ones, or columns that they determine."""
         fixed, texts = self._closed(values), {value.sql() for value in values}
         return all(
             part.sql() in texts

@@ -1,4 +1,4 @@
-"""How far a sink of a followed view is."""
+"""The position that a sink of a followed view has reached."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from changelog.contract.base.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a sink of a followed view is.
+    """The position that a sink of a followed view has reached.
 
     Attributes:
         position: the first that it does not hold; of what lies before it, it holds all.

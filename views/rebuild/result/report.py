@@ -202,13 +202,13 @@ class ViewResult:
 
     @property
     def note(self) -> str:
-        """Say what stands beside the rows of a view that went well, or nothing."""
+        """Return remarks on the rows of a view that went well, or an empty text."""
         others = [f"beside {_place(frontier)}" for frontier, _ in self.others]
         return "; ".join(filter(None, [self.left_out, *others, *self.warnings]))
 
     @property
     def left_out(self) -> str:
-        """Say how many records and rows were left out, or nothing."""
+        """Return the numbers of records and rows left out as text, empty for none."""
         parts = []
         if self.quarantined:
             many = "record" if self.quarantined == 1 else "records"
@@ -317,7 +317,7 @@ def history_table(rows: Sequence[HistoryRow]) -> Table:
 
 
 def staged_lines(result: ViewResult) -> list[str]:
-    """Say where a staged generation can be tried, and what comes next."""
+    """Return lines with the address of a staged generation and the next commands."""
     older = ", ".join(map(str, result.replaced))
     view = result.view
     return [

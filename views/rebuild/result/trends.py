@@ -1,4 +1,4 @@
-"""How the rebuilds of a view grow: small charts, and whether time outgrows data.
+"""The growth of a view's rebuilds: small charts, and a comparison of time with data.
 
 Only rebuilds that read the log from its start are compared; those that failed and refreshes took
 another way. Pure.
@@ -51,7 +51,7 @@ class Trend:
 
     @property
     def outgrows(self) -> bool:
-        """Tell whether rebuilds grow slower faster than their data grows."""
+        """Tell whether the duration of rebuilds grows faster than their data."""
         return self.growth is not None and self.growth >= _GROWN
 
     def line(self) -> str:

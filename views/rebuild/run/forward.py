@@ -152,6 +152,6 @@ class Forward:
 
 
 def _is_due(build: ViewBuild) -> bool:
-    """Tell whether the history has not been told for a while where a generation is."""
+    """Tell whether the position of a generation is due for the history."""
     at = build.recorded_at
     return at is None or datetime.now(UTC) - at >= RECORDED_EVERY

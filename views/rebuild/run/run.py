@@ -73,7 +73,7 @@ class Run:
         self.history = History(self.settings.warehouse)
 
     def catches_up(self, spec: ViewSpec) -> bool:
-        """Tell whether a view's generation can be brought to where a follower is."""
+        """Tell whether a view's generation can be brought to a follower's position."""
         return not set(self.stands) & set(spec.tables)
 
     def held_still(self) -> AbstractContextManager[object]:
@@ -140,7 +140,7 @@ class Run:
         plan: Plan,
         replay: States | None,
     ) -> None:
-        """Tell the history that generations are in a state."""
+        """Write the state of generations to the history."""
         rows = [self.result(build, plan, replay).to_history(state, self.id) for build in builds]
         if self.settings.together and state in (SEALED, PUBLISHED):
             numbers = {build.spec.name: build.number for build in builds}
@@ -148,7 +148,7 @@ class Run:
         self.history.append(rows)
 
     def note_refused(self, build: ViewBuild, generation: int) -> None:
-        """Put on record the rows that a generation goes without in some sinks."""
+        """Record the rows that a generation goes without in some sinks."""
         if not self.settings.rebuild.left_out_at_most:
             return
         build.refused = note_refused(

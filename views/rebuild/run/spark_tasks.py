@@ -1,4 +1,4 @@
-"""How far Spark is with the tasks that run now: what its status tracker says, once a second.
+"""The progress of Spark's running tasks, from its status tracker, once a second.
 
 A stage of a rebuild may be one job of Spark's for minutes, as where a large view is written. Which
 jobs follow is decided as it runs (adaptive execution), so what is told is of the stages that run.
@@ -39,7 +39,7 @@ class Tasks(NamedTuple):
 
 @contextmanager
 def told_tasks(spark: SparkSession, tell: Tell) -> Iterator[None]:
-    """Tell how far Spark's tasks are while the block runs; nothing where Spark does not say.
+    """Report the progress of Spark's tasks while the block runs, where Spark knows it.
 
     A session of Spark Connect has no status tracker here.
     """
@@ -64,7 +64,7 @@ def told_tasks(spark: SparkSession, tell: Tell) -> Iterator[None]:
 
 
 class Told:
-    """Tells of tasks from one look to the next; a stage that begins is counted anew."""
+    """Reports the progress of tasks between looks; each new stage is counted from 0."""
 
     def __init__(self, tell: Tell, make: Callable[[Tell, str, int, str], Pace] = Pace) -> None:
         """Begin with no look."""

@@ -42,7 +42,7 @@ def _asked(run: Run, forward: Forward, build: ViewBuild) -> Standing:
 
 
 def needs_rows(spec: ViewSpec, stand: Standing, schemas: Mapping[TableName, TopicSchemas]) -> bool:
-    """Tell whether a view goes on by what rows of its tables held where it stands.
+    """Tell whether a view needs its tables' rows at its position in order to go on.
 
     Args:
         spec: the view.

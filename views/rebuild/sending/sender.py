@@ -109,7 +109,7 @@ class Sender:
 
     @property
     def can_catch_up(self) -> bool:
-        """Return whether a sink that was left behind answers again."""
+        """Tell whether a sink that stopped keeping up answers again."""
         with self._changed:
             return self._left is not None and self._left.answers
 
@@ -266,7 +266,7 @@ class Sender:
         return None if self._waiting is None else self._waiting.since
 
     def _is_stuck(self) -> bool:
-        """Tell whether waiting is of no use."""
+        """Tell whether waiting cannot help."""
         if self._left is not None:
             return self._left.answers
         return self._failures > 0 or self._failed is not None or self._is_ended

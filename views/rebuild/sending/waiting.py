@@ -40,7 +40,7 @@ class Waiting:
 
     @property
     def is_too_much(self) -> bool:
-        """Tell whether it is more than is kept for a sink, in keys or bytes."""
+        """Tell whether more keys or bytes wait than are kept for a sink."""
         table = self.delta.table
         return bool(table.num_rows > MOST_KEYS or table.nbytes > MOST_BYTES)
 

@@ -23,7 +23,7 @@ _FILE, _ROW, _IS_KNOWN = "name of the file", "row of the file", "is known"
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """The part of a generation that is taken from another one.
+    """The part of a generation that is taken from an older one.
 
     Attributes:
         files: its files.

@@ -1,4 +1,4 @@
-"""Commits of a Delta table with deletion vectors: deltalake reads such tables and writes none.
+"""Commits of a Delta table with deletion vectors, which deltalake reads and does not write.
 
 A commit is a file of JSON lines under the next number, made only if there is none: that is what
 makes it atomic (Delta transaction log protocol, "Delta Log Entries" and "Actions").

@@ -128,7 +128,7 @@ class DeltaSink:
         return _too_worn(change, self._tables.files(self._uri(change.prior)))
 
     def change(self, change: Change) -> None:
-        """Write the generation as a change of another one, instead of `write`.
+        """Write the generation as a change of an older one, instead of `write`.
 
         Raises:
             SinkError: two rows of the other one have the same key.

@@ -58,7 +58,7 @@ class Readers(Protocol):
         ...
 
     def also(self, cursor: Any, generation: int) -> sql.Identifier | None:  # noqa: ANN401
-        """Return the table that a delta goes to beside that of the generation, if there is one."""
+        """Return the second table that a delta goes to, after the generation's, if there is one."""
         ...
 
 

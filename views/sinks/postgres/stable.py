@@ -147,7 +147,7 @@ class Stable:
         cursor.execute(self.definition(columns))
 
     def follow(self, cursor: Any, columns: Columns, *, keeps_rows: bool = False) -> None:  # noqa: ANN401
-        """Change the columns of the table, which has no partition, to those of a generation.
+        """Change the columns of the table, which has no partition, to a generation's columns.
 
         Args:
             cursor: of the transaction.

@@ -78,7 +78,7 @@ class SearchClient:
             yield client
 
     def request(self, method: str, path: str, body: Body = None) -> Any:  # noqa: ANN401 - JSON
-        """Send one request and give the JSON of its answer, or None when there is no such thing.
+        """Send one request; return the JSON of its answer, or None when the object does not exist.
 
         Raises:
             SinkError: the server refuses the request.

@@ -43,7 +43,7 @@ class Difference:
 
 
 def differences(server: TopicServer, source: str, target: str | None) -> Iterator[Difference]:
-    """Yield the differences between a topic and another one, or an empty one.
+    """Yield the differences between two topics; without a target, to an empty one.
 
     Raises:
         SinkError: the brokers refuse, or records are gone.

@@ -1,4 +1,4 @@
-"""Whether keys are distinct, told by hashes that tasks of Spark bring back beside their writing.
+"""Distinctness of keys, by hashes that Spark's writing tasks return.
 
 Equal keys have equal bytes and so equal hashes: where all hashes differ, all keys do. Where two are
 alike, or not all are known, nothing is told, and the keys themselves have to be compared.

@@ -160,7 +160,7 @@ class TopicServer:
             raise explained(self.kafka, error.args[0], subject) from error
 
     def exists(self, topic: str) -> bool:
-        """Tell whether there is such a topic."""
+        """Tell whether the topic exists."""
         with self.asking() as cluster:
             return topic in cluster.topics([topic])
 

@@ -177,7 +177,7 @@ class TopicSink:
             write_frontier(into, self._register, self._topic, shown)
 
     def _move(self, into: Transaction, generation: int, entry: Held, before: int | None) -> None:
-        """Write the differences between a generation's rows and those that readers have."""
+        """Write the differences between a generation's rows and the readers' rows."""
         there: str | None = self._topic
         if not self._is_keyed:
             there = None if before is None else self._topic_of(before)

@@ -94,7 +94,7 @@ class Evidence:
         self._taken: dict[TableName, Taken] = {}
 
     def read_ahead(self, tables: Iterable[TableName]) -> None:
-        """Begin to read the states of tables beside what the caller does, but of those for tasks.
+        """Begin to read the states of tables in the background, except the ones that tasks read.
 
         `state` waits for all of them. What fails then fails whoever asks for that table.
         """

@@ -161,7 +161,7 @@ def unfit(cleaning: Cleaning) -> Iterator[str]:
 
 
 def not_exact(proved: Proved, *, begun_ms: int, ended_ms: int, whole: bool) -> str | None:
-    """Return the reason why the reading behind a state may have missed a record, or None.
+    """Return the reason why the reading of a state may have missed a record, or None.
 
     Args:
         proved: what the state is of.

@@ -346,7 +346,7 @@ class Keeper:
         return None
 
     def _layered(self, own_state: _Found, before: Manifest) -> list[KeptFile]:
-        """Return the files of a state that went on from another: few, and small beside the base."""
+        """Return the files of a state that went on from another: few, and smaller than the base."""
         case, inexact = own_state.case, own_state.state.inexact
         new = row_count(self._database, own_state.layer)
         if not new:

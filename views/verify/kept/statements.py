@@ -155,7 +155,7 @@ class KeptStatements:
         )
 
     def _bundle(self, statements: str) -> None:
-        """Put what records lack beside them, and write down what of it the held rows have."""
+        """Bundle records with the values that they lack; note which of these held rows have."""
         bundle_older(
             self._database,
             self._survivors,

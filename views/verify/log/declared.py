@@ -485,7 +485,7 @@ def _reversed(order: str) -> str:
 
 
 def bundle_older(database: duckdb.DuckDBPyConnection, survivors: str, statements: str) -> None:
-    """Put the older records that a survivor needs beside it.
+    """Bundle each survivor with the older records that it needs.
 
     Args:
         database: has them.

@@ -89,7 +89,7 @@ class Row:
         return row.older.get(column, row.newest.value)
 
     def bundle(self, departed: Mapping[int, Row]) -> bytes:
-        """Return the last record and those that have what it lacks."""
+        """Return the last record and the older records that have its lacking values."""
         holders: dict[bytes, list[str]] = {}
         for column in self.newest.lacks:
             holder = self.holder(column, departed)

@@ -275,7 +275,7 @@ def _decoded(state: TableState, decoder: Decoder, batch: Sequence[Survivor]) -> 
 
 
 def _column(column: LoggedColumn, values: list[Any]) -> ByColumn:
-    """Return bare values as a column, and the texts of those without an exact place."""
+    """Return bare values as a column, and the texts of values without an exact place."""
     if not column.type.has_escape:
         return to_arrow(column.type, values), None
     exact = [None if isinstance(value, str) else value for value in values]

@@ -1,4 +1,4 @@
-"""A topic's offsets in shares, which are read beside each other (pure)."""
+"""A topic's offsets in shares, which are read in parallel (pure)."""
 
 from __future__ import annotations
 

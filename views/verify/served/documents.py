@@ -1,4 +1,4 @@
-"""Documents as they come from a server, a page at a time, to Arrow with each fault beside its row.
+"""Documents from a server, a page at a time, as Arrow tables with a column of faults.
 
 A page is parsed by orjson and read by column. Where that refuses anything, it is parsed again by
 `json`, which takes more (halves of surrogate pairs, NaN, integers of any size), and read row by
@@ -85,7 +85,7 @@ class Form:
         return self._key
 
     def table(self, page: Page) -> pa.Table:
-        """Return the rows of a page, each fault beside its row."""
+        """Return the rows of a page, with a column of faults."""
         if page.quick is not None:
             ids, rows = page.quick
             try:

@@ -1,4 +1,4 @@
-"""Rows from entries that are no JSON documents: hashes of texts, and texts beside their key.
+"""Rows from entries that are no JSON documents: hashes of texts, and single texts.
 
 Each becomes a row in JSON form, which the readers of documents then judge. What cannot be a row
 of this kind is given to them as an empty text, which they call malformed.

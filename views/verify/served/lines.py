@@ -1,4 +1,4 @@
-"""A file of JSON lines, each an id and a row: what the memory sink leaves behind."""
+"""A file of JSON lines, each an id and a row, as the memory sink writes it."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ def _only(table: TableName, heirs: Sequence[str]) -> tuple[str, ...]:
 
 
 def _problems(scope: Scope) -> tuple[str, ...]:
-    """Say why a topic cannot be compared with its table; empty when it can."""
+    """Return the reasons why a topic cannot be compared with its table; empty when it can."""
     problems = scope.obstacles()
     if not scope.keyed:
         problems = ("its table has no primary key, so its rows cannot be told apart", *problems)

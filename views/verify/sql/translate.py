@@ -459,7 +459,7 @@ def _check_place(node: exp.Expr, types: Types) -> None:
 
 
 def _check_written(node: exp.Expr, types: Types) -> None:
-    """Refuse a constant in quotes that is no value of the type beside it."""
+    """Refuse a quoted constant that is no value of the type that it is compared with."""
     if not isinstance(node, _OF_ONE_DECIMAL):
         return
     for text, kinds in _texts_beside(node, types.of, _WRITTEN_FORMS.keys()):
@@ -835,7 +835,7 @@ def _element(of: exp.Expr, place: exp.Expr, first: int) -> exp.Expr:
 def _texts_beside(
     node: exp.Expr, type_of: Callable[[exp.Expr], Type | None], names: Collection[str]
 ) -> list[tuple[exp.Literal, list[Type]]]:
-    """Return the constant texts that stand beside values of some types, each with those types."""
+    """Return the constant texts that meet values of some types, each with these types."""
     pairs: list[tuple[exp.Literal, list[Type]]] = []
     for parts in _operands(node):
         kinds = [kind for part in parts if (kind := type_of(part)) and kind.name in names]
@@ -857,7 +857,7 @@ def _is_short(text: str) -> bool:
 
 
 def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
-    """Make the operands doubles where a float stands beside another number.
+    """Make the operands doubles where a float meets a number of another type.
 
     Spark's ANSI rules take both to a double (`AnsiTypeCoercion`), DuckDB both to a float.
     """
@@ -877,7 +877,7 @@ def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
 
 
 def _as_decimals(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
-    """Make computed decimals that stand together those of Spark.
+    """Give computed decimals that meet each other Spark's types.
 
     DuckDB's may have more digits in all, and then it cuts those after the point of the others.
     """

@@ -76,7 +76,7 @@ def alone(text: str, kind: Type) -> Any:  # noqa: ANN401 - JSON
 
 
 def key_of(identity: str, key: Sequence[tuple[str, Type]]) -> dict[str, Any]:
-    """Return the columns of a key in JSON form, from the text that `identifier` makes of them.
+    """Return the columns of a key in JSON form, from `identifier`'s text.
 
     Raises:
         ValueError: the text is not of such a key.

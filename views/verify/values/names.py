@@ -52,7 +52,7 @@ def parsed(sql: str, tables: Collection[TableName]) -> exp.Expr:
 
 
 def _rename(scope: Scope, tables: Collection[TableName]) -> set[tuple[str, str]]:
-    """Rename the tables of one scope; return schema and name of those without an alias."""
+    """Rename the tables of one scope; return schema and name of the ones without an alias."""
     queries = {name.lower() for name in scope.cte_sources}
     unaliased = set()
     for source in scope.sources.values():

@@ -250,7 +250,7 @@ def test_what_died_is_told_until_it_is_removed(tmp_path) -> None:
         assert not own.spared
         assert others(tmp_path, "v", builds=False).spared == {8}
         own.cleared()
-    assert others(tmp_path, "v", builds=False) == replace(own, dead=frozenset(), left=ANY)
+    assert others(tmp_path, "v", builds=False) == replace(own, dead=frozenset(), files=ANY)
 
 
 def test_twin_that_takes_staged_for_never_begun_leaves_the_sinks_apart(
