@@ -36,7 +36,7 @@ from views.generations.place import place_for
 from views.verify.log import bag as verifier_bag
 from views.verify.log.decode import AvroDecoder
 from views.verify.log.tables import TableState, load_state
-from views.verify.processes.scratch import insert, make_table
+from views.verify.processes.scratch import insert, make_table, table_of_rows
 from views.verify.records.survivors import FoldedTable
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
@@ -308,7 +308,7 @@ def proved(records):
     with duckdb.connect() as database:
         make_table(database, "changes", verifier_bag._CHANGES)
         if rows:
-            insert(database, "changes", verifier_bag._table(rows, verifier_bag._CHANGES))
+            insert(database, "changes", table_of_rows(rows, verifier_bag._CHANGES))
         verifier_bag.keep_rows(database, "changes", "events", decoder)
         database.execute("CREATE TABLE places AS FROM changes")
         name = TableName("public", "events")

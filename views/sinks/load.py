@@ -94,12 +94,21 @@ def counted(results: Iterable[Row]) -> int:
     """
     written = 0
     for result in results:
-        if result.error is not None:
-            kind = UnavailableSinkError if result.unavailable else SinkError
-            facts, _, hint = result.error.partition(" | hint: ")
-            raise kind(facts, hint=hint)
+        require_success(result)
         written += result.written
     return written
+
+
+def require_success(result: Row) -> None:
+    """Raise the error in a task's report.
+
+    Raises:
+        SinkError: the task could not write; the report has the reason.
+    """
+    if result.error is not None:
+        kind = UnavailableSinkError if result.unavailable else SinkError
+        facts, _, hint = result.error.partition(" | hint: ")
+        raise kind(facts, hint=hint)
 
 
 def reported(write: Callable[[], int], refused: Sequence[Refused] = ()) -> pa.RecordBatch:

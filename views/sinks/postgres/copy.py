@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame
 
 from changelog.contract.base.errors import SinkError
 from views.sinks.base import UnavailableSinkError
+from views.sinks.load import require_success
 from views.sinks.postgres import encode
 from views.sinks.postgres.forms import Form, sent
 from views.sinks.postgres.registry import OPEN, SCHEMA, place
@@ -129,10 +130,7 @@ def load(rows: DataFrame, writer: CopyWriter) -> dict[str, int]:
     check_session(rows.sparkSession)
     results = sent(rows, writer.forms).mapInArrow(_task(writer), _RESULT).collect()
     for result in results:
-        if result.error is not None:
-            kind = UnavailableSinkError if result.unavailable else SinkError
-            facts, _, hint = result.error.partition(" | hint: ")
-            raise kind(facts, hint=hint)
+        require_success(result)
     return {result.attempt: result.written for result in results if result.attempt is not None}
 
 

@@ -40,7 +40,7 @@ from views.verify.log.tables import (
     inexact_columns,
     load_state,
 )
-from views.verify.processes.scratch import fill, first_row, make_table, row_count
+from views.verify.processes.scratch import fill, first_row, make_table, row_count, table_of_rows
 from views.verify.records.read import BATCH_RECORDS, place
 from views.verify.records.survivors import FoldedTable
 from views.verify.values.types import quoted
@@ -179,7 +179,7 @@ class KeptStatements:
 
     def _from_held(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
         while rows := cursor.fetchmany(BATCH_RECORDS):
-            lent = []
+            held_values = []
             for part, off, lacks, value in rows:
                 older = unbundled(value)[1]
                 missing = {*lacks}.difference(*(names for names, _ in older))
@@ -190,11 +190,9 @@ class KeptStatements:
                         f"{place(self._log.topic, part, off)}: the source left out a value, which "
                         f"no older record of the key is known to have: {_WHOLE}"
                     )
-                lent += [(part, off, name) for name in mine]
-            if lent:
-                columns = zip(zip(*lent, strict=True), _HELD_SCHEMA, strict=True)
-                arrays = [pa.array(values, column.type) for values, column in columns]
-                yield pa.Table.from_arrays(arrays, schema=_HELD_SCHEMA)
+                held_values += [(part, off, name) for name in mine]
+            if held_values:
+                yield table_of_rows(held_values, _HELD_SCHEMA)
 
     def _fill_held(self, layer: TableState) -> None:
         """Take what records lack from the held rows of their keys."""

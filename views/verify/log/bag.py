@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -22,7 +22,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.order import PLACE_DIGITS, place_columns
 from views.verify.log.decode import Decoder, survivors_of
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
-from views.verify.processes.scratch import fill, first_row, make_table
+from views.verify.processes.scratch import fill, first_row, make_table, table_of_rows
 from views.verify.records.read import BATCH_RECORDS, beginnings, messages, place
 from views.verify.records.topic import unmoved
 from views.verify.values.types import quoted
@@ -106,10 +106,10 @@ def read_changes(
                 newest = max(newest, (position, value[:_FRAME_BYTES]))
             rows.append((part, off, op in _WRITTEN, *_PLACE.unpack(position)[1:], value))
             if len(rows) >= BATCH_RECORDS:
-                yield _table(rows, _CHANGES)
+                yield table_of_rows(rows, _CHANGES)
                 rows = []
         if rows:
-            yield _table(rows, _CHANGES)
+            yield table_of_rows(rows, _CHANGES)
 
     with unmoved(kafka, frontier, topic) as facts:
         fill(database, table, batches())
@@ -137,7 +137,7 @@ def keep_rows(
             for batch in cursor.sql(query).to_arrow_reader(BATCH_RECORDS):
                 places, columns = decoder.decode(survivors_of(pa.Table.from_batches([batch])))
                 rows = zip(*columns, strict=True)
-                yield _table(
+                yield table_of_rows(
                     [(*at, _digest(row)) for at, row in zip(places, rows, strict=True)], _CONTENTS
                 )
 
@@ -188,9 +188,3 @@ def _digest(row: tuple[object, ...]) -> bytes:
     Python writes each value as it is, also -0.0 and NaN.
     """
     return hashlib.sha256(repr(row).encode()).digest()
-
-
-def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(values, kind.type) for values, kind in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)

@@ -42,7 +42,7 @@ from views.verify.log.declared_values import parse, taker
 from views.verify.log.decode import Decoder
 from views.verify.log.left_out import HELD, KeyStatement, StandIn, bundles, unbundled
 from views.verify.log.registry import Schemas
-from views.verify.processes.scratch import fill, first_row, make_table
+from views.verify.processes.scratch import fill, first_row, make_table, table_of_rows
 from views.verify.records.read import (
     BATCH_RECORDS,
     TopicFacts,
@@ -379,10 +379,10 @@ def take_said(
             counts[message.partition() or 0] += 1
             rows += _rows_of(reader, message, quarantine)
             if len(rows) >= BATCH_RECORDS:
-                yield _batch(rows)
+                yield table_of_rows(rows, _SCHEMA)
                 rows = []
         if rows:
-            yield _batch(rows)
+            yield table_of_rows(rows, _SCHEMA)
 
     fill(database, raw, batches())
     return counts
@@ -412,14 +412,6 @@ def _rows_of(
             lacks,
             begins,
         )
-
-
-def _batch(rows: list[tuple[Any, ...]]) -> pa.Table:
-    columns = [
-        pa.array(values, kind.type)
-        for values, kind in zip(zip(*rows, strict=True), _SCHEMA, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
 
 def fold_said(
@@ -516,11 +508,7 @@ def _statements(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, KeySta
 
 def _bundled(bundled: Iterator[tuple[int, int, bytes]]) -> Iterator[pa.Table]:
     while rows := list(islice(bundled, BATCH_RECORDS)):
-        columns = [
-            pa.array(values, column.type)
-            for values, column in zip(zip(*rows, strict=True), _PARTS_SCHEMA, strict=True)
-        ]
-        yield pa.Table.from_arrays(columns, schema=_PARTS_SCHEMA)
+        yield table_of_rows(rows, _PARTS_SCHEMA)
 
 
 def _reads_as(old: ColumnType, new: ColumnType) -> bool:

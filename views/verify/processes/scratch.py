@@ -97,6 +97,13 @@ def insert(database: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> 
     database.unregister("batch")
 
 
+def table_of_rows(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
+    """Return rows, at least one, as a table of a schema."""
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
 def make_table(database: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema) -> None:
     """Make an empty table of a schema, in place of one that is there."""
     database.register("batch", schema.empty_table())

@@ -10,8 +10,8 @@ import pytest
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape
 from changelog.contract.rows.relation import TableName
-from views.verify.log.declared import _batch, fold_said
-from views.verify.processes.scratch import fill
+from views.verify.log.declared import _SCHEMA, fold_said
+from views.verify.processes.scratch import fill, table_of_rows
 
 COLUMNS = "part INTEGER, off BIGINT, step INTEGER, lsn BIGINT, kind VARCHAR, name VARCHAR, key BLOB, value BLOB, lacks VARCHAR[], begins BOOLEAN"  # noqa: E501
 
@@ -31,7 +31,7 @@ def folded(order: Order, *said: tuple[int, int, int | None, str, str]) -> set[tu
             (p, o, 0, lsn, kind, name, name.encode(), b"v", [], False)
             for p, o, lsn, kind, name in said
         ]
-        fill(database, "raw", [_batch(rows)])
+        fill(database, "raw", [table_of_rows(rows, _SCHEMA)])
         fold_said(database, log, "raw", "left")
         found = database.execute('SELECT key, off FROM "left"').fetchall()
         return {(key.decode(), off) for key, off in found}
