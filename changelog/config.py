@@ -360,6 +360,7 @@ class _Endpoints:
         self._needs = needs
         self._directory = root / STACK_FOLDER
         self._found: Endpoints | None = None
+        self._why: StackError | None = None
 
     def find(self, name: str) -> str | None:
         if self._found is None and self._directory.is_dir():
@@ -369,6 +370,7 @@ class _Endpoints:
             try:
                 self._found = Stack(self._directory).endpoints()
             except StackError as error:
+                self._why = error
                 log.debug("%s", error)
         value: str | None = getattr(self._found, name, None)
         return value
@@ -377,6 +379,11 @@ class _Endpoints:
         found = self.find(name)
         if found is None and name not in self._needs:
             return ""
+        if found is None and self._why is not None:
+            raise ConfigurationError(
+                f"{setting} is not set, and {self._why.args[0]}",
+                hint=f"{self._why.hint}, or set it in {FILE_NAME} or on the command line",
+            )
         if found is None:
             raise ConfigurationError(
                 f"{setting} is not set and no embedded servers run in {self._directory}",

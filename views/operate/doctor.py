@@ -56,9 +56,10 @@ def examine(
     steps.done()
     if project is None:
         return findings
-    if not _has_line(project):
-        message = "the settings name no PostgreSQL and no brokers: nothing else was looked at"
-        error = ConfigurationError(message, hint="changelog init, and changelog stack up")
+    try:
+        load_project(project.root, needs=[SOURCE, BROKERS])
+    except ConfigurationError as error:
+        error.args = (f"{error.args[0]}; nothing else was looked at",)
         findings.refused("settings", error)
         return findings
     steps.begin("source and log")
@@ -83,12 +84,3 @@ def _looks(project: Project | None) -> int:
     with suppress(ChangelogError):  # which is told when it is their turn
         views = len(catalog_of(project).names)
     return 1 + len(COMMANDS) + 1 + views
-
-
-def _has_line(project: Project) -> bool:
-    """Tell whether the settings say where source and log are."""
-    try:
-        load_project(project.root, needs=[SOURCE, BROKERS])
-    except ConfigurationError:
-        return False
-    return True

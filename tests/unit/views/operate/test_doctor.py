@@ -14,9 +14,10 @@ from typing import Any
 from rich.console import Console
 
 from changelog.config import Project, load_project
-from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.errors import ChangelogError, StackError
 from changelog.runtime.findings import Findings, Level
 from changelog.runtime.progress.bar import StepBar
+from changelog.stack.stack import Stack
 from tests.unit.views.fakes import FakeSink
 from views.generations.history import (
     DROPPED,
@@ -70,7 +71,24 @@ def test_settings_that_cannot_be_read_are_the_first_problem(tmp_path: Path) -> N
 def test_settings_without_servers_say_what_to_do(tmp_path: Path) -> None:
     found = examine(tmp_path, asking=never)
     assert found.exit_code == 2
-    assert found.all[-1].hint == "changelog init, and changelog stack up"
+    assert "postgres.dsn is not set and no embedded servers run" in found.all[-1].said
+    assert found.all[-1].hint.endswith("or run `changelog stack up`")
+
+
+def test_a_server_of_the_stack_that_has_crashed_is_named(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "changelog.toml").write_text('postgres.dsn = "host=127.0.0.1 port=1"\n')
+    (tmp_path / ".stack").mkdir()
+
+    def endpoints(_stack: Stack) -> None:
+        raise StackError("the stack does not run: no cache", hint="start it")
+
+    monkeypatch.setattr(Stack, "endpoints", endpoints)
+    found = examine(tmp_path, asking=never)
+    said = (
+        "kafka.brokers is not set, and the stack does not run: no cache; nothing else was looked at"
+    )
+    assert (found.exit_code, found.all[-1].said) == (2, said)
+    assert found.all[-1].hint.startswith("start it, or set it in changelog.toml")
 
 
 def test_views_that_cannot_be_read_were_refuted_or_never_built_are_told(tmp_path: Path) -> None:
