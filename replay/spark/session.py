@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -93,9 +94,11 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
         check_writable(settings.warehouse)
     prepare_environment(settings.master)
     builder = SparkSession.builder.appName(settings.app_name)
-    for name, value in spark_settings(settings).items():
+    options = spark_settings(settings)
+    for name, value in options.items():
         builder = builder.config(name, value)
     try:
+        _start_java(options)
         return builder.getOrCreate()
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
@@ -103,6 +106,18 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
             f'Spark does not start with master "{settings.master}": {first}',
             hint="check the master's address and the Spark settings",
         ) from error
+
+
+def _start_java(options: Mapping[str, str]) -> None:
+    """Start Spark's Java in a session of its own, if this process has none yet.
+
+    A signal to the process group would end it under the work that has to end at a safe place. It
+    ends when its standard input does, which is a pipe from this process.
+    """
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAll([*options.items()])
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _silence() -> None:

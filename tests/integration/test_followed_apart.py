@@ -51,7 +51,10 @@ class Followed:
         command = [sys.executable, "-m", "views", "--all", "--follow", "--json", *words]
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
-                [*command, "--project", str(self.project.root)], stdout=said, stderr=said
+                [*command, "--project", str(self.project.root)],
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
             )
         try:
             yield self
@@ -91,10 +94,11 @@ class Followed:
         return {row["id"]: row["amount"] for row in self.project.delta(self.whole)}[7]
 
     def ends(self):
-        """End it as a service does; its processes are gone as well."""
+        """End it and its Java, as `timeout` and services do; its processes are gone as well."""
         beside = self.beside().values()
-        self.process.send_signal(signal.SIGTERM)
+        os.killpg(self.process.pid, signal.SIGTERM)
         assert self.process.wait(DEADLINE_S) == 0, self.said()
+        assert not re.findall(r"Traceback|Exception|\tat ", self.said()), self.said()
         assert not [number for number in beside if is_alive(number)]
 
 

@@ -136,7 +136,8 @@ class Scheduled:
         log.info("schedule %s: rebuild-view %s", due.name, shlex.join(due.words))
         words = [*self._command, "--project", str(self._project), *due.words]
         killed = partial(log.warning, "schedule %s: is killed, since it does not end", due.name)
-        with subprocess.Popen(words) as process:  # noqa: S603 - our own command
+        # A session of its own: a signal to the group would reach it twice, which ends it at once.
+        with subprocess.Popen(words, start_new_session=True) as process:  # noqa: S603 - our own
             wait_or_end(process, self._ends, end_s=_END_S, killed=killed)
         level = logging.INFO if process.returncode == 0 else logging.WARNING
         log.log(level, "schedule %s: ended with code %d", due.name, process.returncode)

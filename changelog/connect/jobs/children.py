@@ -104,6 +104,7 @@ def run_child(
         errors="replace",
         cwd=folder,
         env={**kept, **SAFE_PATH, **variables},
+        start_new_session=True,  # a signal to the group would reach it twice: it ends at once then
     )
     heard = _Heard(name, started)
     assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018

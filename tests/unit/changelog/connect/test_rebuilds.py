@@ -1,11 +1,13 @@
 """Rebuilds as connectors: schedules, what is asked for, what runs when."""
 
+import sys
 import threading
 
 import pytest
 
+from changelog.connect.jobs import children
 from changelog.connect.jobs import rebuild as rebuild_module
-from changelog.connect.jobs.children import ChildError, Ended
+from changelog.connect.jobs.children import ChildError, Ended, run_child
 from changelog.connect.jobs.rebuild import Telling, run_rebuild
 from changelog.connect.rules.kinds import problems
 from changelog.connect.rules.rebuilds import parse_rebuild
@@ -96,3 +98,11 @@ def test_a_schedule_goes_on_after_a_failure(monkeypatch, tmp_path):
     monkeypatch.setattr(rebuild_module, "_stopped_before", lambda _moment, stop: stop.is_set())
     told.run({**LEAST, "schedule": "0 * * * *"})
     assert [why for _, why in told.results] == ["rebuild-view ended with code 1: no way", ""]
+
+
+def test_a_signal_to_the_group_reaches_a_child_through_us_alone(monkeypatch, tmp_path):
+    words = [sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"]
+    monkeypatch.setattr(children, "own_command", lambda _: words)
+    stop = threading.Event()
+    ended = run_child([], {}, stop, name="r", folder=tmp_path, started=lambda: None)
+    assert (ended.code, ended.said.strip()) == (0, "True")

@@ -13,10 +13,12 @@ from views.base.sections import Planned
 from views.runs.scheduled import Due, Scheduled, due_of
 
 WRITES = """
-import pathlib, signal, sys, time
+import os, pathlib, signal, sys, time
 folder = pathlib.Path(sys.argv[2])
 words = sys.argv[3:]
 number = len(list(folder.glob("begun*")))
+if os.getsid(0) != os.getpid():
+    words = ["a signal to the group reaches it and us"]
 (folder / f"begun{number}").write_text(" ".join(words))
 if "long" in words:
     signal.signal(signal.SIGTERM, lambda *_: ((folder / "asked").touch(), sys.exit(1)))
