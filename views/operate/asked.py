@@ -28,17 +28,17 @@ class Answer:
 
     Attributes:
         code: its exit code.
-        said: its last JSON object, empty where it gave none.
+        result: its last JSON object, empty where it gave none.
         error: its last line on standard error.
     """
 
     code: int
-    said: Mapping[str, Any]
+    result: Mapping[str, Any]
     error: str
 
     def refusal(self) -> ChangelogError:
         """Return the error for a command that gave no result."""
-        message = str(self.said.get("error") or self.error.removeprefix("error: "))
+        message = str(self.result.get("error") or self.error.removeprefix("error: "))
         text, _, hint = message.partition(" | hint: ")
         error = ChangelogError(text or "no answer", hint=hint)
         error.exit_code = self.code or 1
@@ -76,25 +76,25 @@ def ask_one(project: Path, words: Sequence[str]) -> Answer:
 
 def note_capture(findings: Findings, status: Answer) -> None:
     """Add capture's state to the findings, from the answer of `changelog status`."""
-    if not status.said or "problems" not in status.said:
+    if not status.result or "problems" not in status.result:
         _unanswered(findings, "capture", status)
         return
-    for problem in status.said["problems"]:
+    for problem in status.result["problems"]:
         findings.refused("capture", ChangelogError(problem, hint="changelog status says more"))
-    if not status.said["problems"]:
-        lag = status.said.get("lag_s")
+    if not status.result["problems"]:
+        lag = status.result.get("lag_s")
         late = "" if lag is None else f", at most {lag:,.1f} s behind"
-        findings.add("capture", Level.OK, f"slot {status.said['slot']}{late}")
+        findings.add("capture", Level.OK, f"slot {status.result['slot']}{late}")
 
 
 def note_topics(findings: Findings, topics: Answer) -> None:
-    """Note whether topics can be read exactly, of what `changelog topics` said."""
-    if "topics" not in topics.said:
+    """Note whether topics can be read exactly, by the answer of `changelog topics`."""
+    if "topics" not in topics.result:
         _unanswered(findings, "topics", topics)
         return
     refused = [
-        *topics.said.get("missing", []),
-        *(topic["topic"] for topic in topics.said["topics"] if _is_refused(topic)),
+        *topics.result.get("missing", []),
+        *(topic["topic"] for topic in topics.result["topics"] if _is_refused(topic)),
     ]
     for topic in refused:
         error = ChangelogError(
@@ -103,10 +103,10 @@ def note_topics(findings: Findings, topics: Answer) -> None:
         error.exit_code = topics.code
         findings.refused("topics", error)
     if not refused:
-        count = len(topics.said["topics"])
-        deadlines = [topic["deadline"] for topic in topics.said["topics"] if topic.get("deadline")]
+        readable = topics.result["topics"]
+        deadlines = [topic["deadline"] for topic in readable if topic.get("deadline")]
         until = f", until {min(deadlines)}" if deadlines else ""
-        findings.add("topics", Level.OK, f"{count} can be read exactly{until}")
+        findings.add("topics", Level.OK, f"{len(readable)} can be read exactly{until}")
 
 
 def _is_refused(topic: Mapping[str, Any]) -> bool:
@@ -118,16 +118,16 @@ def note_check(findings: Findings, check: Answer, status: Answer | None = None) 
 
     Args:
         findings: gets the lines.
-        check: what it said.
-        status: what `changelog status` said: it looks at who reads the slot, and what comes of it.
+        check: its answer.
+        status: of `changelog status`, which looks at the reader of the slot and its progress.
     """
-    if "checks" not in check.said:
+    if "checks" not in check.result:
         _unanswered(findings, "source and log", check)
         return
-    for entry in check.said["checks"]:
+    for entry in check.result["checks"]:
         state = Level(entry["state"])
-        if _is_of_capture(entry) and status is not None and "problems" in status.said:
-            if status.said["problems"]:
+        if _is_of_capture(entry) and status is not None and "problems" in status.result:
+            if status.result["problems"]:
                 whose = "a capture of this project, or another, which needs a slot of its own"
                 findings.add(entry["check"], Level.NOTE, f"{entry['found']}: {whose}")
         elif state is Level.PROBLEM:
@@ -136,7 +136,7 @@ def note_check(findings: Findings, check: Answer, status: Answer | None = None) 
             findings.refused(entry["check"], error)
         elif state is Level.NOTE:
             findings.add(entry["check"], state, entry["found"])
-    well = sum(entry["state"] == Level.OK.value for entry in check.said["checks"])
+    well = sum(entry["state"] == Level.OK.value for entry in check.result["checks"])
     findings.add("source and log", Level.OK, f"{well} checks passed (changelog capture --check)")
 
 

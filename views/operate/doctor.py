@@ -67,7 +67,7 @@ def examine(
     note_check(findings, answers["check"], answers["status"])
     note_capture(findings, answers["status"])
     note_topics(findings, answers["topics"])
-    has_log = "topics" in answers["topics"].said  # else the brokers do not answer, which is told
+    has_log = "topics" in answers["topics"].result  # else the brokers do not answer, which is told
     if has_log:
         steps.begin("locks")
         look_at_locks(findings, project)

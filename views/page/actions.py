@@ -35,7 +35,7 @@ class Plan:
         serving: the generation that readers see.
         to: the one that they would see; None where it is not possible.
         sinks: whose readers.
-        said: of that generation.
+        note: on that generation.
         words: of `rebuild-view`.
         why: it is not possible.
     """
@@ -43,7 +43,7 @@ class Plan:
     serving: int | None
     to: int | None
     sinks: tuple[str, ...]
-    said: str = ""
+    note: str = ""
     words: tuple[str, ...] = ()
     why: str = ""
 
@@ -59,11 +59,11 @@ class Done:
 
     Attributes:
         is_done: whether readers see what was asked for.
-        said: in a line.
+        text: in a line.
     """
 
     is_done: bool
-    said: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Action:
             serving=serving(list(holdings.values())),
             to=to,
             sinks=spec.sinks,
-            said=true_at,
+            note=true_at,
             words=words,
             why="" if to is not None else why,
         )

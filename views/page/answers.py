@@ -210,7 +210,7 @@ class Answers:
             except ChangelogError as error:
                 return Done(False, one_line(error))
             done = act(self._folder, action, project, name, confirmed)
-        log.info("%s of view %s on the page: %s", action.name, name, done.said)
+        log.info("%s of view %s on the page: %s", action.name, name, done.text)
         self._sources.again()
         return done
 

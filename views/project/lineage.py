@@ -64,7 +64,7 @@ class JoinEdge:
 
 @dataclass(frozen=True, slots=True)
 class KeyLineage:
-    """The way from rows of its tables to a view's keys.
+    """The derivation of a view's keys from rows of its tables.
 
     Attributes:
         source: the query.

@@ -62,7 +62,7 @@ class ToDrop:
 
 
 def to_drop(names: Sequence[str], settings: RebuildSettings) -> list[ToDrop]:
-    """Return the removable parts of some views; removes nothing.
+    """Look up views to drop in the project and its history; removes nothing.
 
     Raises:
         ViewError: neither the project nor the history knows one of them.

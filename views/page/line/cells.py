@@ -44,7 +44,7 @@ def _all(line: Line) -> Iterator[tuple[str, Cell]]:
 
 def _standing(name: str, standing: Standing) -> Iterator[tuple[str, Cell]]:
     yield f"{name}.state", Cell(standing.level.word, standing.level.word)
-    yield f"{name}.said", Cell(standing.said)
+    yield f"{name}.said", Cell(standing.text)
     yield f"{name}.mend", Cell(standing.mend)
 
 

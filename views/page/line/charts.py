@@ -20,13 +20,13 @@ class Bar:
         x: left edge.
         y: upper edge.
         height: of the bar; one at least.
-        said: what it stands for.
+        title: generation, time and value.
     """
 
     x: int
     y: int
     height: int
-    said: str
+    title: str
 
 
 @dataclass(frozen=True, slots=True)

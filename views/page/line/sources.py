@@ -33,8 +33,8 @@ class Line:
         at: the moment.
         folder: of the project.
         slot: its name.
-        capture: what `changelog status` said.
-        topics: what `changelog topics` said.
+        capture: result of `changelog status`.
+        topics: result of `changelog topics`.
         views: how each stands.
         unknown: what could not be found out of the project itself.
     """
@@ -260,12 +260,12 @@ def _said(folder: Path, words: Sequence[str], member: str) -> Mapping[str, Any]:
     """Return the output of a command.
 
     Raises:
-        ChangelogError: it said something else.
+        ChangelogError: its result has no such member.
     """
     answer: Answer = ask_one(folder, words)
-    if member not in answer.said:
+    if member not in answer.result:
         raise answer.refusal()
-    return answer.said
+    return answer.result
 
 
 def _refused(declared: Declared, topics: Mapping[str, Any] | None) -> dict[str, str]:

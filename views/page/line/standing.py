@@ -39,16 +39,16 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One thing that is so, and what mends it.
+    """A fact about the line, its level, and the command that mends it.
 
     Attributes:
         level: how bad it is.
-        said: what is so.
+        text: a sentence about it.
         mend: a command, or an empty text.
     """
 
     level: Level
-    said: str
+    text: str
     mend: str = ""
 
 

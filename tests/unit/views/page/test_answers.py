@@ -61,7 +61,7 @@ def sessions():
 def client(monkeypatch, tmp_path, asked, sessions):
     """Gives a client of a page by its token; what it shows is made up."""
     action = Action("rollback", "Roll back", lambda *_: (1, ("totals", "--rollback")))
-    plan = Plan(serving=2, to=1, sinks=("cache",), words=("totals", "--rollback"), said=SCRIPT)
+    plan = Plan(serving=2, to=1, sinks=("cache",), words=("totals", "--rollback"), note=SCRIPT)
     monkeypatch.setattr(Action, "plan", lambda *_: plan)
     monkeypatch.setattr(answers_module, "ACTIONS", {"rollback": action})
 

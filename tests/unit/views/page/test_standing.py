@@ -45,14 +45,14 @@ def line(rows=(row(),), sinks=None, log=Log(), refused=None, declared=TOTALS):  
 def test_a_proof_of_changed_rows_says_no_more() -> None:
     found = line([row(certificate={"changes": {"rows_expected": 3}}, sinks=("delta", "cache"))])
     assert found.proof == "changed rows proved"
-    assert found.worst.said.startswith("its changed rows are proved")
+    assert found.worst.text.startswith("its changed rows are proved")
 
 
 def test_what_is_refuted_while_it_serves_is_told_until_it_is_proved() -> None:
     refuted = row(2, REFUTED, verified=False, note="a row differs")
     found = line([row(), refuted, row(3, FAILED, note="no disk")])
     assert (found.worst.level, found.proof) == (Level.PROBLEM, "refuted")
-    assert any("2 is refuted and serves" in each.said for each in found.standings)
+    assert any("2 is refuted and serves" in each.text for each in found.standings)
 
 
 def test_a_proved_view_is_well() -> None:
@@ -80,14 +80,14 @@ def test_a_proved_view_is_well() -> None:
 )  # fmt: skip
 def test_the_worst_is_told_first_with_what_mends_it(found, level, said) -> None:
     assert found.worst.level is level
-    assert said in found.worst.said
+    assert said in found.worst.text
     assert "totals" in found.worst.mend or "changelog" in found.worst.mend
 
 
 def test_a_sink_that_does_not_tell_is_unknown_and_so_is_what_depends_on_it() -> None:
     found = line(sinks={**seen(), "cache": Seen(None, "no answer for 20 s")})
     assert found.worst.level is Level.UNKNOWN
-    assert found.worst.said == "cache: no answer for 20 s"
+    assert found.worst.text == "cache: no answer for 20 s"
     assert (found.serving, found.lsn, found.lag_s) == (None, None, None)
 
 
@@ -193,7 +193,7 @@ NO_SOURCE = {
 def test_source_and_log_are_told_each_without_the_other(told, level, said, slot, frontier) -> None:
     capture: Seen[Any] = Seen(SAID | told)
     found = Line(at=NOW, folder="", slot="", capture=capture, topics=Seen(None, "away"), views=())
-    assert (found.source.level, found.source.said) == (level, said)
+    assert (found.source.level, found.source.text) == (level, said)
     shown = cells(found)
     assert shown["capture.frontier"].text == frontier
     assert slot is None or shown["capture.slot"].text == slot
