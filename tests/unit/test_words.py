@@ -30,7 +30,7 @@ LINES = {
 NAMES = {
     "each": 808,
     "found": 458,
-    "said": 184,
+    "said": 179,
     "what": 168,
     "wanted": 133,
     "known": 94,
