@@ -282,8 +282,8 @@ class Backfill:
     def _asked(self, content: bytes, commit_lsn: Lsn) -> None:
         """Take the request of `changelog resnapshot`."""
         try:
-            asked = json.loads(content)
-            slot, tables = asked["slot"], [TableName(*name) for name in asked["tables"]]
+            request = json.loads(content)
+            slot, tables = request["slot"], [TableName(*name) for name in request["tables"]]
         except (ValueError, KeyError, TypeError) as error:
             log.warning("a request to copy tables cannot be read: %r", error)
             return
@@ -321,12 +321,12 @@ class Backfill:
         task = self._tasks.get(topic)
         begun = task.since if task is not None else self._ledger.since.get(topic)
         if task is not None and task.fault:
-            known = lsn <= task.high  # asked for before the fault, and it comes once more
+            is_covered = lsn <= task.high  # asked for before the fault, and it comes once more
         elif task is not None and task.since is None:
-            known = task.is_excluded or not exclude
+            is_covered = task.is_excluded or not exclude
         else:
-            known = begun is not None and place < begun and begun.commit_lsn < NEVER
-        if known:
+            is_covered = begun is not None and place < begun and begun.commit_lsn < NEVER
+        if is_covered:
             return
         log.info("copying the table %s, since %s", table.said, reason, extra={"table": str(table)})
         task = self._begin_anew(topic, table, reason)
@@ -347,15 +347,15 @@ class Backfill:
             return
         task = self._tasks.get(topic)
         copying = task is not None and task.since is None
-        what = {"table": str(table), "lsn": str(lsn)}
+        fields = {"table": str(table), "lsn": str(lsn)}
         match answer(error, self._environment.settings.capture, copying=copying):
             case Reaction.STOP:
                 raise with_way_out(error, copying=copying)
             case Reaction.COPY:
-                log.warning("%s", error, extra=what)
+                log.warning("%s", error, extra=fields)
                 self.request(table, str(error.args[0]), lsn, exclude=True)
             case Reaction.EXCLUDE:
-                log.error("the table %s is excluded: %s", table.said, error, extra=what)
+                log.error("the table %s is excluded: %s", table.said, error, extra=fields)
                 task = self._begin_anew(topic, table, str(error))
                 task.fault = f"{error.args[0]}; {error.hint}" if error.hint else str(error.args[0])
                 task.high = self._environment.current_lsn()
@@ -603,8 +603,8 @@ class Backfill:
         new = [task.relation for task in tasks if task.writers is None]
         self._before &= snapshot.xip
         if new:
-            found = writers_of(self._environment.connection, new) if self._before else frozenset()
-            ran = frozenset(xid for xid in self._before if xid % (1 << 32) in found)
+            writers = writers_of(self._environment.connection, new) if self._before else frozenset()
+            ran = frozenset(xid for xid in self._before if xid % (1 << 32) in writers)
             for task in tasks:
                 if task.writers is None:
                     task.writers = ran
@@ -724,8 +724,10 @@ class Backfill:
             if plan is not None and task.plan is not None and task.plan.is_same(plan):
                 same.append(task)
                 continue
-            what = {"table": str(task.relation.name)}
-            log.info("table %s was changed: it is copied anew", task.relation.name.said, extra=what)
+            fields = {"table": str(task.relation.name)}
+            log.info(
+                "table %s was changed: it is copied anew", task.relation.name.said, extra=fields
+            )
             task.restart()
         return same
 
@@ -843,8 +845,8 @@ class Backfill:
             count = write_tombstones(
                 self._producer, dead, task.topic, task.since, op=Op.DELETE, ts_us=ts_us
             )
-            what = {"table": str(name), "lsn": str(task.since.commit_lsn)}
-            log.info("table %s: %d keys of before are dead", name.said, count, extra=what)
+            fields = {"table": str(name), "lsn": str(task.since.commit_lsn)}
+            log.info("table %s: %d keys of before are dead", name.said, count, extra=fields)
         self._context.failpoint(Failpoint.TABLE_WHOLE)
         task.is_whole = True
         self._ledger.finish(
@@ -873,8 +875,8 @@ class Backfill:
         estimate = estimated_rows(self._environment.connection, names)
         done = sum(task.rows for task in self._tasks.values())
         self._context.report.snapshot = SnapshotProgress(estimate, done)
-        what = f"snapshot of {len(relations)} tables"
-        self._bar = RowBar(self._context.console, what, estimate, done=done)
+        title = f"snapshot of {len(relations)} tables"
+        self._bar = RowBar(self._context.console, title, estimate, done=done)
         self._bar.__enter__()
 
     def _hide(self, error: BaseException | None) -> None:

@@ -74,14 +74,14 @@ class TableTask:
         """Tell whether the table has a primary key."""
         return bool(self.relation.key)
 
-    def resume(self, known: TableBackfill) -> None:
+    def resume(self, progress: TableBackfill) -> None:
         """Take over how far an earlier attempt has come."""
-        self.since, self.stale = known.since, known.stale
-        self.plan = TablePlan(known.stores, known.columns)
-        self.blocks = known.blocks
-        self.done = {number for start, end in known.done for number in range(start, end)}
-        self.rows, self.high = known.rows, known.high
-        self.alive_from, self.ends = known.alive_from, known.ends
+        self.since, self.stale = progress.since, progress.stale
+        self.plan = TablePlan(progress.stores, progress.columns)
+        self.blocks = progress.blocks
+        self.done = {number for start, end in progress.done for number in range(start, end)}
+        self.rows, self.high = progress.rows, progress.high
+        self.alive_from, self.ends = progress.alive_from, progress.ends
 
     def begin(
         self, plan: TablePlan, since: Position, alive_from: tuple[int, ...], rate: Rate = UNLIMITED
@@ -142,18 +142,18 @@ def table_tasks(
         backfill: the backfills of this epoch that were cut off, or None.
         refiltered: tables whose rows are filtered in another way than when that was.
     """
-    known = dict(backfill.tables) if backfill is not None else {}
-    wanted = {environment.topics[table]: environment.relations[table] for table in anew}
-    for topic, cut_off in known.items():
+    cut_offs = dict(backfill.tables) if backfill is not None else {}
+    relations = {environment.topics[table]: environment.relations[table] for table in anew}
+    for topic, cut_off in cut_offs.items():
         is_there = environment.topics.get(cut_off.table) == topic
         done = frontier.since.get(topic) if frontier is not None else None
         is_done = done is not None and cut_off.since is not None and done >= cut_off.since
         if is_there and not is_done:
-            wanted.setdefault(topic, environment.relations[cut_off.table])
-    ends = environment.frontiers.ends(list(wanted))
+            relations.setdefault(topic, environment.relations[cut_off.table])
+    ends = environment.frontiers.ends(list(relations))
     tasks = []
-    for topic, relation in sorted(wanted.items(), key=lambda each: each[1].name):
-        before = known.get(topic)
+    for topic, relation in sorted(relations.items(), key=lambda pair: pair[1].name):
+        before = cut_offs.get(topic)
         task = TableTask(
             relation=relation,
             topic=topic,

@@ -60,13 +60,13 @@ class CopyWorkers:
         Raises:
             ChangelogError: a worker's error, or that a worker died.
         """
-        left = iter(jobs)
+        remaining = iter(jobs)
         until = time.monotonic() + seconds
         running: dict[Future[Copied | None], CopyJob] = {}
         busy = False
         while not stop():
             while len(running) < len(self._all) and not busy and time.monotonic() < until:
-                job = next(left, None)
+                job = next(remaining, None)
                 if job is None:
                     break
                 running[self._pool.submit(self._copy, segment, job)] = job

@@ -38,14 +38,14 @@ def removed(
         starts: where it starts now.
         ends: where it ends now; None where the frontier is no older than that.
     """
-    found = [
+    gaps = [
         *frontier.missing_of(topic, starts.get(topic, ())),
         *frontier.lost_of(topic, (ends or {}).get(topic, ())),
     ]
-    if not found:
+    if not gaps:
         return None
     table = frontier.tables[topic]
     return RecordsRemovedError(
-        f'topic "{topic}": {"; ".join(found)}, so rows of table {table.said} may be missing',
+        f'topic "{topic}": {"; ".join(gaps)}, so rows of table {table.said} may be missing',
         hint=f"`changelog resnapshot {pasted(quoted(*table))}` and start again",
     )

@@ -113,11 +113,13 @@ class FrontierWriter:
         base, ledger = self._base, self._ledger
         revision, since = ledger.revision, ledger.since
         tables = {topic: name for topic, name in base.tables.items() if topic not in ledger.absent}
-        topic_ids = {t: known for t, known in base.topic_ids.items() if t not in ledger.absent}
+        topic_ids = {
+            t: topic_id for t, topic_id in base.topic_ids.items() if t not in ledger.absent
+        }
         places = self._log.places(list(topic_ids))
-        ends = {topic: each.ends for topic, each in places.items()}
+        ends = {topic: place.ends for topic, place in places.items()}
         check_not_grown(self._partitions, ends)
-        self._look_for_removed({topic: each.starts for topic, each in places.items()})
+        self._look_for_removed({topic: place.starts for topic, place in places.items()})
         if self._look_for_others(ends, lsn, on_foreign):
             return None
         frontier = Frontier(
@@ -131,24 +133,30 @@ class FrontierWriter:
             tables=tables,
             topic_ids=topic_ids,
             ends=ends,
-            leader_epochs={topic: each.leader_epochs for topic, each in places.items()},
+            leader_epochs={topic: place.leader_epochs for topic, place in places.items()},
             grown={
-                topic: each
-                for topic, each in self._growth.look(ends, since, lsn=lsn, epoch=base.epoch).items()
+                topic: growth
+                for topic, growth in self._growth.look(
+                    ends, since, lsn=lsn, epoch=base.epoch
+                ).items()
                 if topic in tables
             },
             since={topic: at for topic, at in since.items() if topic in tables},
             scopes=self._scopes(tables),
             whole={topic: at for topic, at in ledger.whole.items() if topic in tables},
             alive_from={
-                t: each for t, each in ledger.alive_from.items() if t in tables and any(each)
+                t: offsets
+                for t, offsets in ledger.alive_from.items()
+                if t in tables and any(offsets)
             },
             excluded=dict(ledger.excluded),
-            children={t: each for t, each in ledger.children.items() if t in tables.values()},
+            children={
+                t: tables_of for t, tables_of in ledger.children.items() if t in tables.values()
+            },
             signals=dict(ledger.signals),
             paused=ledger.paused,
             commit=commit or base.commit,
-            key_ids={t: each for t, each in self._key_ids.items() if t in tables},
+            key_ids={t: ids for t, ids in self._key_ids.items() if t in tables},
         )
         self._log.write(frontier)
         if grown := self._growth.unknown() & tables.keys():
@@ -174,14 +182,14 @@ class FrontierWriter:
     ) -> bool:
         if self._alone is None:
             return False
-        found = self._alone.foreign(ends, self._producer.sent + self._ledger.copied)
-        for topic, count in sorted(found.items()):
+        counts = self._alone.foreign(ends, self._producer.sent + self._ledger.copied)
+        for topic, count in sorted(counts.items()):
             if count < 0:
                 raise UnavailableLogError(
                     f'topic "{topic}" has {-count} records less than the brokers have acknowledged'
                 )
             on_foreign(topic, count, lsn)
-        return bool(found)
+        return bool(counts)
 
     def _scopes(self, topics: Collection[str]) -> dict[str, Scope]:
         scopes = {topic: self._base.scope_of(topic) for topic in topics}

@@ -49,7 +49,8 @@ class GrowthWatch:
         """
         self._begun = begun
         self._grown = {
-            topic: replace(each, lsn=max(each.lsn, begun)) for topic, each in (grown or {}).items()
+            topic: replace(growth, lsn=max(growth.lsn, begun))
+            for topic, growth in (grown or {}).items()
         }
         self._known = dict(known or {})
         self._partitions = {**self._known, **(partitions or {})}
@@ -64,26 +65,26 @@ class GrowthWatch:
         epoch: int,
     ) -> dict[str, Growth]:
         """Return the topics that have grown, as the frontier at `lsn` is to say it."""
-        for topic, each in ends.items():
-            known = self._partitions.get(topic, len(each))
-            if len(each) > known:
+        for topic, offsets in ends.items():
+            count_before = self._partitions.get(topic, len(offsets))
+            if len(offsets) > count_before:
                 log.warning(
                     'topic "%s" has %d partitions, it had %d: before its tombstones are gone, copy '
                     "its table anew with `changelog resnapshot`",
                     topic,
-                    len(each),
-                    known,
+                    len(offsets),
+                    count_before,
                 )
                 before = self._grown.get(topic)
                 ms = self._ms if before is None else before.ms
                 self._grown[topic] = Growth(ms, max(lsn, self._begun))
-            self._partitions[topic] = len(each)
+            self._partitions[topic] = len(offsets)
         self._ms = _now_ms()
         for topic, growth in list(self._grown.items()):
             alive = since.get(topic)
             if alive is not None and alive >= Position(epoch, growth.lsn, 0):
                 del self._grown[topic]
-        return {topic: each for topic, each in self._grown.items() if topic in ends}
+        return {topic: growth for topic, growth in self._grown.items() if topic in ends}
 
     def unknown(self) -> set[str]:
         """Return the topics that have partitions of which this attempt did not know."""

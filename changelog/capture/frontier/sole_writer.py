@@ -17,7 +17,7 @@ class SoleWriter:
 
     def __init__(self, ends: Mapping[str, tuple[int, ...]]) -> None:
         """Begin where the topics end before this attempt has written anything."""
-        self._ends = {topic: sum(each) for topic, each in ends.items()}
+        self._ends = {topic: sum(offsets) for topic, offsets in ends.items()}
         self._ours: dict[str, int] = {}
         self._blind: set[str] = set()
 
@@ -37,12 +37,12 @@ class SoleWriter:
         Returns:
             Only topics with another number than ours; fewer than none where records are gone.
         """
-        found = {}
-        for topic, each in ends.items():
-            end, count = sum(each), ours.get(topic, 0)
+        foreign = {}
+        for topic, offsets in ends.items():
+            end, count = sum(offsets), ours.get(topic, 0)
             grown = end - self._ends.get(topic, end)
             written = count - self._ours.get(topic, 0)
             self._ends[topic], self._ours[topic] = end, count
             if grown != written and topic not in self._blind:
-                found[topic] = grown - written
-        return found
+                foreign[topic] = grown - written
+        return foreign

@@ -172,27 +172,29 @@ class _Check:
         newcomers = Newcomers()
         if log is not None and log.last is not None:
             newcomers.spoken(log.last.tables.values())
-        wanted = findings.ask(
+        selection = findings.ask(
             "tables", lambda: wanted_tables(connection, catalogue, self._settings, newcomers)
         )
-        if wanted is None:
+        if selection is None:
             return None
-        tables, refused = wanted
+        tables, refused = selection
         for name, why in sorted(refused.items()):
             self._exclude("tables", name, f'"{name}" would be excluded: it {why}')
-        findings.add("tables", Level.OK, f"{len(tables)}: {_listed(each.name for each in tables)}")
+        findings.add(
+            "tables", Level.OK, f"{len(tables)}: {_listed(table.name for table in tables)}"
+        )
         self._identity(connection, tables)
         source = _SourceFacts(connection, system, catalogue, rules, tables, refused)
         self._notes(source)
         relations = [table.relation for table in tables]
-        asked = "columns, masks and row filters fit the tables"
+        demand = "columns, masks and row filters fit the tables"
         last = log.last if log is not None else None
 
         def captured(table: TableName) -> bool:
             return log is not None and was_captured(self._settings, refused, table)
 
         fits = findings.passes(
-            "rules", lambda: rules.check(relations, last=last, was_captured=captured), asked
+            "rules", lambda: rules.check(relations, last=last, was_captured=captured), demand
         )
         return source if fits else None
 
@@ -206,59 +208,62 @@ class _Check:
 
     def _identity(self, connection: Connection, captured: tuple[Table, ...]) -> None:
         """Report the tables that `--replica-identity full` would alter."""
-        what = "replica identity"
-        altered = self._findings.ask(what, lambda: to_alter(connection, captured))
-        tables = [each.table for each in altered or ()]
+        check = "replica identity"
+        altered = self._findings.ask(check, lambda: to_alter(connection, captured))
+        tables = [identity.table for identity in altered or ()]
         if tables and self._findings.passes(
-            what, lambda: check_owned(connection, tables), "the role may alter the tables"
+            check, lambda: check_owned(connection, tables), "the role may alter the tables"
         ):
-            said = f"after asking, give FULL to {_listed(tables)}"
-            self._findings.add(what, Level.MAKES, said)
+            effect = f"after asking, give FULL to {_listed(tables)}"
+            self._findings.add(check, Level.MAKES, effect)
 
     def _notes(self, source: _SourceFacts) -> None:
         """Report the objects that are not captured, or not as one may think."""
-        wanted = TableFilter(self._capture.tables, self._capture.exclude)
-        lines = self._findings.ask("not captured", lambda: source.catalogue.uncaptured(wanted))
+        table_filter = TableFilter(self._capture.tables, self._capture.exclude)
+        lines = self._findings.ask(
+            "not captured", lambda: source.catalogue.uncaptured(table_filter)
+        )
         for line in lines or ():
             self._findings.add("not captured", Level.NOTE, line)
         lines = self._findings.ask("tables", lambda: source.catalogue.unnoticed(source.tables))
         for line in lines or ():
             self._findings.add("tables", Level.NOTE, line)
         children = self._findings.ask("inheritance", source.catalogue.children) or {}
-        for table in sorted({each.name for each in source.tables} & children.keys()):
-            said = f"{alone(table, children[table])}; {WAY_OUT}"
-            self._findings.add("inheritance", Level.NOTE, said)
-        for each in source.tables:
-            if each.relation.key_index is not None:
-                said = f'"{each.name}" gets its key from the unique index {each.relation.key_index}'
-                self._findings.add("no primary key", Level.NOTE, said)
+        for table in sorted({table.name for table in source.tables} & children.keys()):
+            note = f"{alone(table, children[table])}; {WAY_OUT}"
+            self._findings.add("inheritance", Level.NOTE, note)
+        for captured in source.tables:
+            if captured.relation.key_index is not None:
+                index = captured.relation.key_index
+                note = f'"{captured.name}" gets its key from the unique index {index}'
+                self._findings.add("no primary key", Level.NOTE, note)
         if self._capture.sequences:
-            oids = [each.relation.oid for each in source.tables]
-            found = self._findings.ask(
-                "sequences", lambda: read_sequences(source.connection, wanted, oids)
+            oids = [table.relation.oid for table in source.tables]
+            sequences = self._findings.ask(
+                "sequences", lambda: read_sequences(source.connection, table_filter, oids)
             )
-            if found is not None:
-                said = f"{len(found)}: {_listed(each.name for each in found)}"
-                self._findings.add("sequences", Level.OK, said)
-        unkeyed = [each.name for each in source.tables if not each.relation.key]
+            if sequences is not None:
+                note = f"{len(sequences)}: {_listed(sequence.name for sequence in sequences)}"
+                self._findings.add("sequences", Level.OK, note)
+        unkeyed = [table.name for table in source.tables if not table.relation.key]
         if unkeyed:
-            said = (
+            note = (
                 "topics that are not compacted, and rebuilt from their whole history for as long "
                 f"as that is kept: {_listed(unkeyed)}"
             )
-            self._findings.add("no primary key", Level.NOTE, said)
+            self._findings.add("no primary key", Level.NOTE, note)
         if self._capture.form.envelope is not Envelope.ROW:
             short = [
-                each.name
-                for each in source.tables
-                if each.relation.identity is not ReplicaIdentity.FULL
+                table.name
+                for table in source.tables
+                if table.relation.identity is not ReplicaIdentity.FULL
             ]
             if short:
-                said = f"old rows hold no more than the key: {_listed(short)}"
-                self._findings.add("replica identity", Level.NOTE, said)
+                note = f"old rows hold no more than the key: {_listed(short)}"
+                self._findings.add("replica identity", Level.NOTE, note)
         if self._capture.ddl and not has_ddl(source.connection):
-            said = "make the event triggers of schema changes, or warn where the role may not"
-            self._findings.add("schema changes", Level.MAKES, said)
+            note = "make the event triggers of schema changes, or warn where the role may not"
+            self._findings.add("schema changes", Level.MAKES, note)
 
     def _registry_alone(self) -> None:
         """Ask the registry for anything, where it is not known for what."""
@@ -312,45 +317,45 @@ class _Check:
         if there:
             self._findings.add("topics", Level.OK, f"{len(there)} are there: {_listed(there)}")
         if missing:
-            said = f"make {len(missing)} topics: {_listed(missing)}"
-            self._findings.add("topics", Level.MAKES, said)
+            effect = f"make {len(missing)} topics: {_listed(missing)}"
+            self._findings.add("topics", Level.MAKES, effect)
         for plan in plans:
             for name in plan.differing:
                 settings = changes(plan.there[name].settings, plan.must(name))
-                said = ", ".join(
+                effect = ", ".join(
                     f"{key} to {'the default' if value is None else value}"
                     for key, value in sorted(settings.items())
                 )
-                self._findings.add("topics", Level.MAKES, f'alter "{name}": {said}')
+                self._findings.add("topics", Level.MAKES, f'alter "{name}": {effect}')
 
     def _beginning(self, source: _SourceFacts, environment: Environment) -> None:
         findings = self._findings
         findings.ask("other captures", lambda: refuse_shared(environment))
-        found = findings.ask("frontier", lambda: standing(environment))
+        place = findings.ask("frontier", lambda: standing(environment))
         outlook = None
-        if found is not None:
-            known = found
-            outlook = findings.ask("slot", lambda: foresee(environment, known))
-        if found is None or outlook is None:
+        if place is not None:
+            slot_standing = place
+            outlook = findings.ask("slot", lambda: foresee(environment, slot_standing))
+        if place is None or outlook is None:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
         findings.add("slot", *self._slot(environment, outlook))
         if isinstance(outlook.begin, Fresh):
             for transaction in prepared_transactions(environment.connection):
                 findings.add("slot", Level.NOTE, f"would be waited for: {transaction}")
-        self._faults(environment, found.going(outlook.begin))
+        self._faults(environment, place.going(outlook.begin))
         self._losses(outlook)
-        what = "publication"
-        change = findings.ask(what, lambda: rehearse_publication(environment, found, outlook))
+        check = "publication"
+        change = findings.ask(check, lambda: rehearse_publication(environment, place, outlook))
         if change is not None:
-            findings.add(what, *self._publication(change))
+            findings.add(check, *self._publication(change))
         begin = outlook.begin
         anew = set(outlook.copied)
         if change is not None:
             anew |= change.refiltered
         if isinstance(begin, Resume):
             anew |= environment.rescoped(begin.frontier, outlook.skipped)
-        copied = [each for each in source.tables if each.name in anew | outlook.going]
+        copied = [table for table in source.tables if table.name in anew | outlook.going]
         findings.ask("rights", lambda: self._rights(source, copied))
         fresh = anew | (set() if isinstance(begin, Resume) else outlook.going)
         self._schemas(environment, begin, fresh)
@@ -369,11 +374,11 @@ class _Check:
                 case Reaction.STOP:
                     self._findings.refused("topics", loss.told())
                 case Reaction.COPY:
-                    said = f"would be copied anew: {loss.error.args[0]}"
-                    self._findings.add("topics", Level.NOTE, said)
+                    effect = f"would be copied anew: {loss.error.args[0]}"
+                    self._findings.add("topics", Level.NOTE, effect)
                 case Reaction.EXCLUDE:
-                    said = f"would be excluded: {loss.error.args[0]}"
-                    self._exclude("topics", loss.table, said)
+                    effect = f"would be excluded: {loss.error.args[0]}"
+                    self._exclude("topics", loss.table, effect)
 
     def _slot(self, environment: Environment, outlook: Outlook) -> tuple[Level, str]:
         slot, begin = '", "'.join(self._capture.slots), outlook.begin
@@ -387,18 +392,20 @@ class _Check:
 
     def _publication(self, change: PublicationChange) -> tuple[Level, str]:
         names = self._capture.slots.values()
-        name = ", ".join(f'"{each}"' for each in names)
+        name = ", ".join(f'"{slot}"' for slot in names)
         parts = [
             (change.added, "with"),
             (change.removed, "without"),
             (change.refiltered, "with other rows of"),
         ]
-        words = [f"{word} {_listed(sorted(each))}" for each, word in parts if each]
+        words = [f"{word} {_listed(sorted(tables))}" for tables, word in parts if tables]
         words += ["with generated columns"] if change.generated else []
-        said = ", ".join(words)
+        summary = ", ".join(words)
         if change.created:
-            return Level.MAKES, f"make {name} {said}"
-        return (Level.MAKES, f"alter {name} {said}") if said else (Level.OK, f"{name} is right")
+            return Level.MAKES, f"make {name} {summary}"
+        return (
+            (Level.MAKES, f"alter {name} {summary}") if summary else (Level.OK, f"{name} is right")
+        )
 
     def _rights(self, source: _SourceFacts, copied: Iterable[Table]) -> None:
         relations = [table.relation for table in copied]
@@ -422,10 +429,10 @@ class _Check:
         before = len(self._findings.all)
         errors = {}
         if isinstance(begin, Resume):
-            found = self._findings.ask("schemas", lambda: uncarried(environment, begin))
-            errors = found or {}
+            refusals = self._findings.ask("schemas", lambda: uncarried(environment, begin))
+            errors = refusals or {}
         for table, relation in sorted(environment.relations.items()):
-            what, anew = f"schema of {table}", table in fresh
+            check, anew = f"schema of {table}", table in fresh
             try:
                 if table in errors and not anew:
                     raise errors[table]
@@ -433,16 +440,16 @@ class _Check:
             except SchemaConflictError as error:
                 way = self._way_out(anew)
                 if way:
-                    self._findings.add(what, Level.NOTE, f"would be {way}: {error.args[0]}")
+                    self._findings.add(check, Level.NOTE, f"would be {way}: {error.args[0]}")
                 if way == "excluded":
                     self._excluded.add(table)
                 elif not way:
-                    self._findings.refused(what, with_way_out(error, copying=anew))
+                    self._findings.refused(check, with_way_out(error, copying=anew))
             except ChangelogError as error:
-                self._findings.refused(what, error)
+                self._findings.refused(check, error)
         if len(self._findings.all) == before:
-            said = f"{len(environment.relations)} tables: each next version would be taken"
-            self._findings.add("schemas", Level.OK, said)
+            result = f"{len(environment.relations)} tables: each next version would be taken"
+            self._findings.add("schemas", Level.OK, result)
 
     def _way_out(self, anew: bool) -> str:
         """Say what is done with a table whose schema is refused; empty when capture ends."""
@@ -452,25 +459,25 @@ class _Check:
 
     def _begins(self, source: _SourceFacts, outlook: Outlook, copied: list[Table]) -> None:
         def size() -> str:
-            rows = estimated_rows(source.connection, [each.name for each in copied])
-            size = table_bytes(source.connection, [each.relation for each in copied])
+            rows = estimated_rows(source.connection, [table.name for table in copied])
+            size = table_bytes(source.connection, [table.relation for table in copied])
             return f"{len(copied)} tables, about {rows:,} rows, {size:,} bytes"
 
-        begin, what = outlook.begin, "beginning"
+        begin, check = outlook.begin, "beginning"
         match begin:
             case Resume(frontier=frontier):
-                self._findings.add(what, Level.MAKES, f"resume at the frontier {frontier.lsn}")
+                self._findings.add(check, Level.MAKES, f"resume at the frontier {frontier.lsn}")
             case Continue():
-                self._findings.add(what, Level.MAKES, "go on with the snapshot that was cut off")
+                self._findings.add(check, Level.MAKES, "go on with the snapshot that was cut off")
             case Adopt(lsn=start):
-                self._findings.add(what, Level.MAKES, f"begin a fresh log at {start} of the slot")
+                self._findings.add(check, Level.MAKES, f"begin a fresh log at {start} of the slot")
             case Fresh(reason=reason):
-                self._findings.add(what, Level.MAKES, f"begin a fresh log: {reason}")
+                self._findings.add(check, Level.MAKES, f"begin a fresh log: {reason}")
         if copied:
-            said = self._findings.ask("snapshot", size)
-            if said is not None:
-                names = _listed(each.name for each in copied)
-                self._findings.add("snapshot", Level.MAKES, f"copy {said}: {names}")
+            volume = self._findings.ask("snapshot", size)
+            if volume is not None:
+                names = _listed(table.name for table in copied)
+                self._findings.add("snapshot", Level.MAKES, f"copy {volume}: {names}")
 
 
 def _listed(names: Iterable[object]) -> str:

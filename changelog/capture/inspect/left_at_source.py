@@ -41,8 +41,8 @@ def check_no_capture(settings: Project) -> None:
         SourceError: PostgreSQL does not answer.
     """
     with closing(connect(settings.postgres)) as connection:
-        found = [inspect_slot(connection, each) for each in settings.capture.slots]
-    for status in found:
+        statuses = [inspect_slot(connection, slot) for slot in settings.capture.slots]
+    for status in statuses:
         if status is not None:
             check_idle(status)
 
@@ -91,10 +91,10 @@ def _publication(connection: Connection, settings: Project, name: str) -> Iterat
     if reason := _why_not_ours(facts, settings):
         yield NotOurs("publication", f'"{name}" {reason}')
         return
-    said = f'"{name}" of {len(facts.sent)} tables'
+    title = f'"{name}" of {len(facts.sent)} tables'
     statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
     remove = _running(settings, statement, f'cannot drop the publication "{name}"')
-    yield Part(kind="publication", said=said, remove=remove, names=(name,))
+    yield Part(kind="publication", said=title, remove=remove, names=(name,))
 
 
 def _why_not_ours(facts: PublicationFacts, settings: Project) -> str:
@@ -118,30 +118,30 @@ def _schema(connection: Connection, settings: Project) -> Iterator[Found]:
             (others,) = cursor.fetchone() or (0,)
     if heartbeat:
         yield _heartbeat(settings, others)
-    for kind, is_there, said, remove in (
+    for kind, is_there, title, remove in (
         ("signals", signals, "the table changelog.changelog_signal", remove_signals),
         ("triggers", has_ddl(connection), "the event triggers of schema changes", remove_ddl),
     ):
         if is_there and neighbours:
-            yield NotOurs(kind, f"{said}: the slots {', '.join(neighbours)} may need it too")
+            yield NotOurs(kind, f"{title}: the slots {', '.join(neighbours)} may need it too")
         elif is_there:
             where = settings.primary or settings.postgres
-            yield Part(kind=kind, said=said, remove=_connected(where, remove))
+            yield Part(kind=kind, said=title, remove=_connected(where, remove))
 
 
 def _heartbeat(settings: Project, others: int) -> Found:
-    said, what = "the table changelog.heartbeat", "cannot remove the heartbeat"
+    title, failure = "the table changelog.heartbeat", "cannot remove the heartbeat"
     if others:
         own = sql.SQL(_OWN_BEAT.replace("%s", "{}")).format(sql.Literal(settings.slot))
-        said = f"its row in {said}, which others have too"
-        return Part(kind="heartbeat", said=said, remove=_running(settings, own, what))
+        title = f"its row in {title}, which others have too"
+        return Part(kind="heartbeat", said=title, remove=_running(settings, own, failure))
     drop = sql.SQL(_DROP_HEARTBEAT + DROP_IF_EMPTY)
-    return Part(kind="heartbeat", said=said, remove=_running(settings, drop, what))
+    return Part(kind="heartbeat", said=title, remove=_running(settings, drop, failure))
 
 
-def _running(settings: Project, statement: sql.Composable, what: str) -> Callable[[], None]:
+def _running(settings: Project, statement: sql.Composable, failure: str) -> Callable[[], None]:
     def run(connection: Connection) -> None:
-        with source_errors(connection, what), connection.cursor() as cursor:
+        with source_errors(connection, failure), connection.cursor() as cursor:
             cursor.execute(statement)
 
     return _connected(settings.primary or settings.postgres, run)

@@ -58,37 +58,37 @@ def left_on_log(settings: Project) -> list[Found]:
         LogError: brokers or registry do not answer, or the frontier topic is not ours.
     """
     frontiers = frontier_topic(settings.topic_prefix)
-    found = _named(settings, frontiers)
-    there = describe(settings.kafka, {*found.own, frontiers})
-    for name, known in list(found.own.items()):
-        if name in there and known and there[name].topic_id != known:
-            found.strange.append(name)
-    stay = found.others | set(found.strange)
-    gone = [name for name in sorted(found.own) if name not in stay]
+    topics = _named(settings, frontiers)
+    there = describe(settings.kafka, {*topics.own, frontiers})
+    for name, topic_id in list(topics.own.items()):
+        if name in there and topic_id and there[name].topic_id != topic_id:
+            topics.strange.append(name)
+    stay = topics.others | set(topics.strange)
+    gone = [name for name in sorted(topics.own) if name not in stay]
     here = [name for name in gone if name in there]
-    left = [*_topics(settings, here, found), *_subjects(settings, gone)]
-    return [*left, _frontiers(settings, frontiers, found)] if frontiers in there else left
+    parts = [*_topics(settings, here, topics), *_subjects(settings, gone)]
+    return [*parts, _frontiers(settings, frontiers, topics)] if frontiers in there else parts
 
 
-def _topics(settings: Project, here: list[str], found: _Topics) -> Iterator[Found]:
-    for name in found.strange:
+def _topics(settings: Project, here: list[str], topics: _Topics) -> Iterator[Found]:
+    for name in topics.strange:
         yield NotOurs("topics", f"{name} was made anew by somebody else since the last frontier")
-    both = sorted(found.others & found.own.keys())
+    both = sorted(topics.others & topics.own.keys())
     if both:
-        named = ", ".join(found.slots)
+        named = ", ".join(topics.slots)
         yield NotOurs("topics", f"{', '.join(both)}: the captures of {named} have them too")
     if here:
         remove = partial(delete_topics, settings.kafka, here)
-        said = f"{len(here)}: {', '.join(here)}"
-        yield Part(kind="topics", said=said, remove=remove, names=tuple(here))
+        title = f"{len(here)}: {', '.join(here)}"
+        yield Part(kind="topics", said=title, remove=remove, names=tuple(here))
 
 
-def _frontiers(settings: Project, topic: str, found: _Topics) -> Found:
-    if found.slots:
-        return NotOurs("frontiers", f"{topic}: it has those of {', '.join(found.slots)} too")
+def _frontiers(settings: Project, topic: str, topics: _Topics) -> Found:
+    if topics.slots:
+        return NotOurs("frontiers", f"{topic}: it has those of {', '.join(topics.slots)} too")
     remove = partial(delete_topics, settings.kafka, [topic])
-    said = f"{topic}, which tells what else there is"
-    return Part(kind="frontiers", said=said, remove=remove, names=(topic,))
+    title = f"{topic}, which tells what else there is"
+    return Part(kind="frontiers", said=title, remove=remove, names=(topic,))
 
 
 def _subjects(settings: Project, topics: list[str]) -> Iterator[Found]:
@@ -104,28 +104,28 @@ def _subjects(settings: Project, topics: list[str]) -> Iterator[Found]:
             for name in named:
                 registry.remove(name)
 
-    said = f"{len(named)}: {', '.join(named)}"
-    yield Part(kind="subjects", said=said, remove=remove, names=tuple(named))
+    title = f"{len(named)}: {', '.join(named)}"
+    yield Part(kind="subjects", said=title, remove=remove, names=tuple(named))
 
 
 def _named(settings: Project, frontiers: str) -> _Topics:
     """Return the topics that the records of the frontier topic name, and those beside them."""
-    found = _Topics()
+    topics = _Topics()
     with FrontierLog(settings.kafka, frontiers) as log:
         slots = log.slots()
         for slot in slots:
             names = _of_slot(log, slot, settings.topic_prefix)
             if slot == settings.slot:
-                found.own = names
+                topics.own = names
             else:
-                found.slots.append(slot)
-                found.others |= names.keys()
+                topics.slots.append(slot)
+                topics.others |= names.keys()
     if slots:
         for name in _beside(settings):
-            found.own.setdefault(name, "")
-            if found.slots:
-                found.others.add(name)
-    return found
+            topics.own.setdefault(name, "")
+            if topics.slots:
+                topics.others.add(name)
+    return topics
 
 
 def _of_slot(log: FrontierLog, slot: str, prefix: str) -> dict[str, str]:
@@ -136,8 +136,8 @@ def _of_slot(log: FrontierLog, slot: str, prefix: str) -> dict[str, str]:
         tables = record.frontier.excluded
         names.update({topic_name(table, prefix): "" for table in tables})
     if backfill is not None:
-        for topic, each in backfill.tables.items():
-            names.setdefault(topic, each.topic_id)
+        for topic, table_backfill in backfill.tables.items():
+            names.setdefault(topic, table_backfill.topic_id)
     return names
 
 

@@ -121,11 +121,13 @@ class CaptureMetrics(Collector):
 
     def _counts(self) -> Iterator[Metric]:
         report = self._report
-        for name, what, counts in (
+        for name, description, counts in (
             ("rows", "Rows captured.", report.rows),
             ("bytes", "Bytes of keys and values written for them, uncompressed.", report.bytes),
         ):
-            family = CounterMetricFamily(f"changelog_{name}", what, labels=("table", "operation"))
+            family = CounterMetricFamily(
+                f"changelog_{name}", description, labels=("table", "operation")
+            )
             # The copy is one step for other threads, where a loop over the original is not.
             for (table, op), count in dict(counts).items():
                 family.add_metric((str(table), _OPERATIONS[op]), count)
@@ -155,8 +157,8 @@ class CaptureMetrics(Collector):
         yield _gauge("snapshot_running", "Whether a snapshot is being taken.", taken is not None)
         if taken is not None:
             yield _gauge("snapshot_rows", "Rows of that snapshot copied so far.", taken.rows)
-            what = "Rows that it will have, by PostgreSQL's statistics."
-            yield _gauge("snapshot_rows_estimated", what, taken.estimate)
+            description = "Rows that it will have, by PostgreSQL's statistics."
+            yield _gauge("snapshot_rows_estimated", description, taken.estimate)
 
     def _frontier(self) -> Iterator[Metric]:
         report = self._report
@@ -189,19 +191,19 @@ def _slot_metrics(slot: SlotState | None) -> Iterator[Metric]:
         status.add_metric((name,), slot is not None and slot.wal_status == name)
     yield status
     if slot is not None and slot.retained_bytes is not None:
-        what = "WAL that the source keeps for the slot."
-        yield _gauge("slot_retained_bytes", what, slot.retained_bytes)
+        description = "WAL that the source keeps for the slot."
+        yield _gauge("slot_retained_bytes", description, slot.retained_bytes)
     if slot is not None and slot.safe_bytes is not None:
-        what = "WAL that may be written before the slot is in danger."
-        yield _gauge("slot_safe_bytes", what, slot.safe_bytes)
+        description = "WAL that may be written before the slot is in danger."
+        yield _gauge("slot_safe_bytes", description, slot.safe_bytes)
 
 
-def _gauge(name: str, what: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"changelog_{name}", what, value=value)
+def _gauge(name: str, description: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"changelog_{name}", description, value=value)
 
 
-def _count(name: str, what: str, value: float) -> Metric:
-    return CounterMetricFamily(f"changelog_{name}", what, value=value)
+def _count(name: str, description: str, value: float) -> Metric:
+    return CounterMetricFamily(f"changelog_{name}", description, value=value)
 
 
 @contextmanager

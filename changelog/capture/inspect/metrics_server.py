@@ -78,8 +78,8 @@ def _for_this_machine(app: App) -> App:
     """
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        said = environ.get("HTTP_HOST", "")
-        if said and _name(said) not in _LOOPBACK:
+        host = environ.get("HTTP_HOST", "")
+        if host and _name(host) not in _LOOPBACK:
             start("403 Forbidden", [("Content-Type", "text/plain")])
             return [b"metrics are for this machine\n"]
         return app(environ, start)
@@ -87,8 +87,8 @@ def _for_this_machine(app: App) -> App:
     return answer
 
 
-def _name(said: str) -> str:
+def _name(host: str) -> str:
     try:
-        return urlsplit(f"//{said}").hostname or ""
+        return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""

@@ -22,14 +22,14 @@ def matching(connection: Connection, capture: CaptureSettings) -> dict[TableName
     A table that the settings name and that is not there is one of them.
     """
     catalogue = catalogue_of(connection, capture)
-    wanted = TableFilter(capture.tables, capture.exclude)
+    table_filter = TableFilter(capture.tables, capture.exclude)
     there = {table.name: table.obstacle for table in catalogue.tables()}
-    matches = {table: obstacle for table, obstacle in there.items() if wanted.wants(table)}
-    return matches | {table: NOT_THERE for table in wanted.named if table not in there}
+    matches = {table: obstacle for table, obstacle in there.items() if table_filter.wants(table)}
+    return matches | {table: NOT_THERE for table in table_filter.named if table not in there}
 
 
 def missing(
-    wanted: Mapping[TableName, str],
+    matches: Mapping[TableName, str],
     frontier: Frontier | None,
     backfill: BackfillRecord | None,
     excluded: Mapping[TableName, str],
@@ -37,23 +37,23 @@ def missing(
     """Return the matching tables of which the last frontier does not speak, and why it does not.
 
     Args:
-        wanted: of `matching`.
+        matches: of `matching`.
         frontier: the last one, or None.
         backfill: how far copies of tables are.
         excluded: why tables are excluded.
     """
     spoken = set(frontier.tables.values()) if frontier is not None else set()
     copied = {copy.table for copy in copies_of(backfill)}
-    found = {}
-    for table, obstacle in sorted(wanted.items()):
+    reasons = {}
+    for table, obstacle in sorted(matches.items()):
         if table in spoken:
             continue
         if obstacle:
-            found[table] = f"it {obstacle}"
+            reasons[table] = f"it {obstacle}"
         elif table in excluded:
-            found[table] = f"it is excluded: {excluded[table]}"
+            reasons[table] = f"it is excluded: {excluded[table]}"
         elif table in copied:
-            found[table] = "it is being copied"
+            reasons[table] = "it is being copied"
         else:
-            found[table] = NOT_YET
-    return found
+            reasons[table] = NOT_YET
+    return reasons

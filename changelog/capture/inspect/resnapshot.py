@@ -109,54 +109,56 @@ def _writer(settings: Project, source: Connection) -> Connection:
 
 
 def _covered(patterns: Sequence[str], captured: Collection[TableName]) -> tuple[TableName, ...]:
-    found: set[TableName] = set()
+    tables: set[TableName] = set()
     for pattern in patterns:
-        wanted = TableFilter([pattern])
-        covered = {table for table in captured if wanted.wants(table)}
+        table_filter = TableFilter([pattern])
+        covered = {table for table in captured if table_filter.wants(table)}
         if not covered:
             raise ConfigurationError(
                 f'"{pattern}" is no captured table',
                 hint=f"captured: {', '.join(map(str, sorted(captured)))}",
             )
-        found |= covered
-    return tuple(sorted(found))
+        tables |= covered
+    return tuple(sorted(tables))
 
 
-def follow(settings: Project, asked: Asked, *, console: Console, stop: Callable[[], bool]) -> bool:
+def follow(
+    settings: Project, request: Asked, *, console: Console, stop: Callable[[], bool]
+) -> bool:
     """Wait until a frontier speaks of the fresh copies; False when stopped.
 
     Raises:
         LogError: capture has met the request, and does not copy a table.
         UnavailableLogError: the broker does not answer.
     """
-    what = f"snapshot of {len(asked.tables)} tables"
+    title = f"snapshot of {len(request.tables)} tables"
     with (
         FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers,
-        RowBar(console, what, asked.estimate) as bar,
+        RowBar(console, title, request.estimate) as bar,
     ):
         shown, was_met = 0, False
         while not stop():
             # In this order: a copy that has ended meanwhile is in the frontier.
             backfill, record = frontiers.backfill(settings.slot), frontiers.last(settings.slot)
-            if record is not None and _is_done(record.frontier, asked):
-                bar.add(max(0, asked.estimate - shown))
+            if record is not None and _is_done(record.frontier, request):
+                bar.add(max(0, request.estimate - shown))
                 return True
             if record is not None:
                 if was_met:
-                    _check_copied(record.frontier, backfill, asked)
-                was_met = record.frontier.lsn > asked.lsn
-            rows = _rows(backfill, asked)
+                    _check_copied(record.frontier, backfill, request)
+                was_met = record.frontier.lsn > request.lsn
+            rows = _rows(backfill, request)
             bar.add(max(0, rows - shown))
             shown = max(shown, rows)
             time.sleep(_POLL_S)
     return False
 
 
-def _is_done(frontier: Frontier, asked: Asked) -> bool:
-    place = Position(frontier.epoch, asked.lsn, 0)
-    topics = [frontier.topic_of(table) for table in asked.tables]
+def _is_done(frontier: Frontier, request: Asked) -> bool:
+    place = Position(frontier.epoch, request.lsn, 0)
+    topics = [frontier.topic_of(table) for table in request.tables]
     since = [frontier.since.get(topic) if topic is not None else None for topic in topics]
-    return all(each is not None and each > place for each in since)
+    return all(position is not None and position > place for position in since)
 
 
 def _check_copied(frontier: Frontier, backfill: BackfillRecord | None, request: Asked) -> None:
@@ -173,7 +175,7 @@ def _check_copied(frontier: Frontier, backfill: BackfillRecord | None, request: 
             )
 
 
-def _rows(backfill: BackfillRecord | None, asked: Asked) -> int:
+def _rows(backfill: BackfillRecord | None, request: Asked) -> int:
     if backfill is None:
         return 0
-    return sum(each.rows for each in backfill.tables.values() if each.table in asked.tables)
+    return sum(table.rows for table in backfill.tables.values() if table.table in request.tables)

@@ -111,16 +111,19 @@ class CaptureStatus:
         if self.unanswered:
             return {}
         frontier = self.frontier.frontier if self.frontier is not None else None
-        found = missing(self.wanted, frontier, self.backfill, self._excluded)
-        return {str(table): why for table, why in found.items()}
+        reasons = missing(self.wanted, frontier, self.backfill, self._excluded)
+        return {str(table): why for table, why in reasons.items()}
 
     @property
     def children(self) -> dict[str, list[str]]:
         """Return the captured tables that others inherit from, with these."""
         if self.frontier is None:
             return {}
-        found = self.frontier.frontier.children
-        return {str(table): [str(child) for child in each] for table, each in found.items()}
+        children_of = self.frontier.frontier.children
+        return {
+            str(table): [str(child) for child in children]
+            for table, children in children_of.items()
+        }
 
     @property
     def excluded(self) -> dict[str, str]:
@@ -204,11 +207,11 @@ class CaptureStatus:
         """
         if self.frontier is None:
             return {}
-        found = self.frontier.frontier
+        frontier = self.frontier.frontier
         return {
-            str(table): sum(found.ends[topic])
-            for topic, table in sorted(found.tables.items(), key=lambda each: each[1])
-            if topic in found.ends
+            str(table): sum(frontier.ends[topic])
+            for topic, table in sorted(frontier.tables.items(), key=lambda pair: pair[1])
+            if topic in frontier.ends
         }
 
     @property
@@ -216,10 +219,12 @@ class CaptureStatus:
         """Return the tables whose topics hold only what has changed (`--skip-snapshot`)."""
         if self.frontier is None:
             return ()
-        found = self.frontier.frontier
+        frontier = self.frontier.frontier
         return tuple(
             sorted(
-                str(table) for topic, table in found.tables.items() if not found.is_copied(topic)
+                str(table)
+                for topic, table in frontier.tables.items()
+                if not frontier.is_copied(topic)
             )
         )
 
@@ -268,7 +273,7 @@ class CaptureStatus:
             "not_captured": None if self.unanswered else self.missing,
             "aside": self.excluded if self.knows_log else None,
             "children": self.children if self.knows_log else None,
-            "key_indexes": {name: each.name for name, each in sorted(self.key_indexes.items())}
+            "key_indexes": {name: index.name for name, index in sorted(self.key_indexes.items())}
             if self.knows_log
             else None,
             "frontier": self._frontier_json(),
@@ -301,7 +306,7 @@ class CaptureStatus:
                 "average": self.rate.average if self.rate else None,
                 "used": highest[1] if highest else None,
             },
-            "reserves": [asdict(each) for each in self.reserves] if source else None,
+            "reserves": [asdict(reserve) for reserve in self.reserves] if source else None,
         }
 
     def _frontier_json(self) -> dict[str, object] | None:
@@ -316,7 +321,9 @@ class CaptureStatus:
             "tables": sorted(str(table) for table in record.frontier.tables.values()),
             "records": self.records,
             "uncopied": list(self.uncopied),
-            "signals": {str(each): told for each, told in record.frontier.signals.items()},
+            "signals": {
+                str(number): outcome for number, outcome in record.frontier.signals.items()
+            },
             "paused": record.frontier.paused,
         }
 
@@ -350,8 +357,8 @@ class CaptureStatus:
         for name, index in sorted(self.key_indexes.items()):
             yield name, f"its key is that of the unique index {index}"
         if record is not None and record.frontier.signals:
-            number, told = list(record.frontier.signals.items())[-1]
-            yield "last signal", f"{number}: {told}"
+            number, outcome = list(record.frontier.signals.items())[-1]
+            yield "last signal", f"{number}: {outcome}"
         for name, why in self.missing.items():
             yield "not captured", f"{name}: {why}"
         for problem in self.problems:
@@ -363,10 +370,12 @@ class CaptureStatus:
             yield "WAL written", f"{highest[0]:,.0f} bytes/s ({_RATES[highest[1]]})"
         if source.keep_limit_bytes is None:
             yield "limit", "none: max_slot_wal_keep_size is not set, only the disk ends it"
-        for each in self.reserves:
-            seconds = each.seconds_left
-            left = "" if seconds is None else f", {_duration(seconds)} if nothing is acknowledged"
-            yield _LIMITS[each.limit], f"{max(each.bytes_left, 0):,} bytes left{left}"
+        for reserve in self.reserves:
+            seconds = reserve.seconds_left
+            duration = (
+                "" if seconds is None else f", {_duration(seconds)} if nothing is acknowledged"
+            )
+            yield _LIMITS[reserve.limit], f"{max(reserve.bytes_left, 0):,} bytes left{duration}"
 
 
 _RATES = {"now": "now", "average": "average since its statistics began"}
@@ -518,10 +527,10 @@ def _at_source(settings: Project, apart_s: float, steps: Steps) -> _AtSource:
         now = ask_source(connection, slot, groups)
         steps.done()
         steps.begin("tables that match")
-        wanted = matching(connection, settings.capture)
+        matches = matching(connection, settings.capture)
         steps.done()
         is_standby = in_recovery(connection)
-        return _AtSource(before=before, now=now, wanted=wanted, is_standby=is_standby)
+        return _AtSource(before=before, now=now, wanted=matches, is_standby=is_standby)
 
 
 def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: bool) -> _OnLog:
@@ -547,7 +556,9 @@ def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: 
         frontier=record,
         backfill=backfill,
         key_indexes={
-            str(each.name): each.key_index for each in tables if each.key_index is not None
+            str(relation.name): relation.key_index
+            for relation in tables
+            if relation.key_index is not None
         },
         removed=lost,
     )
@@ -556,11 +567,11 @@ def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: 
 def _altered(settings: Project, record: FrontierRecord | None) -> Iterator[str]:
     """Yield the topics of tables whose settings were altered, so that readers refuse them."""
     frontier = record.frontier if record is not None else None
-    wanted = settings.capture.topics
-    for topic, found in describe(settings.kafka, frontier.tables if frontier else ()).items():
+    settings_asked = settings.capture.topics
+    for topic, description in describe(settings.kafka, frontier.tables if frontier else ()).items():
         keyed = frontier is not None and frontier.scope_of(topic).keyed
-        must = wanted if keyed else replace(wanted, compacted=False)
-        if differences := must.differences(found.settings):
+        must = settings_asked if keyed else replace(settings_asked, compacted=False)
+        if differences := must.differences(description.settings):
             yield altered(topic, differences)
 
 
@@ -594,8 +605,8 @@ def _forgotten(settings: Project, frontier: Frontier) -> Iterator[str]:
 def _lag_s(source: _AtSource, record: FrontierRecord) -> float:
     clock = LagClock()
     clock.note(_mark(source.before))
-    found = record.frontier
-    return clock.lag_s(found.lsn, found.ts_us, _mark(source.now))
+    frontier = record.frontier
+    return clock.lag_s(frontier.lsn, frontier.ts_us, _mark(source.now))
 
 
 def _undone(source: _AtSource, record: FrontierRecord) -> str:
@@ -622,15 +633,17 @@ def _removed(
         yield f"{lost}; start `changelog capture`, it says what to do"
     if record is not None:
         topics = watched(record.frontier)
-        found = frontiers.standing(topics)
-        starts = {topic: each.starts for topic, each in found.items()}
-        ends = {topic: each.ends for topic, each in found.items()}
+        places = frontiers.standing(topics)
+        starts = {topic: place.starts for topic, place in places.items()}
+        ends = {topic: place.ends for topic, place in places.items()}
         for topic in topics:
             error = removed(record.frontier, topic, starts, ends)
-            if topic not in found or found[topic].topic_id != record.frontier.topic_ids.get(topic):
-                what = "was made anew" if topic in found else "was deleted"
+            if topic not in places or places[topic].topic_id != record.frontier.topic_ids.get(
+                topic
+            ):
+                fate = "was made anew" if topic in places else "was deleted"
                 yield (
-                    f'topic "{topic}" {what}: what it held is lost; start `changelog capture` with '
+                    f'topic "{topic}" {fate}: what it held is lost; start `changelog capture` with '
                     "`--on-incompatible resnapshot`: it copies the table anew"
                 )
             elif error is not None:
@@ -655,9 +668,9 @@ def drop_slot_of(settings: Project) -> None:
     """
     with closing(connect(settings.postgres)) as connection:
         slots = settings.capture.slots
-        there = [each for each in slots if inspect_slot(connection, each) is not None]
+        there = [slot for slot in slots if inspect_slot(connection, slot) is not None]
         if not there:
-            names = " and no ".join(f'slot "{each}"' for each in slots)
+            names = " and no ".join(f'slot "{slot}"' for slot in slots)
             raise SlotError(f"there is no {names}")
-        for each in there:
-            drop_slot(connection, each)
+        for slot in there:
+            drop_slot(connection, slot)

@@ -47,7 +47,7 @@ _OF_TOPICS = frozenset(
 """Settings of which lines know nothing."""
 
 
-def check_given(given: Given) -> None:
+def check_given(values: Given) -> None:
     """Check that every option of this run means something to lines.
 
     What the project's file says is said of its topics, and stays unheard.
@@ -55,13 +55,13 @@ def check_given(given: Given) -> None:
     Raises:
         ConfigurationError: one is for topics alone; names all of them.
     """
-    used = {name for name, value in given.items() if value not in (None, False)}
+    used = {name for name, value in values.items() if value not in (None, False)}
     named = [
-        each.setting.flags[-1].partition("/")[0]
-        for each in every_setting()
-        if each.name in used & _OF_TOPICS
+        option.setting.flags[-1].partition("/")[0]
+        for option in every_setting()
+        if option.name in used & _OF_TOPICS
     ]
-    if given.get("capture.output_format") is Output.AVRO:
+    if values.get("capture.output_format") is Output.AVRO:
         named.append("--output-format avro")
     if named:
         raise ConfigurationError(

@@ -83,7 +83,7 @@ class LineFile:
                 if not (first or Begin.OPENS.startswith(content[: len(Begin.OPENS)])):
                     raise CorruptRecordError('the first line is no "begin"')
                 end = content.rfind(b"\n") + 1
-                left = _left(content, end) if end else Left(None)
+                content_left = _left(content, end) if end else Left(None)
         except (ValueError, OSError, CorruptRecordError) as error:
             raise LogError(
                 f'"{self._path}" is no file of `changelog capture --into`: {error}',
@@ -91,7 +91,7 @@ class LineFile:
             ) from error
         if end < size:
             os.ftruncate(self._descriptor, end)
-        return left
+        return content_left
 
     def clear(self) -> None:
         """Take out the rows of a snapshot that was cut off."""

@@ -77,8 +77,8 @@ def at(lsn: Lsn) -> bytes:
 
 
 def _mark(op: str, **members: str | list[str]) -> bytes:
-    said = {"op": op, **members}
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    mark = {"op": op, **members}
+    return json.dumps(mark, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def is_mark(line: bytes, op: str) -> bool:
@@ -92,12 +92,16 @@ def begin_of(line: bytes) -> Begin:
     Raises:
         CorruptRecordError: it is another one.
     """
-    found = _read(line)
+    members = _read(line)
     try:
-        if found["op"] != "begin":
+        if members["op"] != "begin":
             raise CorruptRecordError('the first line is no "begin"')
-        slot, system, lsn = str(found["slot"]), str(found["system_id"]), Lsn.parse(found["lsn"])
-        return Begin(slot, system, lsn, tuple(map(str, found["tables"])))
+        slot, system, lsn = (
+            str(members["slot"]),
+            str(members["system_id"]),
+            Lsn.parse(members["lsn"]),
+        )
+        return Begin(slot, system, lsn, tuple(map(str, members["tables"])))
     except (LookupError, TypeError, ValueError) as error:
         raise CorruptRecordError('the first line is no "begin"') from error
 
@@ -108,23 +112,23 @@ def place_of(line: bytes) -> Place:
     Raises:
         CorruptRecordError: the line is none of ours.
     """
-    found = _read(line)
+    members = _read(line)
     try:
-        sequence = int(found.get("sequence", -1))
+        sequence = int(members.get("sequence", -1))
         # One truncation of several tables has one place: it is written again as a whole.
-        return Place(Lsn.parse(found["lsn"]), sequence - (found["op"] == "t"))
+        return Place(Lsn.parse(members["lsn"]), sequence - (members["op"] == "t"))
     except (LookupError, TypeError, ValueError) as error:
         raise CorruptRecordError("a line has no place in the WAL") from error
 
 
 def _read(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        members = json.loads(line)
     except ValueError as error:
         raise CorruptRecordError("a line is no JSON") from error
-    if not isinstance(found, dict):
+    if not isinstance(members, dict):
         raise CorruptRecordError("a line is no JSON object")
-    return found
+    return members
 
 
 class Lines(Protocol):

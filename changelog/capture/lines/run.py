@@ -110,7 +110,7 @@ class LineRun:
         self,
         settings: Project,
         target: Target,
-        left: Callable[[], Left] | None,
+        look: Callable[[], Left] | None,
         *,
         temporary: bool,
         stop: Callable[[], bool],
@@ -122,13 +122,13 @@ class LineRun:
         Args:
             settings: the project.
             target: takes the lines.
-            left: returns what stands there from earlier runs; None where that cannot be known.
+            look: returns what stands there from earlier runs; None where that cannot be known.
             temporary: whether the slot goes with the connection.
             stop: asked often; True ends the run cleanly.
             clear: takes out the rows of a snapshot that was cut off.
             agreed: gives whether tables may get REPLICA IDENTITY FULL, where that is asked for.
         """
-        self._settings, self._target, self._left = settings, target, left
+        self._settings, self._target, self._left = settings, target, look
         self._temporary, self._stop, self._clear = temporary, stop, clear
         self._agreed = agreed
         self._flat = settings.capture.envelope is Envelope.FLAT
@@ -172,22 +172,22 @@ class LineRun:
     def _attempt(self, until: Lsn | None, stack: ExitStack) -> None:
         connection = stack.enter_context(closing(connect(self._settings.postgres)))
         source = LineSource.open(self._settings, connection, self._slot, gives_full=not self._begun)
-        left, status = self._looked_at(source)
+        file_state, status = self._looked_at(source)
         check_agreed(connection, source.altered, self._agreed)
         with _taken_back(source):
             source.make()
-            start, made = self._begin(source, left, status, stack)
+            start, snapshot = self._begin(source, file_state, status, stack)
         if self._temporary and source.has_made_publication:
             stack.callback(source.unpublish)
         self._begun = True
         stream = stack.enter_context(
             ReplicationStream.open(
                 self._settings.postgres,
-                slot=self._slot if made is None else made.slot,
+                slot=self._slot if snapshot is None else snapshot.slot,
                 publication=source.publication,
                 start_lsn=start,
                 status_interval=self._settings.capture.status_interval_ms / 1000,
-                connection=None if made is None else made.connection,
+                connection=None if snapshot is None else snapshot.connection,
             )
         )
         log.info("streaming from %s", start, extra={"lsn": str(start)})
@@ -209,51 +209,57 @@ class LineRun:
             ChangelogError: they do not tell one story, or the slot cannot be read.
         """
         status = None if self._temporary else source.standing()
-        left = self._left() if self._left is not None else None
-        if left is not None and not self._is_given(left):
-            _check(left, source, exists=status is not None)
-            _check_start(left, self._settings.capture.first_lsn)
+        file_state = self._left() if self._left is not None else None
+        if file_state is not None and not self._is_given(file_state):
+            _check(file_state, source, exists=status is not None)
+            _check_start(file_state, self._settings.capture.first_lsn)
         if status is None:
-            if not self._is_given(left):
+            if not self._is_given(file_state):
                 check_room(source.connection, slots=1 if self._temporary else 2)
-            return left, status
+            return file_state, status
         check_slot(status)
         confirmed = status.confirmed_flush_lsn or Lsn(0)
-        begun = left.begin if left is not None else None
-        if left is not None and begun is not None and confirmed > max(left.at, begun.lsn):
+        begun = file_state.begin if file_state is not None else None
+        if (
+            file_state is not None
+            and begun is not None
+            and confirmed > max(file_state.at, begun.lsn)
+        ):
             raise SlotError(
                 f'the slot "{self._slot}" has been moved to {confirmed}, past the end of the '
-                f"file at {left.at}: what lies between is lost",
+                f"file at {file_state.at}: what lies between is lost",
                 hint="drop the slot and begin with another file",
             )
-        return left, status
+        return file_state, status
 
-    def _is_given(self, left: Left | None) -> bool:
+    def _is_given(self, file_state: Left | None) -> bool:
         """Tell whether a slot that others have made is begun with."""
-        return uses_given_slot(self._settings.capture) and (left is None or left.begin is None)
+        return uses_given_slot(self._settings.capture) and (
+            file_state is None or file_state.begin is None
+        )
 
     def _begin(
         self,
         source: LineSource,
-        left: Left | None,
+        file_state: Left | None,
         status: SlotStatus | None,
         stack: ExitStack,
     ) -> tuple[Lsn, ExportedSnapshot | None]:
         """Return the LSN at which the stream begins, and its temporary slot."""
-        if self._is_given(left):
+        if self._is_given(file_state):
             return self._begin_on_given_slot(source, status), None
         if status is None:
             return self._fresh(source, stack)
         confirmed = status.confirmed_flush_lsn or Lsn(0)
-        if left is not None and left.begin is not None:
-            if not left.is_copied:
-                self._target.write(copied(left.begin.lsn))
+        if file_state is not None and file_state.begin is not None:
+            if not file_state.is_copied:
+                self._target.write(copied(file_state.begin.lsn))
                 self._target.settle()
-            self._go_on_behind(left.last)
+            self._go_on_behind(file_state.last)
             for table in sorted(source.relations):
-                if str(table) not in left.begin.tables:
-                    what = table.said
-                    log.warning("table %s: the file has no snapshot of it, changes alone", what)
+                if str(table) not in file_state.begin.tables:
+                    name = table.said
+                    log.warning("table %s: the file has no snapshot of it, changes alone", name)
         return confirmed, None
 
     def _begin_on_given_slot(self, source: LineSource, status: SlotStatus | None) -> Lsn:
@@ -267,9 +273,9 @@ class LineRun:
             )
         check_slot(status)
         # After an outage it goes on where the slot stands now.
-        asked = None if self._begun else self._settings.capture.first_lsn
+        first_lsn = None if self._begun else self._settings.capture.first_lsn
         stands = status.confirmed_flush_lsn or Lsn(0)
-        start = first_place(self._slot, stands, asked, current_lsn(source.connection))
+        start = first_place(self._slot, stands, first_lsn, current_lsn(source.connection))
         log.info('slot "%s" was made by others: changes alone, no rows of a snapshot', self._slot)
         if self._left is not None:
             self._clear()
@@ -284,51 +290,52 @@ class LineRun:
     def _fresh(self, source: LineSource, stack: ExitStack) -> tuple[Lsn, ExportedSnapshot | None]:
         self._clear()
         name = self._slot if self._temporary else f"{self._slot}_{os.getpid()}"
-        made = source.snapshot(name, self._stop)
-        stack.callback(made.close)
-        start = made.consistent_point
+        snapshot = source.snapshot(name, self._stop)
+        stack.callback(snapshot.close)
+        start = snapshot.consistent_point
         lines = _Batch(self._target)
         tables = [] if self._settings.capture.skip_snapshot else map(str, source.relations)
         self._mark(lines, Begin(self._slot, source.system_id, start, tuple(tables)).line())
         if not self._settings.capture.skip_snapshot:
-            self._copy(source, made, lines)
+            self._copy(source, snapshot, lines)
         lines.flush()
         self._target.settle()
         if not self._temporary:
-            source.keep(made)
-            made.close()
+            source.keep(snapshot)
+            snapshot.close()
         self._mark(lines, copied(start))
         lines.flush()
         self._target.settle()
-        return start, made if self._temporary else None
+        return start, snapshot if self._temporary else None
 
     def _mark(self, lines: _Batch, mark: bytes) -> None:
         if not self._flat:
             lines.add(mark)
 
-    def _copy(self, source: LineSource, made: ExportedSnapshot, lines: _Batch) -> None:
+    def _copy(self, source: LineSource, snapshot: ExportedSnapshot, lines: _Batch) -> None:
         encoder = FlatEncoder if self._flat else LineEncoder
         encoders = {
-            name: encoder(source.rules.shape(each)) for name, each in source.relations.items()
+            name: encoder(source.rules.shape(relation))
+            for name, relation in source.relations.items()
         }
-        ts_us, start = time.time_ns() // 1000, made.consistent_point
+        ts_us, start = time.time_ns() // 1000, snapshot.consistent_point
 
         def take(relation: Relation, row: tuple[bytes | None, ...]) -> None:
             key = tuple(row[index] or b"" for index in relation.key_indexes)
             lines.add(encoders[relation.name].read(row, key, start, ts_us))
             self.report.rows += 1
 
-        rows = source.copy(made.snapshot_name, take)
+        rows = source.copy(snapshot.snapshot_name, take)
         log.info("snapshot of %d tables: %d rows", len(source.relations), rows)
 
 
-def _check(left: Left, source: LineSource, *, exists: bool) -> None:
+def _check(file_state: Left, source: LineSource, *, exists: bool) -> None:
     """Check that file and slot tell one story.
 
     Raises:
         SlotError: they do not.
     """
-    begin = left.begin
+    begin = file_state.begin
     if begin is None:
         if exists:
             raise SlotError(
@@ -343,22 +350,22 @@ def _check(left: Left, source: LineSource, *, exists: bool) -> None:
             f'is "{source.slot}" of {source.system_id}',
             hint="name another file",
         )
-    if left.is_copied and not exists:
+    if file_state.is_copied and not exists:
         raise SlotError(
             f'the slot "{source.slot}" is gone: what came since the file ended is lost',
             hint="name another file: it begins with a snapshot",
         )
 
 
-def _check_start(left: Left, asked: Lsn | None) -> None:
+def _check_start(file_state: Left, first_lsn: Lsn | None) -> None:
     """Check that the file began where it is asked for: the same command may be run again.
 
     Raises:
         ConfigurationError: it began elsewhere.
     """
-    if left.begin is not None and asked not in {None, left.begin.lsn}:
+    if file_state.begin is not None and first_lsn not in {None, file_state.begin.lsn}:
         raise ConfigurationError(
-            f"the file began at {left.begin.lsn}, not at --start-lsn {asked}",
+            f"the file began at {file_state.begin.lsn}, not at --start-lsn {first_lsn}",
             hint="leave --start-lsn out to go on, or name another file",
         )
 
@@ -421,7 +428,7 @@ class _Lines:
     def run(self, until: Lsn | None, stop: Callable[[], bool]) -> None:
         if until is not None:
             self._nudge()
-        asked = time.monotonic()
+        asked_s = time.monotonic()
         while not stop():
             payloads = self._stream.poll(POLL_S)
             for place in range(len(payloads)):
@@ -435,8 +442,8 @@ class _Lines:
             if until is not None:
                 if self._progress.reached >= until and self._progress.between_transactions:
                     break
-                if time.monotonic() > asked + 2 * AT_S:
-                    asked = time.monotonic()
+                if time.monotonic() > asked_s + 2 * AT_S:
+                    asked_s = time.monotonic()
                     self._nudge()
         self._batch.flush()
         self._settle(now=True)
@@ -466,12 +473,12 @@ class _Lines:
                     self._progress.idle_until(lsn)
 
     def _encoder(self, relation: Relation) -> Lines:
-        found = self._encoders.get(relation.oid)
-        if found is None or found[0] is not relation:
+        entry = self._encoders.get(relation.oid)
+        if entry is None or entry[0] is not relation:
             encoder = FlatEncoder if self._flat else LineEncoder
-            found = relation, encoder(self._source.rules.shape(relation))
-            self._encoders[relation.oid] = found
-        return found[1]
+            entry = relation, encoder(self._source.rules.shape(relation))
+            self._encoders[relation.oid] = entry
+        return entry[1]
 
     def _settle(self, *, now: bool = False) -> None:
         """Say up to where the lines are whole, and let PostgreSQL forget it."""

@@ -108,13 +108,13 @@ class LineSource:
         rules = CaptureRules(capture, str(connection.info.dbname))
         # A line has the row before the change, as far as the stream brings it.
         catalogue = catalogue_of(connection, capture, gives_full=gives_full, tells_old=True)
-        wanted = TableFilter(capture.tables, capture.exclude)
-        selected = select_tables(catalogue.tables(), wanted)
+        table_filter = TableFilter(capture.tables, capture.exclude)
+        selected = select_tables(catalogue.tables(), table_filter)
         check_capturable(selected)
         if not selected:
             raise SourceError("no table matches", hint="look at --tables and --exclude")
-        for what in catalogue.uncaptured(wanted):
-            log.info("not captured: %s", what)
+        for object_name in catalogue.uncaptured(table_filter):
+            log.info("not captured: %s", object_name)
         if sendable(rules.operations, connection.server_version) != rules.operations:
             log.warning(
                 "not among the lines: truncations, which PostgreSQL before 11 does not send"
@@ -133,7 +133,7 @@ class LineSource:
             if capture.create_publication and not uses_given_slot(capture)
             else capture.publication,
             altered=to_alter(connection, selected),
-            _full=frozenset(each.name for each in selected if each.will_be_full),
+            _full=frozenset(table.name for table in selected if table.will_be_full),
         )
 
     def make(self) -> None:
@@ -143,10 +143,10 @@ class LineSource:
             SourceError: that cannot be.
         """
         if self.altered:
-            make_full(self.connection, [each.table for each in self.altered])
+            make_full(self.connection, [identity.table for identity in self.altered])
             self._given, self.altered = self.altered, []
-            for each in self._given:
-                log.info("table %s has REPLICA IDENTITY FULL now", each.table.said)
+            for identity in self._given:
+                log.info("table %s has REPLICA IDENTITY FULL now", identity.table.said)
         self.catalogue.gives_full = None  # it is as it was taken to be
         self.publish()
 
@@ -177,7 +177,7 @@ class LineSource:
         Raises:
             SourceError: it cannot be made or used.
         """
-        wanted = WantedPublication(
+        publication = WantedPublication(
             tables={table: self.rules.where(table) for table in self.relations},
             operations=self.rules.operations,
             full=self._full,
@@ -185,11 +185,11 @@ class LineSource:
         capture = self.settings.capture
         # Old WAL is decoded by the publication of its time: a given slot's is left as it is.
         if uses_given_slot(capture):
-            change = use_publication(self.connection, self.publication, wanted, hint=_BY_HAND)
+            change = use_publication(self.connection, self.publication, publication, hint=_BY_HAND)
         elif capture.create_publication:
-            change = make_publication(self.connection, self.publication, wanted)
+            change = make_publication(self.connection, self.publication, publication)
         else:
-            change = use_publication(self.connection, self.publication, wanted)
+            change = use_publication(self.connection, self.publication, publication)
         self._filters, self.has_made_publication = dict(change.filters), change.created
         self._version = publication_version(self.connection, self.publication)
 
@@ -212,21 +212,21 @@ class LineSource:
         """Make a temporary slot with its snapshot; `stop` is asked meanwhile."""
         return create_slot(self.settings.postgres, temporary, temporary=True, stop=stop)
 
-    def keep(self, made: ExportedSnapshot) -> None:
+    def keep(self, snapshot: ExportedSnapshot) -> None:
         """Make the lasting slot where a temporary one stands: there is one with a whole copy only.
 
         Raises:
             SourceError: there is no room for it.
         """
-        what = f'cannot make the slot "{self.slot}"'
+        failure = f'cannot make the slot "{self.slot}"'
         need(
             self.connection.server_version,
             COPIES_SLOTS,
             "--into, and a slot that stays with --print,",
             hint="--print with its temporary slot needs none",
         )
-        with source_errors(self.connection, what), self.connection.cursor() as cursor:
-            cursor.execute(_COPY, (made.slot, self.slot))
+        with source_errors(self.connection, failure), self.connection.cursor() as cursor:
+            cursor.execute(_COPY, (snapshot.slot, self.slot))
 
     def copy(self, snapshot_name: str, on_row: OnRow) -> int:
         """Read the rows of all tables in a snapshot; returns their number.

@@ -68,8 +68,8 @@ class Heartbeat:
             self._said = ""
 
     def _write(self, connection: Connection) -> None:
-        what = "cannot write the heartbeat"
-        with source_errors(connection, what), connection.cursor() as cursor:
+        failure = "cannot write the heartbeat"
+        with source_errors(connection, failure), connection.cursor() as cursor:
             if not self._is_made:
                 cursor.execute(_THERE)
                 (self._is_made,) = cursor.fetchone() or (False,)

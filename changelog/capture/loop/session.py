@@ -174,18 +174,18 @@ class CaptureSession:
             environment = stack.enter_context(survey(self._settings, self._newcomers))
             self.connected = True
             self._take_over(environment, producer)
-            found = refuse_first(environment)
+            slot_standing = refuse_first(environment)
             check_agreed(environment.connection, environment.altered, self._agreed)
-            self._made.look(environment, found)
+            self._made.look(environment, slot_standing)
             environment.make()
             self._made.identities += environment.give_identity()
-            beginning = self._begin(environment, found, stack)
+            beginning = self._begin(environment, slot_standing, stack)
             self._context.failpoint(Failpoint.LOG_READ)
             self._stream(
                 environment,
                 producer,
                 beginning,
-                partial(check_log_unmoved, environment, found),
+                partial(check_log_unmoved, environment, slot_standing),
                 until,
             )
 
@@ -220,38 +220,40 @@ class CaptureSession:
         kafka, name = self._settings.kafka, self._settings.name_of_transactions
         workers = range(self._capture.snapshot_workers)
         others = [] if self._settings.transactional_id else [name]
-        for each in [*others, *(worker_id(name, number) for number in workers)]:
-            with closing(LogProducer.open(kafka, transactional_id=each)) as producer:
+        for transactional_id in [*others, *(worker_id(name, number) for number in workers)]:
+            with closing(LogProducer.open(kafka, transactional_id=transactional_id)) as producer:
                 producer.take_over()
 
-    def _begin(self, environment: Environment, found: SlotStanding, stack: ExitStack) -> Beginning:
+    def _begin(
+        self, environment: Environment, slot_standing: SlotStanding, stack: ExitStack
+    ) -> Beginning:
         """Decide how to begin, and make what is missing; what that opens, the stack closes."""
         capture = self._capture
-        record, backfill, status = found.record, found.backfill, found.slot
+        record, backfill, status = slot_standing.record, slot_standing.backfill, slot_standing.slot
         topics = environment.topics.values()
         written = last_positions(
             self._settings.kafka,
             environment.frontiers,
-            found.frontier,
+            slot_standing.frontier,
             [*topics, *environment.logs],
             backfill=backfill,
             # After a failover the log may hold what the server has lost.
-            wal_end=environment.current_lsn if found.is_of(environment.system) else None,
+            wal_end=environment.current_lsn if slot_standing.is_of(environment.system) else None,
         )
         self._written = written
-        begin = found.beginning(environment, written)
+        begin = slot_standing.beginning(environment, written)
         match begin:
             case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
-                what = "no table is copied" if capture.skip_snapshot else "copying every table"
+                copying = "no table is copied" if capture.skip_snapshot else "copying every table"
                 level = logging.INFO if record is None else logging.WARNING
-                log.log(level, "%s: a fresh log under epoch %d, %s", reason, epoch, what)
-                made = self._make_slot(environment, found, epoch, stack, drop=drop)
+                log.log(level, "%s: a fresh log under epoch %d, %s", reason, epoch, copying)
+                snapshot = self._make_slot(environment, slot_standing, epoch, stack, drop=drop)
                 if not capture.temporary_slot:
-                    made.close()
-                start = made.consistent_point
+                    snapshot.close()
+                start = snapshot.consistent_point
                 first = self._first(environment, StartState(epoch=epoch, lsn=start), None)
                 return replace(
-                    first, connection=made.connection if capture.temporary_slot else None
+                    first, connection=snapshot.connection if capture.temporary_slot else None
                 )
             case Adopt(epoch=epoch, lsn=start):
                 assert status is not None  # noqa: S101 - decide adopts a slot that is there
@@ -265,7 +267,9 @@ class CaptureSession:
             case Resume():
                 if record is not None:
                     self._context.report.frontier_found(record)
-                return self._resumed(environment, begin, found.going(begin), status, written)
+                return self._resumed(
+                    environment, begin, slot_standing.going(begin), status, written
+                )
 
     def _continued(
         self,
@@ -323,13 +327,13 @@ class CaptureSession:
                 environment.system.timeline,
                 frontier.timeline,
             )
-        left = set(frontier.tables.values()) - {*environment.topics, *environment.refused}
-        for table in sorted(left):
+        uncaptured = set(frontier.tables.values()) - {*environment.topics, *environment.refused}
+        for table in sorted(uncaptured):
             log.warning("table %s is not captured any more: frontiers leave it out", table.said)
         going = restarted(environment, going) if going is not None else None
-        found = losses(environment, frontier, going)
+        lost_records = losses(environment, frontier, going)
         going = self._mended(
-            environment, frontier, going, environment.check_topics(frontier), found
+            environment, frontier, going, environment.check_topics(frontier), lost_records
         )
         refiltered = environment.publish(frontier, going).refiltered
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
@@ -350,7 +354,9 @@ class CaptureSession:
         anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
         start_state.resend_grown(environment.partitions)
         tasks = table_tasks(environment, anew, frontier, going, refiltered)
-        stopping = {loss.table: loss.told() for loss in found if loss.answer is Reaction.STOP}
+        stopping = {
+            loss.table: loss.told() for loss in lost_records if loss.answer is Reaction.STOP
+        }
         for error in stopping.values():
             log.warning("%s; capture ends unless the WAL brings a request for it", error.args[0])
         start = going.start_lsn if going is not None else Lsn(0)
@@ -364,12 +370,12 @@ class CaptureSession:
         frontier: Frontier,
         going: BackfillRecord | None,
         anew: set[TableName],
-        found: Sequence[Loss],
+        lost_records: Sequence[Loss],
     ) -> BackfillRecord | None:
         """Write down which tables have lost changes, before that can no longer be seen."""
         if self._capture.on_incompatible == "resnapshot":
             anew = anew | environment.unpublished(frontier, going)
-        if not anew and not found:
+        if not anew and not lost_records:
             return going
         if anew:
             names = ", ".join(map(str, sorted(anew)))
@@ -390,7 +396,7 @@ class CaptureSession:
             )
             for table in anew
         }
-        lost = {**noted(found, frontier, going), **lost}
+        lost = {**noted(lost_records, frontier, going), **lost}
         record = replace(record, tables={**record.tables, **lost})
         environment.frontiers.write_backfill(record)
         self._context.failpoint(Failpoint.LOSS_NOTED)
@@ -398,8 +404,8 @@ class CaptureSession:
 
     def _let_follow(self, environment: Environment, status: SlotStatus) -> None:
         """Make the slot a failover slot if it was made without."""
-        wanted = self._capture.failover_slot and not environment.is_standby
-        if wanted and not status.survives_failover:
+        may_fail_over = self._capture.failover_slot and not environment.is_standby
+        if may_fail_over and not status.survives_failover:
             let_follow(self._settings.postgres, status.name)
             log.info('standbys may follow the slot "%s" from now on', status.name)
 
@@ -416,7 +422,7 @@ class CaptureSession:
     def _make_slot(
         self,
         environment: Environment,
-        found: SlotStanding,
+        slot_standing: SlotStanding,
         epoch: int,
         stack: ExitStack,
         *,
@@ -424,44 +430,46 @@ class CaptureSession:
     ) -> ExportedSnapshot:
         """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
         slot, failpoint = self._capture.slot, self._context.failpoint
-        check_slot_unmoved(environment, found)
+        check_slot_unmoved(environment, slot_standing)
         slots = [*self._capture.slots]
         # Of groups that the log was begun with and the settings do not name; first, since the next
         # record does not name them either.
-        for each in sorted({f"{slot}_{name}" for name in found.groups} - {*slots}):
-            if inspect_slot(environment.connection, each) is not None:
-                drop_slot(environment.connection, each)
+        for old_slot in sorted({f"{slot}_{name}" for name in slot_standing.groups} - {*slots}):
+            if inspect_slot(environment.connection, old_slot) is not None:
+                drop_slot(environment.connection, old_slot)
         environment.publish(None)
         environment.frontiers.write_backfill(self._intent(environment, epoch, Lsn(0)))
         failpoint(Failpoint.SLOT_INTENDED)
         if drop:
-            check_slot_unmoved(environment, found)  # another may have made a new one meanwhile
-            for each in slots:
-                if inspect_slot(environment.connection, each) is not None:
-                    drop_slot(environment.connection, each)
+            check_slot_unmoved(
+                environment, slot_standing
+            )  # another may have made a new one meanwhile
+            for old_slot in slots:
+                if inspect_slot(environment.connection, old_slot) is not None:
+                    drop_slot(environment.connection, old_slot)
         temporary = self._capture.temporary_slot
         waits = running_logged(self._settings.primary) if environment.is_standby else nullcontext()
         with waits:
-            made = create_slot(
+            snapshot = create_slot(
                 self._settings.postgres,
                 slot,
                 temporary=temporary,
                 failover=self._capture.failover_slot,
                 stop=self._context.stop,
             )
-        stack.enter_context(made)
+        stack.enter_context(snapshot)
         for group in self._capture.slot_groups:
             # What the others have sent before that, the copies of the tables have.
             with create_slot(
                 self._settings.postgres, group.slot, stop=self._context.stop
             ) as of_group:
-                begins = max(made.consistent_point, of_group.consistent_point)
-                made = replace(made, consistent_point=begins)
+                begins = max(snapshot.consistent_point, of_group.consistent_point)
+                snapshot = replace(snapshot, consistent_point=begins)
         failpoint(Failpoint.SLOT_MADE)
         environment.frontiers.write_backfill(
-            self._intent(environment, epoch, made.consistent_point)
+            self._intent(environment, epoch, snapshot.consistent_point)
         )
-        return made
+        return snapshot
 
     def _frontier_writer(
         self,
@@ -535,8 +543,8 @@ class CaptureSession:
         slot, slots = self._capture.slot, self._capture.slots
 
         def reader() -> list[int | None]:
-            found = [inspect_slot(environment.connection, each) for each in slots]
-            return [each.active_pid if each is not None else None for each in found]
+            statuses = [inspect_slot(environment.connection, slot) for slot in slots]
+            return [status.active_pid if status is not None else None for status in statuses]
 
         ours = reader()
 
@@ -646,7 +654,7 @@ class CaptureSession:
             environment,
             start.epoch,
             progress,
-            found=environment.frontiers.standings(capture.slot),
+            standings=environment.frontiers.standings(capture.slot),
             new=start.skipped,
         )
         backfill = Backfill(

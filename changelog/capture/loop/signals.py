@@ -86,8 +86,8 @@ class Signals:
             return
         outcome = self._act(signal, began)
         level = logging.INFO if outcome == DONE else logging.WARNING
-        what = {"lsn": str(began.commit_lsn)}
-        log.log(level, 'signal %d "%s": %s', signal.id, signal.kind, outcome, extra=what)
+        fields = {"lsn": str(began.commit_lsn)}
+        log.log(level, 'signal %d "%s": %s', signal.id, signal.kind, outcome, extra=fields)
         self._ledger.answer(signal.id, outcome)
         self.is_open = self.is_due = True
 
@@ -118,8 +118,8 @@ class Signals:
         return DONE
 
     def _covered(self, pattern: str) -> set[TableName]:
-        wanted = TableFilter([pattern])
-        return {table for table in self._captured() if wanted.wants(table)}
+        table_filter = TableFilter([pattern])
+        return {table for table in self._captured() if table_filter.wants(table)}
 
     def told(self) -> None:
         """Note that a frontier stands, which tells the answers."""
@@ -138,13 +138,13 @@ class Signals:
         paused = self._ledger.paused
         if paused is None:
             return False
-        found = pause_of(self._connection, paused, self._slot)
-        if found is None:
+        pause = pause_of(self._connection, paused, self._slot)
+        if pause is None:
             return self._go_on("there is no signal table any more")
-        if found.resumed_by is not None:
-            return self._go_on(f"signal {found.resumed_by} resumes it")
+        if pause.resumed_by is not None:
+            return self._go_on(f"signal {pause.resumed_by} resumes it")
         written = [self._xid] if self._xid is not None else []
-        if found.is_there or XidSnapshot.parse(found.snapshot).hidden(written):
+        if pause.is_there or XidSnapshot.parse(pause.snapshot).hidden(written):
             return True
         return self._go_on(f"the row of signal {paused} is gone")
 

@@ -292,10 +292,10 @@ class StreamLoop:
                     return
                 if isinstance(change, Truncate):
                     self.watch.truncated(change.relation.name, began.xid)
-                what = (change.relation.name, op_of(change))
+                table_op = (change.relation.name, op_of(change))
                 self.report.records += written
-                self.report.rows[what] += written > 0
-                self.report.bytes[what] += self.producer.bytes - size
+                self.report.rows[table_op] += written > 0
+                self.report.bytes[table_op] += self.producer.bytes - size
                 self.failpoint(Failpoint.RECORD_PRODUCED)
             case Began():
                 self._began = event

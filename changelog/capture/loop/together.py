@@ -37,16 +37,16 @@ def run_together(names: Sequence[str], words: Sequence[str], stop: Callable[[], 
     """
     rest = without_sources(words)
     running = {name: _started(name, rest) for name in names}
-    readers = [reader for name, each in running.items() for reader in _readers(name, each)]
+    readers = [reader for name, process in running.items() for reader in _readers(name, process)]
     codes: dict[str, int] = {}
-    asked = False
+    is_stopping = False
     while len(codes) < len(running):
-        if stop() and not asked:
-            asked = True
-            for each in running.values():
-                each.send_signal(signal.SIGTERM)  # nothing happens to one that has ended
-        for name, each in running.items():
-            code = each.poll()
+        if stop() and not is_stopping:
+            is_stopping = True
+            for process in running.values():
+                process.send_signal(signal.SIGTERM)  # nothing happens to one that has ended
+        for name, process in running.items():
+            code = process.poll()
             if code is not None and name not in codes:
                 codes[name] = code if code >= 0 else 128 - code
                 if code and len(codes) < len(running):
@@ -63,13 +63,13 @@ def without_sources(words: Sequence[str]) -> list[str]:
     >>> without_sources(["capture", "--source", "a,b", "--until", "now", "--all-sources"])
     ['capture', '--until', 'now']
     """
-    found: list[str] = []
+    kept: list[str] = []
     is_value = False
     for word in words:
         if not is_value and word != "--all-sources" and not word.startswith("--source"):
-            found.append(word)
+            kept.append(word)
         is_value = word == "--source"
-    return found
+    return kept
 
 
 def _started(name: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -97,10 +97,10 @@ def _readers(name: str, process: subprocess.Popen[bytes]) -> list[Thread]:
         (process.stdout, sys.stdout),
         (process.stderr, sys.stderr),
     ]
-    made = [Thread(target=_pass_on, args=(name, *pair), daemon=True) for pair in pairs]
-    for each in made:
-        each.start()
-    return made
+    threads = [Thread(target=_pass_on, args=(name, *pair), daemon=True) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 def _pass_on(name: str, source: IO[bytes], target: TextIO) -> None:

@@ -33,21 +33,21 @@ def check_forms(
         TopicSettingsError: one holds others, or has other partitions where they must stay; names
             each.
     """
-    found = []
+    conflicts = []
     for table, topic in sorted(topics.items()):
         is_same = topic in there and there[topic].topic_id == frontier.topic_ids.get(topic)
         if not is_same or frontier.tables.get(topic) != table:
             continue
         before, now = frontier.scope_of(topic).sort, scopes[table].sort
         if before != now:
-            found.append(f'topic "{topic}" holds {before}, table {table.said} would give {now}')
+            conflicts.append(f'topic "{topic}" holds {before}, table {table.said} would give {now}')
         elif not scopes[table].keyed:
-            known = {topic: len(frontier.ends.get(topic, ()))}
-            found += grown(known, {topic: there[topic].partitions})
-    _refuse(found)
+            partitions = {topic: len(frontier.ends.get(topic, ()))}
+            conflicts += grown(partitions, {topic: there[topic].partitions})
+    _refuse(conflicts)
 
 
-def check_not_grown(known: Mapping[str, int], ends: Mapping[str, tuple[int, ...]]) -> None:
+def check_not_grown(partitions: Mapping[str, int], ends: Mapping[str, tuple[int, ...]]) -> None:
     """Check that topics have as many partitions as they had.
 
     Where records have no key, their partition follows from their position and this number: after
@@ -56,22 +56,22 @@ def check_not_grown(known: Mapping[str, int], ends: Mapping[str, tuple[int, ...]
     Raises:
         TopicSettingsError: one has more; names each.
     """
-    _refuse(grown(known, {topic: len(ends[topic]) for topic in known if topic in ends}))
+    _refuse(grown(partitions, {topic: len(ends[topic]) for topic in partitions if topic in ends}))
 
 
-def grown(known: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
+def grown(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
     """Say which topics have another number of partitions than is known."""
     return [
-        f'topic "{topic}" of a table without a key has {count} partitions and had {known[topic]}'
+        f'topic "{topic}" of a table without a key has {count} partitions and had {before[topic]}'
         for topic, count in sorted(now.items())
-        if count != known[topic]
+        if count != before[topic]
     ]
 
 
-def _refuse(found: list[str]) -> None:
-    if found:
+def _refuse(conflicts: list[str]) -> None:
+    if conflicts:
         raise TopicSettingsError(
-            "; ".join(found),
+            "; ".join(conflicts),
             hint="choose another --slot and --topic-prefix, or drop the slot with `changelog "
             "slot drop` and delete these topics and their subjects: the next start makes them anew",
         )

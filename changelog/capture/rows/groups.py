@@ -39,18 +39,18 @@ class TableGroups:
 
     def of(self, table: TableName) -> str:
         """Return the publication that sends a table."""
-        covering = (name for name, each in self._groups.items() if each.wants(table))
+        covering = (name for name, tables in self._groups.items() if tables.wants(table))
         return next(covering, self._main)
 
     def sent(self, connection: Connection) -> frozenset[TableName]:
         """Return the tables that their own publication sends, and no other."""
-        found = {name: published_tables(connection, name) for name in self.publications}
+        tables_of = {name: published_tables(connection, name) for name in self.publications}
         return frozenset(
             table
-            for name, tables in found.items()
+            for name, tables in tables_of.items()
             for table in tables
             if self.of(table) == name
-            and not any(table in other for at, other in found.items() if at != name)
+            and not any(table in other for at, other in tables_of.items() if at != name)
         )
 
     def elsewhere(
@@ -67,7 +67,7 @@ class TableGroups:
         }
 
     def make(
-        self, connection: Connection, wanted: WantedPublication, *, rehearse: bool
+        self, connection: Connection, publication: WantedPublication, *, rehearse: bool
     ) -> PublicationChange:
         """Make each publication send its tables; see `make_publication`."""
         changes = [
@@ -75,10 +75,10 @@ class TableGroups:
                 connection,
                 name,
                 replace(
-                    wanted,
+                    publication,
                     tables={
                         table: where
-                        for table, where in wanted.tables.items()
+                        for table, where in publication.tables.items()
                         if self.of(table) == name
                     },
                 ),
@@ -94,11 +94,11 @@ def joined(changes: list[PublicationChange]) -> PublicationChange:
     if len(changes) == 1:
         return changes[0]
     return PublicationChange(
-        created=any(each.created for each in changes),
-        added=frozenset[TableName]().union(*(each.added for each in changes)),
-        removed=frozenset[TableName]().union(*(each.removed for each in changes)),
-        refiltered=frozenset[TableName]().union(*(each.refiltered for each in changes)),
-        filters={table: text for each in changes for table, text in each.filters.items()},
-        vanished=frozenset[TableName]().union(*(each.vanished for each in changes)),
-        generated=any(each.generated for each in changes),
+        created=any(change.created for change in changes),
+        added=frozenset[TableName]().union(*(change.added for change in changes)),
+        removed=frozenset[TableName]().union(*(change.removed for change in changes)),
+        refiltered=frozenset[TableName]().union(*(change.refiltered for change in changes)),
+        filters={table: text for change in changes for table, text in change.filters.items()},
+        vanished=frozenset[TableName]().union(*(change.vanished for change in changes)),
+        generated=any(change.generated for change in changes),
     )

@@ -93,13 +93,17 @@ class CaptureRules:
 
     def where(self, table: TableName) -> str:
         """Return the condition that a table's rows have to meet, or an empty text."""
-        found = [where.strip() for pattern, where in self._rows if pattern.matches(table)]
-        return found[0] if len(found) == 1 else " AND ".join(f"({each})" for each in found)
+        conditions = [where.strip() for pattern, where in self._rows if pattern.matches(table)]
+        return (
+            conditions[0]
+            if len(conditions) == 1
+            else " AND ".join(f"({condition})" for condition in conditions)
+        )
 
     def shape(self, relation: Relation) -> RowShape:
         """Return the shape in which rows of a relation version are written."""
         scope = self.scope(relation)
-        places = [i for i, each in enumerate(relation.columns) if not scope.drops(each.name)]
+        places = [i for i, column in enumerate(relation.columns) if not scope.drops(column.name)]
         masks = [self._mask(scope.mask_of(relation.columns[place].name)) for place in places]
         return RowShape(relation, tuple(places), tuple(masks), form=self.form, origin=self._origin)
 
@@ -115,39 +119,47 @@ class CaptureRules:
     def problems(self, relations: Iterable[Relation]) -> list[str]:
         """Say what the rules ask for that cannot be; each names table and column."""
         relations = list(relations)
-        found = []
+        problems = []
         for relation in relations:
             scope = self.scope(relation)
             for name in relation.key:
                 if scope.drops(name):
-                    found.append(f'"{relation.name}.{name}" is in the primary key, so it must stay')
+                    problems.append(
+                        f'"{relation.name}.{name}" is in the primary key, so it must stay'
+                    )
                 elif scope.mask_of(name) not in {None, HASH}:
-                    found.append(
+                    problems.append(
                         f'"{relation.name}.{name}" is in the primary key: only a hash keeps keys '
                         "apart"
                     )
         if self.form.envelope is Envelope.LABELLED:
-            found += [
+            problems += [
                 f'"{relation.name}" has the column "{column.name}", which is a label\'s name'
                 for relation in relations
                 for column in relation.columns
                 if column.name in LABELS
             ]
-        return found
+        return problems
 
     def _idle(self, relations: Iterable[Relation]) -> Iterator[tuple[str, TablePattern, str]]:
         """Yield what names no table or column: what to say, and the pattern of each."""
         relations = list(relations)
-        for column in (*self._dropped, *(each for each, _ in self._masked)):
+        for column in (*self._dropped, *(column for column, _ in self._masked)):
             if not _names_a_column(column, relations):
-                said = f'no captured table has a column "{column.text}"'
-                yield said, column.table, column.column
-        settings = [(each, "a row filter") for each, _ in self._rows]
+                problem = f'no captured table has a column "{column.text}"'
+                yield problem, column.table, column.column
+        settings = [(pattern, "a row filter") for pattern, _ in self._rows]
         # A pattern with wildcards may wait for a table that needs it.
-        settings += [(each, "a key index") for each in self._indexed if each.name is not None]
-        for pattern, what in settings:
+        settings += [
+            (pattern, "a key index") for pattern in self._indexed if pattern.name is not None
+        ]
+        for pattern, setting in settings:
             if not any(pattern.matches(relation.name) for relation in relations):
-                yield f'no captured table is called "{pattern.text}", which has {what}', pattern, ""
+                yield (
+                    f'no captured table is called "{pattern.text}", which has {setting}',
+                    pattern,
+                    "",
+                )
 
     def check(
         self,
@@ -170,17 +182,17 @@ class CaptureRules:
             ConfigurationError: they do not fit; names all that is wrong.
         """
         relations = list(relations)
-        found, names = self.problems(relations), {each.name for each in relations}
-        for said, pattern, column in self._idle(relations):
+        problems, names = self.problems(relations), {relation.name for relation in relations}
+        for problem, pattern, column in self._idle(relations):
             name = pattern.name
             is_gone = name is not None and name not in names and was_captured(name)
             if is_gone or (column and last is not None and _was_in_force(last, pattern, column)):
-                log.warning("%s any more", said)
+                log.warning("%s any more", problem)
             else:
-                found.append(said)
-        if found:
+                problems.append(problem)
+        if problems:
             raise ConfigurationError(
-                "; ".join(found),
+                "; ".join(problems),
                 hint="look at --columns, --mask, --where and --key-index; names have case",
             )
 
@@ -208,8 +220,8 @@ def key_index_of(capture: CaptureSettings) -> Callable[[TableName], str]:
         ConfigurationError: a pattern of tables cannot be used.
     """
     parsed = [(TablePattern.parse(text), index) for text, index in capture.key_index.items()]
-    named = sorted(parsed, key=lambda each: each[0].name is None)
-    return lambda table: next((index for each, index in named if each.matches(table)), "")
+    named = sorted(parsed, key=lambda pair: pair[0].name is None)
+    return lambda table: next((index for pattern, index in named if pattern.matches(table)), "")
 
 
 def groups_of(capture: CaptureSettings) -> TableGroups:
@@ -241,8 +253,8 @@ def catalogue_of(
         SourceError: the publication cannot be read, or the server is too old for an option.
         ConfigurationError: a pattern of columns cannot be used.
     """
-    for option, asked in {"--messages": capture.messages, "--ddl": capture.ddl}.items():
-        if asked:
+    for option, is_asked in {"--messages": capture.messages, "--ddl": capture.ddl}.items():
+        if is_asked:
             need(connection.server_version, SENDS_MESSAGES, option, hint=f"leave {option} out")
     dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
     return Catalogue(
@@ -252,7 +264,7 @@ def catalogue_of(
         sends_stored=sends_stored(
             connection, capture.publication, is_ours=capture.create_publication
         ),
-        drops=lambda table, column: any(each.matches(table, column) for each in dropped),
+        drops=lambda table, column: any(pattern.matches(table, column) for pattern in dropped),
         key_index=key_index_of(capture),
         sends_old=_sends_old(capture.operations),
     )
@@ -268,24 +280,26 @@ def _wants_full(capture: CaptureSettings, *, tells_old: bool) -> Callable[[Table
     filtered = [TablePattern.parse(text) for text in capture.where]
     tells_old |= capture.envelope in {Envelope.NESTED, Envelope.FLAT}
     comes = _sends_old(capture.operations)
-    return lambda table: comes and (tells_old or any(each.matches(table) for each in filtered))
+    return lambda table: (
+        comes and (tells_old or any(pattern.matches(table) for pattern in filtered))
+    )
 
 
-def _operations(given: Iterable[str]) -> tuple[str, ...]:
-    given = set(given)
-    unknown = sorted(given - set(OPERATIONS))
-    if unknown or not given:
+def _operations(operations: Iterable[str]) -> tuple[str, ...]:
+    operations = set(operations)
+    unknown = sorted(operations - set(OPERATIONS))
+    if unknown or not operations:
         raise ConfigurationError(
             f"--operations cannot be {', '.join(unknown) or 'empty'}",
             hint=f"some of {', '.join(OPERATIONS)}",
         )
-    return tuple(each for each in OPERATIONS if each in given)
+    return tuple(operation for operation in OPERATIONS if operation in operations)
 
 
 def _was_in_force(last: Frontier, pattern: TablePattern, column: str) -> bool:
     """Tell whether a rule about a column was in force at a frontier."""
     return any(
-        column in {*scope.dropped, *(each for each, _ in scope.masked)}
+        column in {*scope.dropped, *(masked for masked, _ in scope.masked)}
         for topic, scope in last.scopes.items()
         if topic in last.tables and pattern.matches(last.tables[topic])
     )
@@ -299,7 +313,7 @@ def _names_a_column(pattern: ColumnPattern, relations: list[Relation]) -> bool:
         covers(pattern.column, column)
         for relation in relations
         if pattern.table.matches(relation.name)
-        for column in (*(each.name for each in relation.columns), *relation.generated)
+        for column in (*(described.name for described in relation.columns), *relation.generated)
     )
 
 

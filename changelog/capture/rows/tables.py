@@ -222,13 +222,15 @@ class CapturedTables:
         versions = alive(self._registry.values(self.topic(relation)))
         if not versions:
             return None
-        known = {column.column for column in read_value_schema(versions[-1].text).columns}
+        logged = {column.column for column in read_value_schema(versions[-1].text).columns}
         written = {column.name for column in self.shape(relation).logged.columns}
-        names = sorted((written & {*relation.computed}) - known)
+        names = sorted((written & {*relation.computed}) - logged)
         if not names:
             return None
-        what = f"generated columns {names} were left out up to now, and older rows have them too"
-        return self._conflict(relation, what, left_out(relation.name, names))
+        conflict = (
+            f"generated columns {names} were left out up to now, and older rows have them too"
+        )
+        return self._conflict(relation, conflict, left_out(relation.name, names))
 
     def _registered(self, relation: Relation, at: Position) -> tuple[Relation, SchemaIds]:
         """Return a version of a table, with defaults, and the ids of its schemas."""
@@ -259,7 +261,11 @@ class CapturedTables:
         relation = relation.with_defaults({c.column: c.default for c in logged.columns})
         if version.is_like(logged_schema(self.shape(relation))):
             return relation, True
-        older = [read_value_schema(each.text) for each in versions if each is not version]
+        older = [
+            read_value_schema(older_version.text)
+            for older_version in versions
+            if older_version is not version
+        ]
         return self._with_defaults(relation, logged, older), False
 
     def _key_id(self, relation: Relation) -> int:
@@ -276,10 +282,10 @@ class CapturedTables:
         """Return the bytes that every key on a table's topic begins with."""
         return key_prefix(self._key_id(relation) or None)
 
-    def _conflict(self, relation: Relation, what: str, hint: str = "") -> SchemaConflictError:
+    def _conflict(self, relation: Relation, conflict: str, hint: str = "") -> SchemaConflictError:
         subject = f"{self.topic(relation)}-value"
         return SchemaConflictError(
-            f'table {relation.name.said}, subject "{subject}": {what}', hint=hint
+            f'table {relation.name.said}, subject "{subject}": {conflict}', hint=hint
         )
 
     def codec(self, relation: Relation, at: Position) -> RowEncoder:
@@ -305,23 +311,23 @@ class CapturedTables:
 
     def _codecs_of(self, relation: Relation, at: Position) -> _Codecs:
         # By identity: a row's relation is the one object that the stream last described.
-        found = self._codecs.get(id(relation))
-        if found is None or found.relation is not relation:
+        codecs = self._codecs.get(id(relation))
+        if codecs is None or codecs.relation is not relation:
             version, ids = self._registered(relation, at)
             shape = self.shape(version)
-            found = _Codecs(
+            codecs = _Codecs(
                 relation,
                 row_codec(shape, ids),
                 batch_codec(shape, ids),
                 event_encoder(shape, ids),
             )
-            self._codecs[id(relation)] = found
-        return found
+            self._codecs[id(relation)] = codecs
+        return codecs
 
     def forget(self, table: TableName) -> None:
         """Forget the codecs of a table that is written anew."""
         self._codecs = {
-            key: found for key, found in self._codecs.items() if found.relation.name != table
+            key: codecs for key, codecs in self._codecs.items() if codecs.relation.name != table
         }
 
     def _with_defaults(
@@ -342,7 +348,7 @@ class CapturedTables:
         written = shape.logged
         old = {column.column for column in logged.columns}
         new = {column.name for column in written.columns}
-        ever = {column.column for each in older for column in each.columns}
+        ever = {column.column for schema in older for column in schema.columns}
         added, gone = sorted(new - old), sorted(old - new)
         values = self._older_values(relation, added) if added else {}
         defaults = self._defaults(relation, values)
@@ -425,8 +431,8 @@ def _retyped(versions: Sequence[LoggedSchema], shape: RowShape) -> list[str]:
     return sorted(
         {
             column.column
-            for each in versions
-            for column in each.columns
+            for schema in versions
+            for column in schema.columns
             if column.column in now
             and (
                 not fits(column.type, now[column.column])

@@ -55,7 +55,7 @@ class CatalogueWatch:
         epoch: int,
         progress: Progress,
         *,
-        found: Standings | None,
+        standings: Standings | None,
         new: Collection[str],
     ) -> None:
         """Go on with what an earlier attempt has seen.
@@ -64,20 +64,22 @@ class CatalogueWatch:
             environment: the captured tables.
             epoch: of this attempt.
             progress: how far the stream is.
-            found: what an earlier attempt has written down.
+            standings: what an earlier attempt has written down.
             new: topics of which that says nothing.
         """
         self._environment = environment
         self._epoch = epoch
         self._progress = progress
-        if found is None or found.epoch != epoch:
-            found = Standings(epoch, {})
+        if standings is None or standings.epoch != epoch:
+            standings = Standings(epoch, {})
         topics = {*environment.topics.values()} - {*new}
-        self._known = {topic: each for topic, each in found.tables.items() if topic in topics}
-        self._sighted = {
-            topic: [*found.sighted.get(topic, ())] for topic in self._known.keys() & topics
+        self._known = {
+            topic: standing for topic, standing in standings.tables.items() if topic in topics
         }
-        self._published = found.publication
+        self._sighted = {
+            topic: [*standings.sighted.get(topic, ())] for topic in self._known.keys() & topics
+        }
+        self._published = standings.publication
         self._is_written = True
         self._has_begun = False
         self._truncated: dict[str, set[int]] = {}
@@ -87,10 +89,10 @@ class CatalogueWatch:
     def begin(self, table: TableName) -> None:
         """Take a table as it stands now: it is copied from now on."""
         relation = self._environment.relations[table]
-        found = look_at(self._environment.connection, [relation]).get(relation.oid)
-        if found is not None:
+        standing = look_at(self._environment.connection, [relation]).get(relation.oid)
+        if standing is not None:
             self._filled.pop(self._environment.topics[table], None)
-            self._know(self._environment.topics[table], found)
+            self._know(self._environment.topics[table], standing)
             self._has_begun = True
 
     def knows(self, topic: str) -> bool:
@@ -196,7 +198,7 @@ class CatalogueWatch:
 
     @property
     def _waiting(self) -> dict[str, list[Sighting]]:
-        return {topic: each for topic, each in self._sighted.items() if each}
+        return {topic: sightings for topic, sightings in self._sighted.items() if sightings}
 
     def _latest(self, topic: str) -> Standing:
         sighted = self._sighted.get(topic)
@@ -215,11 +217,11 @@ class CatalogueWatch:
 
     def _say_unknown_types(self, seen: Mapping[int, Standing]) -> None:
         """Name the tables whose types no earlier version of capture has looked at."""
-        known = {each.oid: each for each in map(self._latest, self._known)}
+        standings = {standing.oid: standing for standing in map(self._latest, self._known)}
         tables = [
             str(now.name)
             for oid, now in seen.items()
-            if now.types and oid in known and known[oid].types is None
+            if now.types and oid in standings and standings[oid].types is None
         ]
         if tables:
             log.warning(
@@ -233,34 +235,34 @@ class CatalogueWatch:
         sighted = self._sighted.get(topic)
         if not sighted:
             return True
-        known, table = self._known[topic], self._environment.table_of(topic)
-        found = judge(known, sighted, self._truncated.get(topic, ()), reached)
-        if found.what:
-            failed(table, _silent(table, topic, found.what), reached)
+        before, table = self._known[topic], self._environment.table_of(topic)
+        judgement = judge(before, sighted, self._truncated.get(topic, ()), reached)
+        if judgement.what:
+            failed(table, _silent(table, topic, judgement.what), reached)
             if topic not in absent:
                 self._know(topic, sighted[-1].standing)
             return True
-        if found.passed:
-            now = sighted[found.passed - 1].standing
+        if judgement.passed:
+            now = sighted[judgement.passed - 1].standing
             # What was altered again meanwhile has its columns with the last of it.
-            is_last = found.passed == len(sighted)
-            if is_last and now.has_other_columns(known) and not self._register(table, now, failed):
+            is_last = judgement.passed == len(sighted)
+            if is_last and now.has_other_columns(before) and not self._register(table, now, failed):
                 return False
             if topic not in absent:
-                self._know(topic, now, sighted[found.passed :])
+                self._know(topic, now, sighted[judgement.passed :])
         is_patient = time.monotonic() < self._patient_until
-        return not (found.unexplained or (found.columns and is_patient))
+        return not (judgement.unexplained or (judgement.columns and is_patient))
 
     def _register(self, table: TableName, now: Standing, failed: Failed) -> bool:
         """Register the columns that a table has now, though no row has come since."""
-        found = self._environment.catalogue.table(now.oid)
+        table_now = self._environment.catalogue.table(now.oid)
         here = self._environment.relations[table]
-        if found is None or look_at(self._environment.connection, [here]).get(now.oid) != now:
+        if table_now is None or look_at(self._environment.connection, [here]).get(now.oid) != now:
             return False  # it is being altered this very moment
         reached = self._progress.reached
         try:
-            check_capturable([found])
-            self._environment.tables.copied(found.relation, Position(self._epoch, reached, 0))
+            check_capturable([table_now])
+            self._environment.tables.copied(table_now.relation, Position(self._epoch, reached, 0))
         except TABLE_ERRORS as error:
             failed(table, error, reached)
         return True

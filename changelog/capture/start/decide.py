@@ -180,8 +180,8 @@ def decide(
     if slot.confirmed_flush_lsn > frontier.lsn:
         raise _moved(slot_name, slot, f"past the last frontier of the log at {frontier.lsn}")
     _check_resumed(slot_name, frontier, backfill, wish)
-    known = set(frontier.tables.values())
-    return Resume(frontier, tuple(sorted(set(tables) - known)))
+    logged = set(frontier.tables.values())
+    return Resume(frontier, tuple(sorted(set(tables) - logged)))
 
 
 def _check_groups(
@@ -199,7 +199,7 @@ def _check_groups(
     groups = backfill.groups if backfill is not None and is_same else ()
     if groups == wish.groups:
         return
-    had, has = (", ".join(each) or "none" for each in (groups, wish.groups))
+    had, has = (", ".join(names) or "none" for names in (groups, wish.groups))
     raise SlotError(
         f'the log of slot "{slot_name}" was begun with other groups of tables: {had}; '
         f"the settings name {has}",
@@ -225,7 +225,7 @@ def _parted(
         return f"which parted at {fork.at}, and the log goes to {fork.reached}"
     same = backfill is not None and frontier is not None and backfill.epoch == frontier.epoch
     copying = (
-        [each for each in copies_of(backfill) if not each.fault and each.since] if same else []
+        [copy for copy in copies_of(backfill) if not copy.fault and copy.since] if same else []
     )
     if first is not None or copying:
         return "in the middle of a copy of tables"
@@ -240,10 +240,10 @@ def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fr
     if wish.start_lsn is None and not wish.makes_slot:
         return Adopt(epoch, stands)
     if wish.groups:
-        names = ", ".join(f'"{each}"' for each in slot.there)
-        what, whom = ("slots", "them") if len(slot.there) > 1 else ("slot", "it")
+        names = ", ".join(f'"{name}"' for name in slot.there)
+        noun, whom = ("slots", "them") if len(slot.there) > 1 else ("slot", "it")
         raise SlotError(
-            f'the log has no frontier of slot "{slot_name}", but there is already the {what} '
+            f'the log has no frontier of slot "{slot_name}", but there is already the {noun} '
             f"{names}",
             hint=f"another program may use {whom}: choose another --slot, or drop {whom} with "
             "`changelog slot drop`",
@@ -258,31 +258,31 @@ def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fr
     return Adopt(epoch, first_place(slot_name, stands, wish.start_lsn, wish.wal_end))
 
 
-def first_place(slot_name: str, stands: Lsn, asked: Lsn | None, wal_end: Lsn) -> Lsn:
+def first_place(slot_name: str, stands: Lsn, first_lsn: Lsn | None, wal_end: Lsn) -> Lsn:
     """Return the start of the stream of a slot that others made.
 
     Args:
         slot_name: of the slot.
         stands: where it stands.
-        asked: `--start-lsn`, or None.
+        first_lsn: `--start-lsn`, or None.
         wal_end: of the server.
 
     Raises:
         ConfigurationError: the stream cannot begin at the place that is asked for.
     """
-    if asked is None:
+    if first_lsn is None:
         return stands
-    if asked < stands:
+    if first_lsn < stands:
         raise ConfigurationError(
-            f'--start-lsn {asked} lies before {stands}, where slot "{slot_name}" stands',
+            f'--start-lsn {first_lsn} lies before {stands}, where slot "{slot_name}" stands',
             hint=f"what lies between has been given up: begin at {stands} or later",
         )
-    if asked > wal_end:
+    if first_lsn > wal_end:
         raise ConfigurationError(
-            f"--start-lsn {asked} lies behind the end of the WAL at {wal_end}",
+            f"--start-lsn {first_lsn} lies behind the end of the WAL at {wal_end}",
             hint="is it of another server?",
         )
-    return asked
+    return first_lsn
 
 
 def _fresh(
@@ -336,9 +336,9 @@ def _began_elsewhere(slot_name: str, began: Lsn, wish: Wish) -> ConfigurationErr
     )
 
 
-def _moved(slot_name: str, slot: SlotFacts, what: str) -> SlotError:
+def _moved(slot_name: str, slot: SlotFacts, place: str) -> SlotError:
     return SlotError(
-        f'slot "{slot.furthest or slot_name}" stands at {slot.confirmed_flush_lsn}, {what}: '
+        f'slot "{slot.furthest or slot_name}" stands at {slot.confirmed_flush_lsn}, {place}: '
         "changes between the two are lost",
         hint="drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
     )

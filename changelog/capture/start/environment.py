@@ -185,25 +185,25 @@ class Environment:
     @property
     def topic_ids(self) -> dict[str, str]:
         """Return Kafka's id of each topic that is written."""
-        found = {**self.descriptions, **self.logs}
-        return {topic: each.topic_id for topic, each in found.items()}
+        descriptions = {**self.descriptions, **self.logs}
+        return {topic: description.topic_id for topic, description in descriptions.items()}
 
     @property
     def partitions(self) -> dict[str, int]:
         """Return the number of partitions of each topic that is written."""
-        found = {**self.descriptions, **self.logs}
-        return {topic: each.partitions for topic, each in found.items()}
+        descriptions = {**self.descriptions, **self.logs}
+        return {topic: description.partitions for topic, description in descriptions.items()}
 
     def refused_records(self) -> dict[str, TableBackfill]:
         """Return the progress records of refused tables, by the topics that they would have."""
-        found = {}
+        records = {}
         for table, why in self.refused.items():
             with suppress(ConfigurationError):  # it would share the topic of a captured one
                 topic = topic_names({*self.topics, table}, self.settings.topic_prefix)[table]
-                found[topic] = TableBackfill(
+                records[topic] = TableBackfill(
                     table=table, reason=f"it {why}", is_excluded=True, fault=why
                 )
-        return found
+        return records
 
     def scope_of(self, table: TableName) -> Scope:
         """Return the scope of a table: which rows and columns are captured."""
@@ -216,7 +216,7 @@ class Environment:
     @property
     def unkeyed(self) -> set[str]:
         """Return the topics of tables without a primary key."""
-        return {self.topics[name] for name, each in self.relations.items() if not each.key}
+        return {self.topics[name] for name, relation in self.relations.items() if not relation.key}
 
     def rescoped(self, frontier: Frontier, skipped: Collection[TableName] = ()) -> set[TableName]:
         """Return the tables of which the log holds another part than is asked for now.
@@ -226,12 +226,12 @@ class Environment:
         Their rows have to be written anew: what was left out before is not on the log, and what
         is left out now would stay on it.
         """
-        found = {
+        tables = {
             table
             for topic, table in frontier.tables.items()
             if self.topics.get(table) == topic and frontier.scope_of(topic) != self.scope_of(table)
         } - {*skipped}
-        for table in sorted(found):
+        for table in sorted(tables):
             if not frontier.is_copied(self.topics[table]):
                 log.info("table %s was not copied before: copying it", table.said)
                 continue
@@ -240,7 +240,7 @@ class Environment:
                 "its older records stay on the topic until they are cleaned",
                 table.said,
             )
-        return found
+        return tables
 
     @property
     def missing_topics(self) -> list[str]:
@@ -250,7 +250,7 @@ class Environment:
     def take_identities(self, tables: Collection[Table]) -> None:
         """Note which of the captured tables are taken as they will be with another identity."""
         self.altered = to_alter(self.connection, tables)
-        self.full = frozenset(each.name for each in tables if each.will_be_full)
+        self.full = frozenset(table.name for table in tables if table.will_be_full)
 
     def give_identity(self) -> list[Identity]:
         """Give tables REPLICA IDENTITY FULL that are to have it; returns what they had.
@@ -261,9 +261,9 @@ class Environment:
         altered, self.altered = self.altered, []
         if altered:
             writer = self.writer
-            make_full(writer, [each.table for each in altered])
-            for each in altered:
-                log.info("table %s has REPLICA IDENTITY FULL now", each.table.said)
+            make_full(writer, [identity.table for identity in altered])
+            for identity in altered:
+                log.info("table %s has REPLICA IDENTITY FULL now", identity.table.said)
             if writer is not self.connection:
                 await_replay(self.connection, writer)
         self.catalogue.gives_full = None  # it is as it was taken to be
@@ -297,13 +297,13 @@ class Environment:
 
     def _unsent_meanwhile(self, streamed: Collection[TableName]) -> set[TableName]:
         """Return the tables that the publication did not send for a while, and sends again."""
-        known = self.frontiers.standings(self.settings.slot)
-        before = known.publication if known is not None else None
+        standings = self.frontiers.standings(self.settings.slot)
+        before = standings.publication if standings is not None else None
         now = self._publication_now()
         if before is None or now is None:
             return set()
         oids = now.taken_out_since(before)
-        return {each for each in streamed if oids is None or self.relations[each].oid in oids}
+        return {table for table in streamed if oids is None or self.relations[table].oid in oids}
 
     def _publication_now(self) -> PublicationVersion | None:
         main, *groups = self.groups.publications
@@ -319,10 +319,10 @@ class Environment:
         spoken = set(frontier.tables.values()) if frontier is not None else set()
         return ((spoken | begun) & set(self.relations)) - excluded
 
-    def _refuse_lost(self, tables: Collection[TableName], what: str) -> None:
+    def _refuse_lost(self, tables: Collection[TableName], change: str) -> None:
         if tables:
             raise SlotError(
-                f'the publication "{self.settings.capture.publication}" {what}, whose changes '
+                f'the publication "{self.settings.capture.publication}" {change}, whose changes '
                 "since then are lost: " + ", ".join(str(table) for table in sorted(tables)),
                 hint="start with `--on-incompatible resnapshot`: it copies these tables anew",
             )
@@ -331,9 +331,9 @@ class Environment:
         """Refuse to take tables into another group: some changes are in this slot, some in that."""
         moved = self.groups.elsewhere(self.connection, tables)
         if moved:
-            said = ", ".join(f'{table} by "{name}"' for table, name in sorted(moved.items()))
+            senders = ", ".join(f'{table} by "{name}"' for table, name in sorted(moved.items()))
             raise ConfigurationError(
-                f"tables are sent by the publication of another group than before: {said}",
+                f"tables are sent by the publication of another group than before: {senders}",
                 hint="name the groups as before; or start with `--on-incompatible resnapshot`: it "
                 "copies these tables anew",
             )
@@ -345,7 +345,7 @@ class Environment:
             LookAgainError: one was dropped, renamed or moved since.
         """
         now = self.catalogue.names() if tables else {}
-        gone = sorted(each for each in tables if now.get(self.relations[each].oid) != each)
+        gone = sorted(table for table in tables if now.get(self.relations[table].oid) != table)
         if gone:
             raise LookAgainError("tables vanished: " + ", ".join(map(str, gone)))
 
@@ -388,7 +388,7 @@ class Environment:
         scopes += [table.scope for table in begun]
         # Operations are the same for all tables, since they are the publication's.
         before = next((scope.operations for scope in scopes), OPERATIONS)
-        wanted = WantedPublication(
+        publication = WantedPublication(
             tables={table: self.rules.where(table) for table in self.relations},
             operations=self.rules.operations,
             before=before if streamed else None,
@@ -398,11 +398,11 @@ class Environment:
         )
         if self.settings.capture.create_publication and not as_it_is and self.can_write:
             writer = self.writer
-            change = self.groups.make(writer, wanted, rehearse=rehearse)
+            change = self.groups.make(writer, publication, rehearse=rehearse)
             if writer is not self.connection and not rehearse:
                 await_replay(self.connection, writer)
         else:
-            change = self._used_publication(name, wanted)
+            change = self._used_publication(name, publication)
         if not mended:
             self._refuse_lost(again - change.refiltered, "was without tables for a while")
         self._check_there(change.vanished & self._streamed(frontier, backfill))
@@ -426,9 +426,9 @@ class Environment:
             table for table in self.relations if rows.get(table) == self.scope_of(table).rows
         )
 
-    def _used_publication(self, name: str, wanted: WantedPublication) -> PublicationChange:
+    def _used_publication(self, name: str, publication: WantedPublication) -> PublicationChange:
         try:
-            return use_publication(self.connection, name, wanted)
+            return use_publication(self.connection, name, publication)
         except SourceError as error:
             if self.settings.capture.create_publication and not self.can_write:
                 error.hint = f"on a standby none can be made; have it made at its primary: {HINT}"
@@ -478,16 +478,16 @@ class Environment:
                 hint="drop the slot with `changelog slot drop`; the next start takes a snapshot",
             )
         captured, anew = set(self.topics.values()), set()
-        for topic, known in frontier.topic_ids.items():
-            found = self.topic_ids.get(topic)
-            if found == known or (found is None and topic not in captured):
+        for topic, topic_id in frontier.topic_ids.items():
+            present_id = self.topic_ids.get(topic)
+            if present_id == topic_id or (present_id is None and topic not in captured):
                 continue
             if topic in self.logs:
                 log.warning('topic "%s" was made anew: what it held is lost', topic)
             elif self.settings.capture.on_incompatible == "resnapshot":
                 anew.add(frontier.tables[topic])
             else:
-                raise _lost(topic, found)
+                raise _lost(topic, present_id)
         return anew
 
     def refuse_gone(self, absent: Collection[str]) -> None:
@@ -522,9 +522,9 @@ class Environment:
             UnavailableLogError: one stays open.
         """
         deadline = time.monotonic() + _STABLE_S
-        while held := self.held_back():
+        while held_back := self.held_back():
             if time.monotonic() > deadline:
-                topic, offset = next(iter(held.items()))
+                topic, offset = next(iter(held_back.items()))
                 raise UnavailableLogError(
                     f'topic "{topic}": a transaction that is not of this capture is open since '
                     f"offset {offset}: nothing behind it can be read",
@@ -555,9 +555,9 @@ class Environment:
 
 
 def _lost(topic: str, topic_id: str | None) -> LogError:
-    what = "was deleted" if topic_id is None else "was made anew"
+    fate = "was deleted" if topic_id is None else "was made anew"
     return LogError(
-        f'topic "{topic}" {what}: what it held is lost',
+        f'topic "{topic}" {fate}: what it held is lost',
         hint="start with `--on-incompatible resnapshot`: it copies the table anew",
     )
 
@@ -574,20 +574,20 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         ChangelogError: what stands against capture; see each family.
     """
     capture = settings.capture
-    with ExitStack() as held:
+    with ExitStack() as stack:
         topic = frontier_topic(capture.topic_prefix)
-        frontiers = held.enter_context(FrontierLog(settings.kafka, topic))
+        frontiers = stack.enter_context(FrontierLog(settings.kafka, topic))
         # The log answers while the source is asked.
-        beside = held.enter_context(ThreadPoolExecutor(1, "changelog frontiers"))
+        beside = stack.enter_context(ThreadPoolExecutor(1, "changelog frontiers"))
         log_says = beside.submit(lambda: (frontiers.cluster_id(), frontiers.last(capture.slot)))
-        connection = held.enter_context(closing(connect(settings.postgres)))
+        connection = stack.enter_context(closing(connect(settings.postgres)))
         check_source(connection)
         system = identify(settings.postgres)
         rules = CaptureRules(capture, str(connection.info.dbname))
         # Once this process streams, no table is altered any more: somebody would have to be asked.
         catalogue = catalogue_of(connection, capture, gives_full=not newcomers.proven)
         cluster, last = log_says.result()
-        schemas = held.enter_context(closing(schemas_of(settings, frontiers)))
+        schemas = stack.enter_context(closing(schemas_of(settings, frontiers)))
         spoken = last.frontier.tables.values() if last is not None else ()
         if last is not None:
             newcomers.spoken(spoken)
@@ -653,7 +653,7 @@ def stand(
         check_forms(last, tables.topics, scopes, there)
     plans = topic_plans(settings, relations, tables.topics, last)
     tables.check_registry()
-    found = plans[0].there
+    descriptions = plans[0].there
     return Environment(
         settings=settings,
         connection=connection,
@@ -662,7 +662,9 @@ def stand(
         tables=tables,
         frontiers=frontiers,
         cluster_id=cluster_id,
-        descriptions={name: found[name] for name in tables.topics.values() if name in found},
+        descriptions={
+            name: descriptions[name] for name in tables.topics.values() if name in descriptions
+        },
         logs=dict(plans[1].there),
         catalogue=catalogue,
         rules=rules,
@@ -710,7 +712,7 @@ def topic_plans(
             **dict.fromkeys(topics, capture.topic),
             **{name: {**capture.topic, **FRONTIER_SETTINGS} for name in own},
         },
-        unkeyed={names[name] for name, each in relations.items() if not each.key},
+        unkeyed={names[name] for name, relation in relations.items() if not relation.key},
         known=last.topic_ids if last is not None else {},
     )
     say_unlike({name: tables.there[name] for name in topics if name in tables.there}, capture.topic)
@@ -785,13 +787,13 @@ def wanted_tables(
     """
     capture = settings.capture
     newcomers = newcomers or Newcomers()
-    wanted, tables = TableFilter(capture.tables, capture.exclude), catalogue.tables()
-    there = {each.name for each in tables}
-    missing = [name for name in wanted.named if name not in there]
+    table_filter, tables = TableFilter(capture.tables, capture.exclude), catalogue.tables()
+    there = {table.name for table in tables}
+    missing = [name for name in table_filter.named if name not in there]
     if missing and not newcomers.goes_on:
         raise no_such(missing)
-    matching = tuple(each for each in tables if wanted.wants(each.name))
-    obstacles = {each.name: each.obstacle for each in matching if each.obstacle}
+    matching = tuple(table for table in tables if table_filter.wants(table.name))
+    obstacles = {table.name: table.obstacle for table in matching if table.obstacle}
     if newcomers.goes_on or capture.on_error == "log":
         of_log = newcomers.proven | obstacles.keys()
         new = [table for table in matching if table.name not in of_log]
@@ -799,11 +801,11 @@ def wanted_tables(
     refused = newcomers.refused(obstacles)
     if capture.on_error == "log":
         refused |= obstacles
-    there = {each.name for each in matching}
+    there = {table.name for table in matching}
     refused = {table: why for table, why in refused.items() if table in there}
     refused |= dict.fromkeys(missing, NOT_THERE)
-    selected = tuple(each for each in matching if each.name not in refused)
-    newcomers.listed(each.name for each in selected)
+    selected = tuple(table for table in matching if table.name not in refused)
+    newcomers.listed(table.name for table in selected)
     # Without any table there is nothing to go on with: say what stands against each.
     check_capturable(selected or matching)
     if not selected:
@@ -820,11 +822,11 @@ def wanted_tables(
 
 
 def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[Table]) -> None:
-    wanted = TableFilter(settings.capture.tables, settings.capture.exclude)
-    for what in catalogue.uncaptured(wanted):
-        log.info("not captured: %s", what)
-    for what in catalogue.unnoticed(selected):
-        log.warning("%s", what)
+    table_filter = TableFilter(settings.capture.tables, settings.capture.exclude)
+    for line in catalogue.uncaptured(table_filter):
+        log.info("not captured: %s", line)
+    for line in catalogue.unnoticed(selected):
+        log.warning("%s", line)
     for table in selected:
         if table.relation.key_index is not None:
             log.info(

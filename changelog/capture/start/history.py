@@ -47,7 +47,7 @@ def why_undone(
         UnavailableSourceError: a standby has not received yet what the log holds.
         SlotError: the slot cannot be read.
     """
-    latest = [each.lsn for each in (frontier, backfill) if each is not None]
+    latest = [record.lsn for record in (frontier, backfill) if record is not None]
     wal_end, reached = environment.current_lsn(), max(latest, default=Lsn(0))
     if wal_end < reached:
         if environment.is_standby:  # it follows its primary's history, and gets the rest of it
@@ -83,7 +83,7 @@ def _compared(
         for slot, place in stands.items()
         if place is not None and place < frontier.lsn
     ]
-    last = max((each for each in sent if each is not None), default=None)
+    last = max((commit for commit in sent if commit is not None), default=None)
     if last == expected:
         return ""
     # A transaction before a slot's place is not sent again.
@@ -109,7 +109,7 @@ def _last_commit(environment: Environment, slot: str, start: Lsn, before: Lsn) -
     )
     with stream:
         commits = _commits(stream, before)
-        last = max((LastCommit(each.end_lsn, each.ts_us) for each in commits), default=None)
+        last = max((LastCommit(commit.end_lsn, commit.ts_us) for commit in commits), default=None)
     _await_release(environment, slot)
     return last
 

@@ -71,9 +71,9 @@ def losses(
         if captured.get(frontier.tables[topic]) == topic
         and ids.get(topic) == frontier.topic_ids.get(topic)
     ]
-    found = environment.frontiers.standing(there)
-    starts = {topic: each.starts for topic, each in found.items()}
-    ends = {topic: each.ends for topic, each in found.items()}
+    places = environment.frontiers.standing(there)
+    starts = {topic: place.starts for topic, place in places.items()}
+    ends = {topic: place.ends for topic, place in places.items()}
     return list(_judged(environment, frontier, going, starts, ends))
 
 
@@ -95,7 +95,7 @@ def _judged(
 
 
 def noted(
-    found: Sequence[Loss], frontier: Frontier, going: BackfillRecord | None
+    lost_records: Sequence[Loss], frontier: Frontier, going: BackfillRecord | None
 ) -> dict[str, TableBackfill]:
     """Return the progress records of tables whose topics have lost records.
 
@@ -103,7 +103,7 @@ def noted(
     asked for by what lies behind the frontier.
     """
     copies = going.tables if going is not None else {}
-    return {loss.topic: _noted(loss, frontier, copies.get(loss.topic)) for loss in found}
+    return {loss.topic: _noted(loss, frontier, copies.get(loss.topic)) for loss in lost_records}
 
 
 def _noted(loss: Loss, frontier: Frontier, copy: TableBackfill | None) -> TableBackfill:
@@ -128,20 +128,20 @@ def restarted(environment: Environment, going: BackfillRecord) -> BackfillRecord
     """Return backfills without the rows that were removed from topics since they were copied."""
     ids = environment.topic_ids
     begun = {
-        topic: each
-        for topic, each in going.tables.items()
-        if each.since is not None and each.scope.keyed and ids.get(topic) == each.topic_id
+        topic: copy
+        for topic, copy in going.tables.items()
+        if copy.since is not None and copy.scope.keyed and ids.get(topic) == copy.topic_id
     }
     starts = environment.frontiers.starts(list(begun))
     anew = {}
-    for topic, each in begun.items():
-        found = list(missing(starts[topic], each.alive_from))
-        if found:
+    for topic, copy in begun.items():
+        gaps = list(missing(starts[topic], copy.alive_from))
+        if gaps:
             log.warning(
                 'topic "%s": %s: copying the table %s once more',
                 topic,
-                "; ".join(found),
-                each.table.said,
+                "; ".join(gaps),
+                copy.table.said,
             )
-            anew[topic] = _from_start(each)
+            anew[topic] = _from_start(copy)
     return replace(going, tables={**going.tables, **anew}) if anew else going

@@ -67,19 +67,19 @@ class Made:
         """Tell whether this process has begun the log, and has captured nothing yet."""
         return bool(self._is_first) and not self.has_begun()
 
-    def look(self, environment: Environment, found: SlotStanding) -> None:
+    def look(self, environment: Environment, slot_standing: SlotStanding) -> None:
         """Note what exists before the first attempt of a process makes something."""
         if self._is_first is not None:
             return
-        self._is_first = found.record is None and found.backfill is None
+        self._is_first = slot_standing.record is None and slot_standing.backfill is None
         if not self._is_first:
             return
         settings, source = environment.settings, environment.connection
         slots = settings.capture.slots
         self._slots = [name for name in slots if inspect_slot(source, name) is None]
         if settings.capture.create_publication and environment.can_write:
-            known = {name: read_publication(source, name) for name in slots.values()}
-            self._publications = known
+            publications = {name: read_publication(source, name) for name in slots.values()}
+            self._publications = publications
         self._topics = environment.missing_topics
         self._had_triggers = not settings.capture.ddl or has_ddl(source)
         topics = [topic for topic in environment.topics.values() if topic in self._topics]
@@ -105,17 +105,19 @@ class Made:
             steps.append(("topics", partial(self._delete_topics, settings)))
             steps.append(("subjects", partial(self._remove_subjects, settings)))
         gone = []
-        for what, step in steps:
+        for subject, step in steps:
             try:
                 gone.append(step())
             except ChangelogError as error:
-                log.warning("this start leaves behind: %s: %s", what, error)
+                log.warning("this start leaves behind: %s: %s", subject, error)
         if names := ", ".join(filter(None, gone)):
             log.info("nothing was captured: this start takes back what it has made: %s", names)
 
     def _restore(self, connection: Connection) -> str:
         restore(connection, self.identities)
-        return "REPLICA IDENTITY FULL of " + ", ".join(str(each.table) for each in self.identities)
+        return "REPLICA IDENTITY FULL of " + ", ".join(
+            str(identity.table) for identity in self.identities
+        )
 
     def _delete_topics(self, settings: Project) -> str:
         """Delete the topics that hold nothing but the word that a slot was going to be made."""
@@ -197,7 +199,7 @@ def _unpublish(dsn: str, name: str, before: PublicationFacts | None) -> str:
             make_publication(connection, name, old)
             return f'tables of publication "{name}"'
         drop = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
-        what = f'cannot drop the publication "{name}"'
-        with source_errors(connection, what), connection.cursor() as cursor:
+        failure = f'cannot drop the publication "{name}"'
+        with source_errors(connection, failure), connection.cursor() as cursor:
             cursor.execute(drop)
     return f'publication "{name}"'

@@ -76,9 +76,9 @@ class SlotStanding:
 
     def is_of(self, system: SystemIdentity) -> bool:
         """Tell whether the log was written from a server's present timeline, as far as known."""
-        latest = [each for each in (self.frontier, self.backfill) if each is not None]
+        latest = [record for record in (self.frontier, self.backfill) if record is not None]
         here = system.system_id, system.timeline
-        return all((each.system_id, each.timeline) == here for each in latest)
+        return all((record.system_id, record.timeline) == here for record in latest)
 
     def beginning(
         self, environment: Environment, written: WrittenRecords | None = None
@@ -152,25 +152,25 @@ def standing(environment: Environment) -> SlotStanding:
         raise LogError(
             lost, hint="drop the slot with `changelog slot drop`; the next start copies every table"
         )
-    found = SlotStanding(
+    slot_standing = SlotStanding(
         record=environment.frontiers.last(name),
         backfill=environment.frontiers.backfill(name),
         slot=slot,
     )
-    if slot is None or slot.active or not found.is_of(environment.system):
-        return found
-    undone = why_undone(environment, slot, found.frontier, found.backfill)
-    return replace(found, undone=undone)
+    if slot is None or slot.active or not slot_standing.is_of(environment.system):
+        return slot_standing
+    undone = why_undone(environment, slot, slot_standing.frontier, slot_standing.backfill)
+    return replace(slot_standing, undone=undone)
 
 
-def check_slot_unmoved(environment: Environment, found: SlotStanding) -> None:
+def check_slot_unmoved(environment: Environment, slot_standing: SlotStanding) -> None:
     """Check, before a slot is made or dropped, that it is still what was decided on.
 
     Raises:
         LookAgainError: another capture has made, moved, dropped or taken it since.
     """
     slots = environment.settings.capture.slots
-    now, then = inspect_slots(environment.connection, slots), found.slot
+    now, then = inspect_slots(environment.connection, slots), slot_standing.slot
     if now is not None and then is not None:
         same = not now.active and now.confirmed_flush_lsn == then.confirmed_flush_lsn
     else:
@@ -179,7 +179,7 @@ def check_slot_unmoved(environment: Environment, found: SlotStanding) -> None:
         raise _moved_on(environment)
 
 
-def check_log_unmoved(environment: Environment, found: SlotStanding) -> None:
+def check_log_unmoved(environment: Environment, slot_standing: SlotStanding) -> None:
     """Check, now that this capture alone reads the slot, that it goes on where the log ends.
 
     It may have stood still between its look and this (SIGSTOP, a host that was paused).
@@ -188,7 +188,9 @@ def check_log_unmoved(environment: Environment, found: SlotStanding) -> None:
         LookAgainError: another capture has written a frontier since.
     """
     now = environment.frontiers.last(environment.settings.slot)
-    if now is not None and (found.record is None or now.offset != found.record.offset):
+    if now is not None and (
+        slot_standing.record is None or now.offset != slot_standing.record.offset
+    ):
         raise _moved_on(environment)
 
 
@@ -219,7 +221,7 @@ def skipped_tables(
     if not environment.settings.capture.skip_snapshot:
         return Skipped()
     frontier = begin.frontier
-    copied = {each.table for each in copies_of(going)}
+    copied = {copy.table for copy in copies_of(going)}
     kept = {
         table
         for topic, table in frontier.tables.items()
@@ -247,14 +249,14 @@ class Outlook:
     losses: tuple[Loss, ...] = ()
 
 
-def foresee(environment: Environment, found: SlotStanding) -> Outlook:
+def foresee(environment: Environment, slot_standing: SlotStanding) -> Outlook:
     """Say how capture would begin.
 
     Raises:
         SlotError: log and server do not tell one story, or the slot cannot be used, or made.
         LogError: a topic of the frontier is another one now.
     """
-    begin = found.beginning(environment)
+    begin = slot_standing.beginning(environment)
     tables = frozenset(environment.topics)
     first = tables if not environment.settings.capture.skip_snapshot else frozenset[TableName]()
     match begin:
@@ -263,16 +265,16 @@ def foresee(environment: Environment, found: SlotStanding) -> Outlook:
             check_room(environment.connection, slots=0 if drop else slots, senders=slots)
             return Outlook(begin=begin, copied=first, going=frozenset())
         case Adopt():
-            _check_slot(environment, found)
+            _check_slot(environment, slot_standing)
             return Outlook(begin=begin, copied=first, going=frozenset())
         case Continue():
-            _check_slot(environment, found)
+            _check_slot(environment, slot_standing)
             return Outlook(begin=begin, copied=frozenset(), going=first)
         case Resume(frontier=frontier, added=added):
-            _check_slot(environment, found)
+            _check_slot(environment, slot_standing)
             lost = environment.check_topics(frontier)
-            backfill = found.going(begin)
-            going = frozenset(each.table for each in copies_of(backfill)) & tables
+            backfill = slot_standing.going(begin)
+            going = frozenset(copy.table for copy in copies_of(backfill)) & tables
             if environment.settings.capture.on_incompatible == "resnapshot":
                 lost |= environment.unpublished(frontier, backfill)
             found_lost = losses(environment, frontier, backfill)
@@ -293,15 +295,15 @@ def uncarried(environment: Environment, begin: Resume) -> dict[TableName, Schema
     The registry does not have these, or the rows lack generated columns that come from now on.
     """
     frontier, tables = begin.frontier, environment.tables
-    found: dict[TableName, SchemaConflictError | None] = {}
+    errors: dict[TableName, SchemaConflictError | None] = {}
     for topic, table in frontier.tables.items():
         if environment.topics.get(table) != topic:
             continue
         relation = environment.relations[table]
         if any(frontier.ends.get(topic, ())):
-            found[table] = tables.forgotten(relation, frontier.key_ids.get(topic))
-        found[table] = found.get(table) or tables.uncarried(relation)
-    return {table: error for table, error in found.items() if error is not None}
+            errors[table] = tables.forgotten(relation, frontier.key_ids.get(topic))
+        errors[table] = errors.get(table) or tables.uncarried(relation)
+    return {table: error for table, error in errors.items() if error is not None}
 
 
 def known_keys(environment: Environment, frontier: Frontier) -> dict[str, int]:
@@ -320,14 +322,14 @@ def known_keys(environment: Environment, frontier: Frontier) -> dict[str, int]:
     }
 
 
-def _check_slot(environment: Environment, found: SlotStanding) -> None:
-    assert found.slot is not None  # noqa: S101 - decide goes on only with a slot
-    check_slot(found.slot)
+def _check_slot(environment: Environment, slot_standing: SlotStanding) -> None:
+    assert slot_standing.slot is not None  # noqa: S101 - decide goes on only with a slot
+    check_slot(slot_standing.slot)
     check_room(environment.connection, senders=len(environment.settings.capture.slots))
 
 
 def rehearse_publication(
-    environment: Environment, found: SlotStanding, outlook: Outlook
+    environment: Environment, slot_standing: SlotStanding, outlook: Outlook
 ) -> PublicationChange:
     """Have the server say whether the publication could be made or used; changes nothing.
 
@@ -338,7 +340,9 @@ def rehearse_publication(
     begin = outlook.begin
     frontier = begin.frontier if isinstance(begin, Resume) else None
     as_it_is = isinstance(begin, Adopt)
-    return environment.publish(frontier, found.going(begin), rehearse=True, as_it_is=as_it_is)
+    return environment.publish(
+        frontier, slot_standing.going(begin), rehearse=True, as_it_is=as_it_is
+    )
 
 
 def refuse_first(environment: Environment) -> SlotStanding:
@@ -352,9 +356,9 @@ def refuse_first(environment: Environment) -> SlotStanding:
     """
     check_limit(environment.refused, environment.settings.capture)
     refuse_shared(environment)
-    found = standing(environment)
-    outlook = foresee(environment, found)
-    rehearse_publication(environment, found, outlook)
+    slot_standing = standing(environment)
+    outlook = foresee(environment, slot_standing)
+    rehearse_publication(environment, slot_standing, outlook)
     if isinstance(outlook.begin, Resume):
         for table, error in uncarried(environment, outlook.begin).items():
             copied_anew = table in outlook.copied | outlook.going
@@ -362,7 +366,7 @@ def refuse_first(environment: Environment) -> SlotStanding:
                 raise with_way_out(error)
     _check_writes(environment, outlook)
     if environment.settings.capture.on_error == "log":
-        return found  # a table that cannot go on is excluded then
+        return slot_standing  # a table that cannot go on is excluded then
     copied = [environment.relations[table] for table in sorted(outlook.copied | outlook.going)]
     check_readable(environment.connection, copied)
     for table in sorted(outlook.copied):
@@ -370,7 +374,7 @@ def refuse_first(environment: Environment) -> SlotStanding:
             environment.tables.check(environment.relations[table], fresh=True)
         except SchemaConflictError as error:
             raise with_way_out(error, copying=True) from None
-    return found
+    return slot_standing
 
 
 def _check_writes(environment: Environment, outlook: Outlook) -> None:
@@ -396,7 +400,7 @@ def _check_writes(environment: Environment, outlook: Outlook) -> None:
     if not environment.is_standby or not copied:
         return
     _ = environment.writer  # marks of the copy go there
-    unkeyed = sorted(each for each in copied if not environment.relations[each].key)
+    unkeyed = sorted(table for table in copied if not environment.relations[table].key)
     if unkeyed:
         raise SourceError(
             "tables without a primary key cannot be copied from a standby, whose snapshots do not "

@@ -30,7 +30,7 @@ def to_alter(connection: Connection, tables: Iterable[Table]) -> list[Identity]:
         connection: to the source.
         tables: that are captured.
     """
-    return tables_not_full(connection, [each.relation for each in tables if each.will_be_full])
+    return tables_not_full(connection, [table.relation for table in tables if table.will_be_full])
 
 
 def check_agreed(connection: Connection, altered: Iterable[Identity], agreed: Agreed) -> None:
@@ -40,7 +40,7 @@ def check_agreed(connection: Connection, altered: Iterable[Identity], agreed: Ag
         SourceError: they belong to another role.
         ConfigurationError: nobody says yes.
     """
-    tables = [each.table for each in altered]
+    tables = [identity.table for identity in altered]
     if not tables:
         return
     check_owned(connection, tables)

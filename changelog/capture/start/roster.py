@@ -117,8 +117,8 @@ class Roster:
 
     def _look_at_children(self) -> None:
         children = {
-            table: each
-            for table, each in self._environment.catalogue.children().items()
+            table: tables
+            for table, tables in self._environment.catalogue.children().items()
             if table in self._environment.relations
         }
         if children != self._children:
@@ -149,9 +149,9 @@ class Roster:
             if table not in self._gone
         }
         self._seen = {
-            each: self._seen.get(each, self._now())
-            for each in self._names.items()
-            if each not in captured and self._wanted.wants(each[1])
+            listed: self._seen.get(listed, self._now())
+            for listed in self._names.items()
+            if listed not in captured and self._wanted.wants(listed[1])
         }
 
     def _take(self) -> None:
@@ -160,13 +160,13 @@ class Roster:
         settled = [oid for (oid, _), since in self._seen.items() if since <= late]
         if not settled:
             return
-        found = [
-            each
-            for each in self._environment.catalogue.tables(settled)
-            if (each.relation.oid, each.name) in self._seen
+        settled_tables = [
+            table
+            for table in self._environment.catalogue.tables(settled)
+            if (table.relation.oid, table.name) in self._seen
         ]
-        names, excluded = {each.name for each in found}, self._newcomers.excluded
-        self._newcomers.note(names, self._reasons(found))
+        names, excluded = {table.name for table in settled_tables}, self._newcomers.excluded
+        self._newcomers.note(names, self._reasons(settled_tables))
         others = {t: why for t, why in self._environment.refused.items() if t not in names}
         self._say(others | {table: excluded[table] for table in names if table in excluded})
         fresh = names - excluded.keys()
@@ -177,23 +177,23 @@ class Roster:
     def _reasons(self, tables: Sequence[Table]) -> dict[TableName, str]:
         """Return the tables that cannot be captured now, each with the reason."""
         environment, capture = self._environment, self._environment.settings.capture
-        found = {each.name: each.obstacle for each in tables if each.obstacle}
-        others = [each for each in tables if not each.obstacle]
+        reasons = {table.name: table.obstacle for table in tables if table.obstacle}
+        others = [table for table in tables if not table.obstacle]
         if capture.temporary_slot:
             why = "appeared while capture runs, and the slot is temporary: the next start takes it"
-            return found | {each.name: why for each in others}
-        found |= rights_lacking(environment.connection, environment.settings, others)
-        return found
+            return reasons | {table.name: why for table in others}
+        reasons |= rights_lacking(environment.connection, environment.settings, others)
+        return reasons
 
     def _say(self, refused: dict[TableName, str]) -> None:
-        known = self._environment.refused
-        if refused == known:
+        before = self._environment.refused
+        if refused == before:
             return
         for table, why in sorted(refused.items()):
-            if known.get(table) != why:
-                what = {"table": str(table)}
+            if before.get(table) != why:
+                fields = {"table": str(table)}
                 log.error(
-                    "the table %s matches and is not captured: it %s", table.said, why, extra=what
+                    "the table %s matches and is not captured: it %s", table.said, why, extra=fields
                 )
         self._tables.refuse(refused)
 

@@ -29,23 +29,23 @@ class Judgement:
 
 
 def judge(
-    known: Standing, sighted: Sequence[Sighting], truncated: Collection[int], reached: Lsn
+    standing: Standing, sighted: Sequence[Sighting], truncated: Collection[int], reached: Lsn
 ) -> Judgement:
     """Compare how a table stood with what was seen of it since.
 
     Args:
-        known: the table as the last frontiers speak of it.
+        standing: the table as the last frontiers speak of it.
         sighted: what was seen of it since, in its order.
         truncated: transactions of which the stream said that they truncated the table.
         reached: where the stream is.
     """
-    before, passed, waits, awaits_columns = known, 0, False, False
-    for each in sighted:
-        now, is_reached = each.standing, reached >= each.before
+    before, passed, waits, awaits_columns = standing, 0, False, False
+    for sighting in sighted:
+        now, is_reached = sighting.standing, reached >= sighting.before
         unexplained = not is_reached and now.is_unexplained(before, truncated)
-        what = "" if unexplained else now.change_since(before, truncated)
-        if what:
-            return Judgement(passed, what)
+        change = "" if unexplained else now.change_since(before, truncated)
+        if change:
+            return Judgement(passed, change)
         columns = not is_reached and now.has_other_columns(before)
         if not (waits or awaits_columns or unexplained or columns):
             passed += 1

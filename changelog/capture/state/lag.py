@@ -79,12 +79,12 @@ class WalRate:
     @property
     def highest(self) -> tuple[float, str] | None:
         """Return the higher of the two, and which it is: `now` or `average`."""
-        known = [
+        rates = [
             (rate, name)
             for name, rate in (("now", self.now), ("average", self.average))
             if rate is not None
         ]
-        return max(known, default=None)
+        return max(rates, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +108,19 @@ def reserves(source: SourceState, rate: WalRate) -> tuple[Reserve, ...]:
     The higher of the two rates counts: an estimate that is too short wakes somebody too early,
     one that is too long too late.
     """
-    left = {
+    bytes_left = {
         "max_slot_wal_keep_size": source.slot.safe_bytes if source.slot else None,
         "disk": source.disk_free_bytes,
     }
     highest = rate.highest
     a_second = highest[0] if highest else 0.0
-    found = [
+    limits = [
         Reserve(
             limit=limit,
             bytes_left=size,
             seconds_left=max(size, 0) / a_second if a_second > 0 else None,
         )
-        for limit, size in left.items()
+        for limit, size in bytes_left.items()
         if size is not None
     ]
-    return tuple(sorted(found, key=lambda each: each.bytes_left))
+    return tuple(sorted(limits, key=lambda reserve: reserve.bytes_left))

@@ -99,8 +99,8 @@ class Ledger:
             high: position of the last copied rows.
             alive_from: where the topic ended when `since` was taken.
         """
-        known = self.since.get(topic)
-        self.since[topic] = since if known is None else max(known, since)
+        before = self.since.get(topic)
+        self.since[topic] = since if before is None else max(before, since)
         self.whole[topic] = high
         self.alive_from[topic] = alive_from
         self.uncopied.discard(topic)

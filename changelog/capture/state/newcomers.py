@@ -97,8 +97,8 @@ class Newcomers:
         if len(self.trying) > 1:
             self.apart = sorted({*self.apart, *self.trying})
         else:
-            said = str(error.args[0]) if error.args else type(error).__name__
-            self.suspected.update(dict.fromkeys(self.trying, TRIED + said))
+            message = str(error.args[0]) if error.args else type(error).__name__
+            self.suspected.update(dict.fromkeys(self.trying, TRIED + message))
         self.trying = set()
         return True
 

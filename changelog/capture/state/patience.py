@@ -61,13 +61,13 @@ class Patience:
         Raises:
             UnavailableError: the given one, when the time is over or waiting is of no use.
         """
-        left = self._until - time.monotonic()
-        if left <= 0 or isinstance(error, RefusedAccessError):
+        remaining_s = self._until - time.monotonic()
+        if remaining_s <= 0 or isinstance(error, RefusedAccessError):
             raise error
-        wait_s = min(self._next_s, left)
+        wait_s = min(self._next_s, remaining_s)
         self._next_s = min(2 * self._next_s, LONGEST_WAIT_S)
-        said = redacted(str(error))
-        log.warning("%s; trying again in %.1f s, for %.0f s in all", said, wait_s, left)
+        message = redacted(str(error))
+        log.warning("%s; trying again in %.1f s, for %.0f s in all", message, wait_s, remaining_s)
         sleep(wait_s, self._stop)
 
     def ask(self, call: Callable[[], T]) -> T | None:
@@ -96,7 +96,7 @@ def wait_for_slot(settings: Project, limit_s: float | None, stop: Callable[[], b
     with suppress(UnavailableSourceError), closing(connect(settings.postgres)) as connection:
         if limit_s is None:
             limit_s = (sender_timeout_s(connection) or WAIT_S) + MARGIN_S
-        deadline, told = time.monotonic() + limit_s, False
+        deadline, is_told = time.monotonic() + limit_s, False
         for slot in settings.capture.slots:
             pulse = Pulse()
             while not stop():
@@ -107,10 +107,10 @@ def wait_for_slot(settings: Project, limit_s: float | None, stop: Callable[[], b
                     raise _busy(slot, reader, "which answers: another capture runs")
                 if time.monotonic() >= deadline:
                     raise _busy(slot, reader, f"still after {limit_s:.0f} s")
-                if not told:
-                    said = _said(slot, reader)
-                    log.warning("%s; waiting up to %.0f s, should it be dead", said, limit_s)
-                    told = True
+                if not is_told:
+                    message = _said(slot, reader)
+                    log.warning("%s; waiting up to %.0f s, should it be dead", message, limit_s)
+                    is_told = True
                 sleep(FIRST_WAIT_S, stop)
 
 

@@ -30,7 +30,9 @@ class Rate:
 
     def shared(self, count: int) -> Rate:
         """Return the part of each of some writers."""
-        return Rate(*(max(1, each // count) if each else 0 for each in (self.rows, self.bytes)))
+        return Rate(
+            *(max(1, amount // count) if amount else 0 for amount in (self.rows, self.bytes))
+        )
 
     def most(self, at_once: int) -> int:
         """Return the number of rows to take at once.
@@ -38,17 +40,17 @@ class Rate:
         Their size is not known before they are there: small ones are supposed, since too few at
         once only cost time, and too many would be a burst.
         """
-        found = [at_once]
-        found += [self.rows // ROUNDS] if self.rows else []
-        found += [self.bytes // ROUNDS // _ROW_BYTES] if self.bytes else []
-        return max(1, min(found))
+        limits = [at_once]
+        limits += [self.rows // ROUNDS] if self.rows else []
+        limits += [self.bytes // ROUNDS // _ROW_BYTES] if self.bytes else []
+        return max(1, min(limits))
 
     def pages(self, most: int) -> int:
         """Return the number of a table's pages that take about a second."""
-        found = [most]
-        found += [self.bytes // _PAGE_BYTES] if self.bytes else []
-        found += [self.rows // _PAGE_ROWS] if self.rows else []
-        return max(1, min(found))
+        limits = [most]
+        limits += [self.bytes // _PAGE_BYTES] if self.bytes else []
+        limits += [self.rows // _PAGE_ROWS] if self.rows else []
+        return max(1, min(limits))
 
 
 UNLIMITED = Rate()

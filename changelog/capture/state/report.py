@@ -98,8 +98,8 @@ class CaptureReport:
 
     def frontier_found(self, record: FrontierRecord) -> None:
         """Note the frontier that capture resumes at."""
-        found = record.frontier
-        self.lsn, self.frontier_ts_us = found.lsn, found.ts_us
+        frontier = record.frontier
+        self.lsn, self.frontier_ts_us = frontier.lsn, frontier.ts_us
         self.frontier_s = record.appended_ms / 1000
 
     def frontier_written(self, lsn: Lsn, ts_us: int) -> None:
@@ -162,8 +162,8 @@ class CaptureReport:
 
 
 def _by_table(rows: Counter[TableOp], *, snapshot: bool) -> dict[TableName, int]:
-    found: Counter[TableName] = Counter()
+    counts: Counter[TableName] = Counter()
     for (table, op), count in dict(rows).items():
         if (op is Op.READ) == snapshot:
-            found[table] += count
-    return dict(found)
+            counts[table] += count
+    return dict(counts)

@@ -63,7 +63,7 @@ class StartState:
         self.since |= dict.fromkeys(topics, Position(self.epoch, self.lsn, 0))
         self.alive_from |= {topic: ends[topic] for topic in topics}
         # What an earlier attempt has sent of them lies before these ends: it is sent again.
-        self.written = {t: each for t, each in self.written.items() if t not in self.skipped}
+        self.written = {t: places for t, places in self.written.items() if t not in self.skipped}
 
     def resend_grown(self, partitions: Mapping[str, int]) -> None:
         """Skip nothing of topics that got more partitions than the last frontier knew.
@@ -73,7 +73,7 @@ class StartState:
         """
         grown = {t for t, count in self.partitions.items() if partitions.get(t, count) != count}
         grown |= self.grown.keys()
-        self.written = {t: each for t, each in self.written.items() if t not in grown}
+        self.written = {t: places for t, places in self.written.items() if t not in grown}
 
     @classmethod
     def resumed(
@@ -90,10 +90,10 @@ class StartState:
             commit=frontier.commit,
             has_frontier=True,
             since={topic: at for topic, at in frontier.since.items() if topic in topics},
-            alive_from={t: each for t, each in frontier.alive_from.items() if t in topics},
+            alive_from={t: offsets for t, offsets in frontier.alive_from.items() if t in topics},
             whole={topic: at for topic, at in frontier.whole.items() if topic in topics},
-            grown={topic: each for topic, each in frontier.grown.items() if topic in topics},
-            partitions={topic: len(each) for topic, each in frontier.ends.items()},
+            grown={topic: growth for topic, growth in frontier.grown.items() if topic in topics},
+            partitions={topic: len(offsets) for topic, offsets in frontier.ends.items()},
             written=written,
             signals=frontier.signals,
             paused=frontier.paused,

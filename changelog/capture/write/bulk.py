@@ -70,7 +70,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Run:
     """The records of one topic: from one of them up to an end, and how many are left out."""
 
     topic: str
@@ -138,21 +138,21 @@ class BulkWriter:
         ):
             raise NotInBulkError
         try:
-            found = self._encoded(messages, changes, sizes)
+            runs = self._encoded(messages, changes, sizes)
         except (ChangelogError, ValueError, ArithmeticError) as error:
             raise NotInBulkError from error
         last, xids = run.last, run.xids
         recent = self._writer.recent
         if recent.noting:
             touching = xids if before is None else [before.xid, *xids]
-            for each in found:
-                recent.touch_all(touching, each.topic, self._records.keys(each.first, each.end))
-        for each in found:
-            self._write(each)
+            for piece in runs:
+                recent.touch_all(touching, piece.topic, self._records.keys(piece.first, piece.end))
+        for piece in runs:
+            self._write(piece)
         begin = Begin(Lsn(last.commit_lsn), last.ts_us, last.xid)
         assembler.continue_at(begin if run.is_open else None, run.next_sequence)
         return Taken(
-            records=len(self._records) - sum(each.left_out for each in found),
+            records=len(self._records) - sum(run.left_out for run in runs),
             changes=changes,
             sizes=sizes,
             commits=run.commits,
@@ -162,16 +162,16 @@ class BulkWriter:
             xids=xids,
         )
 
-    def _write(self, found: _Found) -> None:
-        for first in range(found.first, found.end, PIECE):
-            end = min(first + PIECE, found.end)
-            self._producer.produce_records(found.topic, self._records, first, end)
+    def _write(self, run: _Run) -> None:
+        for first in range(run.first, run.end, PIECE):
+            end = min(first + PIECE, run.end)
+            self._producer.produce_records(run.topic, self._records, first, end)
             self._failpoint(Failpoint.RECORD_PRODUCED)
 
     def _encoded(
         self, messages: Texts, changes: Counter[TableOp], sizes: Counter[TableOp]
-    ) -> list[_Found]:
-        found: list[_Found] = []
+    ) -> list[_Run]:
+        runs: list[_Run] = []
         run = self._run
         for seen in run.relations():
             if self._assembler.is_deaf(seen.oid, Lsn(run.row(seen.last).lsn)):
@@ -180,7 +180,7 @@ class BulkWriter:
             if relation is None:
                 continue
             topic = self._tables.topic(relation)
-            if not relation.key or any(topic == other.topic for other in found):
+            if not relation.key or any(topic == other.topic for other in runs):
                 raise NotInBulkError
             first = run.row(seen.first)
             at = Position(self._epoch, Lsn(first.lsn), first.sequence)
@@ -192,12 +192,12 @@ class BulkWriter:
             left_out = 0
             if written is not None:
                 left_out = self._records.leave_out_written(start, written)
-            found.append(_Found(topic, start, len(self._records), left_out))
+            runs.append(_Run(topic, start, len(self._records), left_out))
             for letter, rows, size in self._records.take_counts():
                 op = _OPS[letter]
                 changes[relation.name, op] += rows
                 sizes[relation.name, op] += size
-        return found
+        return runs
 
     def _add_table(
         self, messages: Texts, relation: Relation, seen: RelationSpan, first: Position

@@ -75,12 +75,12 @@ class XidSnapshot:
         """
         xmin, xmax, xip = self.xmin, self.xmax, self.xip
         near = xmax - _HALF
-        found = []
+        hidden = []
         for xid in xids:
             full = near + (xid - near) % _ALL
             if full >= xmax or (full >= xmin and (full in xip or not self.names_running)):
-                found.append(xid)
-        return found
+                hidden.append(xid)
+        return hidden
 
 
 class Recent:
@@ -184,10 +184,10 @@ class Recent:
 
     def touched(self) -> dict[str, frozenset[bytes]]:
         """Return the keys, by topic, that the last snapshot looked at does not have as they are."""
-        found: dict[str, set[bytes]] = {}
+        keys_of: dict[str, set[bytes]] = {}
         for _, topic, keys in self._notes:
-            found.setdefault(topic, set()).update(keys)
-        return {topic: frozenset(keys) for topic, keys in found.items()}
+            keys_of.setdefault(topic, set()).update(keys)
+        return {topic: frozenset(keys) for topic, keys in keys_of.items()}
 
     def _gather(self) -> None:
         self._older += self._newer

@@ -49,7 +49,7 @@ class SequenceLog:
             SourceError: the sequences cannot be read.
             LogError: the broker refused an earlier record.
         """
-        now = {_key(each): _value(each) for each in self._look()}
+        now = {_key(sequence): _value(sequence) for sequence in self._look()}
         changed = {key: value for key, value in now.items() if self._known.get(key) != value}
         gone = self._known.keys() - now.keys()
         at = Position(self._epoch, lsn, 0)
@@ -69,5 +69,5 @@ def _value(sequence: Sequence) -> bytes:
     return _json({"last_value": sequence.last_value, "is_called": sequence.is_called})
 
 
-def _json(found: Mapping[str, object]) -> bytes:
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+def _json(members: Mapping[str, object]) -> bytes:
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

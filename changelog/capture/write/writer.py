@@ -58,8 +58,8 @@ DeadKeys = Callable[[str, Position], Iterable[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """How the change at hand is told, where values are changes."""
+class _StampedEvents:
+    """The encoder of the events of one change, with their common stamp."""
 
     events: EventEncoder
     stamp: Stamp
@@ -133,21 +133,23 @@ class RecordWriter:
             return 0
         codec = self._tables.codec(change.relation, position)
         events = self._tables.events(change.relation, position)
-        told = None
+        stamped = None
         if events is not None:
             seen_us = time.time_ns() // 1000
-            told = _Told(events, Stamp(lsn=commit_lsn, ts_us=ts_us, xid=xid, seen_us=seen_us))
+            stamped = _StampedEvents(
+                events, Stamp(lsn=commit_lsn, ts_us=ts_us, xid=xid, seen_us=seen_us)
+            )
         if isinstance(change, Truncate):
-            return self._truncate(change.relation, topic, position, ts_us, told)
+            return self._truncate(change.relation, topic, position, ts_us, stamped)
         count = 0
-        for record in records_of(change) if told is None else events_of(change):
+        for record in records_of(change) if stamped is None else events_of(change):
             key = codec.encode_key(record.key) if record.key else None
             if self.recent.noting and key is not None:
                 self.recent.touch(topic, key)
             if self._on_log(topic, key, position):
                 self._hold_again(codec.relation, record, xid)
             else:
-                value = self._value(codec, record, xid, told)
+                value = self._value(codec, record, xid, stamped)
                 if value is not None or isinstance(record, Tombstone):
                     headers = encode_headers(position, record.op, ts_us)
                     place = None if key is not None else self._place(topic, position)
@@ -174,8 +176,8 @@ class RecordWriter:
             return None
         if topic not in self._written_in:
             places = self._written[topic]
-            found = (places.get(place) for place in range(self._partitions[topic]))
-            self._written_in[topic] = WrittenPlaces([self._last_of_epoch(last) for last in found])
+            lasts = (places.get(place) for place in range(self._partitions[topic]))
+            self._written_in[topic] = WrittenPlaces([self._last_of_epoch(last) for last in lasts])
         return self._written_in[topic]
 
     def _last_of_epoch(self, last: Position | None) -> tuple[int, int]:
@@ -193,12 +195,12 @@ class RecordWriter:
             EncodeError: a value has no exact form on the log.
         """
         codec = self._tables.codec(change.relation, position)
-        found = []
+        records = []
         for step, record in enumerate(records_of(change)):
             value = self._value(codec, record, xid)
             if value is not None or isinstance(record, Tombstone):
-                found.append((codec.encode_key(record.key), value, record.op, step))
-        return found
+                records.append((codec.encode_key(record.key), value, record.op, step))
+        return records
 
     def _place(self, topic: str, position: Position) -> int:
         return partition_without_key(position, self._partitions[topic])
@@ -221,7 +223,7 @@ class RecordWriter:
         codec: RowEncoder,
         record: Upsert | Tombstone | Event,
         xid: int,
-        told: _Told | None = None,
+        stamped: _StampedEvents | None = None,
     ) -> bytes | None:
         if isinstance(record, Tombstone):
             return None
@@ -231,8 +233,8 @@ class RecordWriter:
             if row is None:
                 return None
         if isinstance(record, Event):
-            assert told is not None  # noqa: S101 - events come of it
-            return told.encode(replace(record, after=row))
+            assert stamped is not None  # noqa: S101 - events come of it
+            return stamped.encode(replace(record, after=row))
         assert row is not None  # noqa: S101 - only an event may lack it
         return codec.encode_value(row)
 
@@ -273,7 +275,7 @@ class RecordWriter:
         topic: str,
         position: Position,
         ts_us: int,
-        told: _Told | None,
+        stamped: _StampedEvents | None,
     ) -> int:
         """Write that every row is dead: `since` for our readers, tombstones for others.
 
@@ -286,7 +288,7 @@ class RecordWriter:
                 return 0
             headers = encode_headers(position, Op.TRUNCATE, ts_us)
             gone = Event((), None, None, Op.TRUNCATE)
-            value = None if told is None else told.encode(gone)
+            value = None if stamped is None else stamped.encode(gone)
             self._log.produce(topic, None, value, headers, self._place(topic, position))
             return 1
         return write_tombstones(
