@@ -64,22 +64,22 @@ class Answers:
 
     def root(self, _: Asked) -> Answer:
         """Return the version and the cluster's id."""
-        said = {"version": VERSION, "commit": "changelog", "kafka_cluster_id": self._cluster_id}
-        return Answer(200, said)
+        version = {"version": VERSION, "commit": "changelog", "kafka_cluster_id": self._cluster_id}
+        return Answer(200, version)
 
     def health(self, _: Asked) -> Answer:
         """Tell whether this worker works: one has read its topic before it listens."""
-        wrong = [said for each in self._pulses() if (said := each.problem())]
+        wrong = [problem for pulse in self._pulses() if (problem := pulse.problem())]
         if wrong:
             return Answer(503, {"status": "unhealthy", "message": "; ".join(wrong)})
         return Answer(200, {"status": "healthy", "message": "Worker has completed startup."})
 
-    def connectors(self, asked: Asked) -> Answer:
+    def connectors(self, request: Asked) -> Answer:
         """List names, or what is asked for beside them."""
-        wanted = {
-            part for name, value in asked.query if name == "expand" for part in value.split(",")
+        expanded = {
+            part for name, value in request.query if name == "expand" for part in value.split(",")
         }
-        shown = wanted & {"info", "status"}
+        shown = expanded & {"info", "status"}
         with self._store.read() as cluster:
             if not shown:
                 return Answer(200, sorted(cluster.connectors))
@@ -87,22 +87,22 @@ class Answers:
             def status(name: str) -> dict[str, Any]:
                 return cluster.status(name, self._worker)
 
-            made = {"info": cluster.info, "status": status}
+            parts = {"info": cluster.info, "status": status}
             return Answer(
                 200,
                 {
-                    name: {each: made[each](name) for each in sorted(shown)}
+                    name: {part: parts[part](name) for part in sorted(shown)}
                     for name in sorted(cluster.connectors)
                 },
             )
 
-    def create(self, asked: Asked) -> Answer:
+    def create(self, request: Asked) -> Answer:
         """Make a connector."""
-        said = asked.object()
-        config, name = said.get("config"), said.get("name")
+        fields = request.object()
+        config, name = fields.get("config"), fields.get("name")
         if not isinstance(config, dict) or not isinstance(name, str):
             raise RequestError(400, "the body has name and config")
-        state = str(said.get("initial_state") or "RUNNING").upper()
+        state = str(fields.get("initial_state") or "RUNNING").upper()
         states = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
         if state not in states:
             raise RequestError(400, "initial_state is RUNNING, PAUSED or STOPPED")
@@ -110,91 +110,91 @@ class Answers:
         with self._store.read() as cluster:
             if name in cluster.connectors:
                 raise RequestError(409, f"Connector {name} already exists")
-        made = Connector(config=checked, state=states[state], made=uuid4().hex)
-        self._store.write([connector_record(made, new=True)])
+        connector = Connector(config=checked, state=states[state], made=uuid4().hex)
+        self._store.write([connector_record(connector, new=True)])
         with self._store.read() as cluster:
             first = cluster.connectors.get(name)
-        if first is not None and first.made != made.made:
+        if first is not None and first.made != connector.made:
             # Compaction keeps the last record of a key: that has to be the first one's.
             self._store.write([connector_record(first)])
             raise RequestError(409, f"Connector {name} already exists")
-        return self._told(made, 201)
+        return self._told(connector, 201)
 
-    def connector(self, asked: Asked) -> Answer:
+    def connector(self, request: Asked) -> Answer:
         """Describe a connector."""
         with self._store.read() as cluster:
-            return Answer(200, cluster.info(known(cluster, asked).name))
+            return Answer(200, cluster.info(known(cluster, request).name))
 
-    def config(self, asked: Asked) -> Answer:
+    def config(self, request: Asked) -> Answer:
         """Return a configuration."""
         with self._store.read() as cluster:
-            return Answer(200, masked(known(cluster, asked).config))
+            return Answer(200, masked(known(cluster, request).config))
 
-    def put_config(self, asked: Asked) -> Answer:
+    def put_config(self, request: Asked) -> Answer:
         """Make a connector, or give it another configuration."""
-        name = asked.path["name"]
+        name = request.path["name"]
         with self._store.read() as cluster:
             old = cluster.connectors.get(name)
-        checked = self._checked(name, asked.object(), old.config if old else {})
+        checked = self._checked(name, request.object(), old.config if old else {})
         if old is None:
             return self._put(Connector(config=checked), 201)
         return self._put(replace(old, config=checked), 200)
 
-    def patch_config(self, asked: Asked) -> Answer:
+    def patch_config(self, request: Asked) -> Answer:
         """Change some keys of a configuration; null removes one."""
-        old = self._found(asked)
-        merged = {**old.config, **asked.object()}
+        old = self._found(request)
+        merged = {**old.config, **request.object()}
         config = {name: value for name, value in merged.items() if value is not None}
         # A secret that is kept is not sent elsewhere because other keys changed around it.
-        given = {name: value for name, value in config.items() if name in asked.object()}
-        unmasked({**masked(old.config), **given}, old.config)
+        changed = {name: value for name, value in config.items() if name in request.object()}
+        unmasked({**masked(old.config), **changed}, old.config)
         checked = self._checked(old.name, config, old.config)
         return self._put(replace(old, config=checked), 200)
 
-    def status(self, asked: Asked) -> Answer:
+    def status(self, request: Asked) -> Answer:
         """Return the status of a connector and its tasks."""
         with self._store.read() as cluster:
-            return Answer(200, cluster.status(known(cluster, asked).name, self._worker))
+            return Answer(200, cluster.status(known(cluster, request).name, self._worker))
 
-    def pause(self, asked: Asked) -> Answer:
+    def pause(self, request: Asked) -> Answer:
         """Pause the tasks."""
-        return self._turn(asked, PAUSED, 202)
+        return self._turn(request, PAUSED, 202)
 
-    def resume(self, asked: Asked) -> Answer:
+    def resume(self, request: Asked) -> Answer:
         """Resume the tasks."""
-        return self._turn(asked, STARTED, 202)
+        return self._turn(request, STARTED, 202)
 
-    def stop(self, asked: Asked) -> Answer:
+    def stop(self, request: Asked) -> Answer:
         """Take the tasks away."""
-        return self._turn(asked, STOPPED, 204)
+        return self._turn(request, STOPPED, 204)
 
-    def restart(self, asked: Asked) -> Answer:
+    def restart(self, request: Asked) -> Answer:
         """Start tasks anew, those that failed or all; the connector itself has no work."""
-        connector = self._found(asked)
-        if not asked.flag("includeTasks") and not asked.flag("onlyFailed"):
+        connector = self._found(request)
+        if not request.flag("includeTasks") and not request.flag("onlyFailed"):
             return Answer(204)
         with self._store.read() as cluster:
             failed = {
                 task for task in connector.tasks if _state(cluster, connector, task) == FAILED
             }
-        some = failed if asked.flag("onlyFailed") else set(connector.tasks)
-        self._restart(connector, some if asked.flag("includeTasks") else set())
-        return Answer(202, self.status(asked).body)
+        some = failed if request.flag("onlyFailed") else set(connector.tasks)
+        self._restart(connector, some if request.flag("includeTasks") else set())
+        return Answer(202, self.status(request).body)
 
-    def restart_task(self, asked: Asked) -> Answer:
+    def restart_task(self, request: Asked) -> Answer:
         """Start one task anew."""
-        connector = self._found(asked)
-        self._restart(connector, {_task(connector, asked)})
+        connector = self._found(request)
+        self._restart(connector, {_task(connector, request)})
         return Answer(204)
 
-    def delete(self, asked: Asked) -> Answer:
+    def delete(self, request: Asked) -> Answer:
         """Remove a connector; its places stay in the target, for one of the same name."""
-        self._store.write([(connector_key(self._found(asked).name), None)])
+        self._store.write([(connector_key(self._found(request).name), None)])
         return Answer(204)
 
-    def tasks(self, asked: Asked) -> Answer:
+    def tasks(self, request: Asked) -> Answer:
         """List the tasks."""
-        connector = self._found(asked)
+        connector = self._found(request)
         config = masked(connector.config)
         return Answer(
             200,
@@ -204,27 +204,27 @@ class Answers:
             ],
         )
 
-    def task_status(self, asked: Asked) -> Answer:
+    def task_status(self, request: Asked) -> Answer:
         """Return the status of one task."""
         with self._store.read() as cluster:
-            connector = known(cluster, asked)
-            return Answer(200, cluster.task_status(connector.name, _task(connector, asked)))
+            connector = known(cluster, request)
+            return Answer(200, cluster.task_status(connector.name, _task(connector, request)))
 
-    def topics(self, asked: Asked) -> Answer:
+    def topics(self, request: Asked) -> Answer:
         """List the topics of a connector."""
-        connector = self._found(asked)
-        said = connector.config.get("topics", "")
-        topics = [each.strip() for each in said.split(",") if each.strip()]
+        connector = self._found(request)
+        listed = connector.config.get("topics", "")
+        topics = [topic.strip() for topic in listed.split(",") if topic.strip()]
         return Answer(200, {connector.name: {"topics": topics}})
 
-    def reset_topics(self, asked: Asked) -> Answer:
+    def reset_topics(self, request: Asked) -> Answer:
         """Refuse: the topics are those of the configuration."""
-        self._found(asked)
+        self._found(request)
         raise RequestError(403, "Topic tracking reset is disabled.")
 
-    def _found(self, asked: Asked) -> Connector:
+    def _found(self, request: Asked) -> Connector:
         with self._store.read() as cluster:
-            return known(cluster, asked)
+            return known(cluster, request)
 
     def _checked(
         self, name: str, config: Mapping[str, Any], kept: Mapping[str, str]
@@ -242,11 +242,11 @@ class Answers:
         with self._store.read() as cluster:
             if connector.name not in cluster.connectors:
                 raise RequestError(409, f"Connector {connector.name} was deleted meanwhile")
-            said = cluster.info(connector.name)
-        return Answer(code, said, f"/connectors/{quote(connector.name)}" if code == 201 else "")  # noqa: PLR2004 - created
+            fields = cluster.info(connector.name)
+        return Answer(code, fields, f"/connectors/{quote(connector.name)}" if code == 201 else "")  # noqa: PLR2004 - created
 
-    def _turn(self, asked: Asked, state: str, code: int) -> Answer:
-        self._store.write([connector_record(replace(self._found(asked), state=state))])
+    def _turn(self, request: Asked, state: str, code: int) -> Answer:
+        self._store.write([connector_record(replace(self._found(request), state=state))])
         return Answer(code)
 
     def _restart(self, connector: Connector, tasks: set[int]) -> None:
@@ -256,11 +256,11 @@ class Answers:
             self._store.write([connector_record(replace(connector, restarts=counts))])
 
 
-def _task(connector: Connector, asked: Asked) -> int:
-    said = asked.path["task"]
-    if not said.isdecimal() or int(said) not in connector.tasks:
-        raise RequestError(404, f"No status found for task {connector.name}-{said}")
-    return int(said)
+def _task(connector: Connector, request: Asked) -> int:
+    number = request.path["task"]
+    if not number.isdecimal() or int(number) not in connector.tasks:
+        raise RequestError(404, f"No status found for task {connector.name}-{number}")
+    return int(number)
 
 
 def _state(cluster: ConnectCluster, connector: Connector, task: int) -> str:
@@ -276,18 +276,18 @@ def _checked(name: str, config: Mapping[str, Any], kept: Mapping[str, str]) -> d
     if config.get("name", name) != name:
         raise RequestError(400, "the name of the connector and the name in its config differ")
     try:
-        given = unmasked({**config, "name": name}, kept)
+        revealed = unmasked({**config, "name": name}, kept)
     except ConfigurationError as error:
         raise RequestError(400, str(error)) from None
-    texts = {key: text_of(value) for key, value in given.items()}
+    texts = {key: text_of(value) for key, value in revealed.items()}
     wrong = problems(texts)
     if wrong:
-        said = "\n".join(reason for reasons in wrong.values() for reason in reasons)
+        reasons_text = "\n".join(reason for reasons in wrong.values() for reason in reasons)
         count = sum(len(reasons) for reasons in wrong.values())
         raise RequestError(
             400,
             f"Connector configuration is invalid and contains the following {count} error(s):\n"
-            f"{said}\nYou can also find the above list of errors at the endpoint "
+            f"{reasons_text}\nYou can also find the above list of errors at the endpoint "
             "`/connector-plugins/{connectorType}/config/validate`",
         )
     return texts

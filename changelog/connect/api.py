@@ -90,9 +90,9 @@ def make_app(answers: Answers, admission: Admission, beside: Sequence[Addition] 
 def _endpoint(acts: dict[str, Act]) -> Callable[[Request], Awaitable[Response]]:
     async def run(request: Request) -> Response:
         body = await _body(request)
-        asked = Asked(request.path_params, request.query_params.multi_items(), body)
+        api_request = Asked(request.path_params, request.query_params.multi_items(), body)
         act = acts["GET" if request.method == "HEAD" else request.method]
-        answer = await run_in_threadpool(act, asked)
+        answer = await run_in_threadpool(act, api_request)
         headers = {"Location": answer.location} if answer.location else None
         if answer.body is None:
             return Response(status_code=answer.code, headers=headers)
@@ -103,8 +103,8 @@ def _endpoint(acts: dict[str, Act]) -> Callable[[Request], Awaitable[Response]]:
 
 async def _body(request: Request) -> Any:  # noqa: ANN401 - any JSON
     raw = bytearray()
-    said = request.headers.get("content-length", "")
-    if said.isascii() and said.isdigit() and int(said[:20]) > MOST_BYTES:
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:20]) > MOST_BYTES:
         raise RequestError(413, f"a request has {MOST_BYTES} bytes at most")
     async for part in request.stream():
         raw += part

@@ -61,18 +61,18 @@ class BadRecords:
             )
         if not self._settings.dead_letters:
             self.count += len(refused)
-            for each in refused:
-                log.warning("%s: left out %s: %s", self._settings.name, each.place, each.reason)
+            for record in refused:
+                log.warning("%s: left out %s: %s", self._settings.name, record.place, record.reason)
             return
         name = self._settings.dead_letters
-        letters = (self._letter(each, messages[each.place]) for each in refused)
+        letters = (self._letter(record, messages[record.place]) for record in refused)
         with explained(f'topic "{name}" does not take dead letters'):
             send(self._opened(), name, letters, answer_s=2 * REQUEST_S)
         self.count += len(refused)
 
     def _letter(self, refused: Refused, message: Message) -> OutgoingRecord:
         topic, partition, offset = refused.place
-        said = {
+        headers = {
             "topic": topic,
             "partition": partition,
             "offset": offset,
@@ -82,7 +82,7 @@ class BadRecords:
             "exception.class.name": "changelog.BadRecordError",
             "exception.message": refused.reason,
         }
-        own = [(_PREFIX + name, str(value).encode()) for name, value in said.items()]
+        own = [(_PREFIX + name, str(value).encode()) for name, value in headers.items()]
         return OutgoingRecord(message.key(), message.value(), [*(message.headers() or ()), *own])
 
     def _opened(self) -> Producer:

@@ -76,7 +76,7 @@ class _Serve:
     "key.pem` for others",
 )
 @takes(Chosen(Kafka), Chosen(Registry))
-def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> None:
+def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve) -> None:
     """Run sinks to PostgreSQL, captures and rebuilds, asked for as of a Kafka Connect worker.
 
     Any number of these share the tasks; each answers for all. State is on a compacted topic, the
@@ -99,26 +99,26 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     from changelog.kafka.cluster import Cluster
 
     collect_rarely()
-    settings = load_project(project, overrides=given, needs=[BROKERS])
+    settings = load_project(project, overrides=overrides, needs=[BROKERS])
     kafka = settings.kafka
     servers = Servers(
-        kafka=kafka, group=asked.group, registry=settings.registry, projects=asked.projects
+        kafka=kafka, group=options.group, registry=settings.registry, projects=options.projects
     )
-    token = _token(asked.token_file)
-    if asked.host not in LOOPBACK and not token:
+    token = _token(options.token_file)
+    if options.host not in LOOPBACK and not token:
         raise ConfigurationError(
-            f"everybody who reaches {asked.host} could write to databases",
+            f"everybody who reaches {options.host} could write to databases",
             hint=f"--token-file, or the variable {TOKEN}",
         )
-    if (asked.certificate is None) != (asked.key is None):
+    if (options.certificate is None) != (options.key is None):
         raise ConfigurationError("--tls-certificate and --tls-key belong together")
     admission = Admission(token.encode())
-    is_tls = asked.certificate is not None
+    is_tls = options.certificate is not None
     cluster = Cluster(kafka).meet()
-    make_topics(kafka, asked.group)
+    make_topics(kafka, options.group)
     with (
-        closing(listening(asked.host, asked.port)) as listener,
-        closing(Store(kafka, asked.group)) as store,
+        closing(listening(options.host, options.port)) as listener,
+        closing(Store(kafka, options.group)) as store,
     ):
         beside = additions(
             Place(
@@ -129,7 +129,7 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
                 sessions=EndedSessions(store),
             )
         )
-        name = f"{asked.host}:{listener.getsockname()[1]}"
+        name = f"{options.host}:{listener.getsockname()[1]}"
         pulses = [store.pulse]
         config = uvicorn.Config(
             make_app(
@@ -144,8 +144,8 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
             ws="none",
             timeout_keep_alive=10,
             timeout_graceful_shutdown=10,
-            ssl_certfile=asked.certificate,
-            ssl_keyfile=asked.key,
+            ssl_certfile=options.certificate,
+            ssl_keyfile=options.key,
         )
         try:
             config.load()
@@ -155,9 +155,9 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
                 hint="--tls-certificate and --tls-key are files in PEM that belong together",
             ) from None
         stop_on_signals()  # uvicorn hears signals first, and sends them on at its end
-        with closing(Worker(servers, store, group=asked.group, name=name)) as worker:
+        with closing(Worker(servers, store, group=options.group, name=name)) as worker:
             pulses.append(worker.pulse)
-            tell(f"serving on http{'s' if asked.certificate else ''}://{name}")
+            tell(f"serving on http{'s' if options.certificate else ''}://{name}")
             Server(config, beside).run(sockets=[listener])
 
 
@@ -175,15 +175,15 @@ def _make_token(path: Path) -> None:
 def _token(path: Path | None) -> str:
     """Return the token; empty where there is none."""
     if path is None:
-        said = os.environ.get(TOKEN, "")
+        token = os.environ.get(TOKEN, "")
     else:
         try:
             _make_token(path)
-            said = path.read_text("utf-8").strip()
+            token = path.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"cannot read the token in {path}: {error}") from None
-    if (said or path) and len(said) < _LEAST_TOKEN:
+    if (token or path) and len(token) < _LEAST_TOKEN:
         raise ConfigurationError(
             f"the token has less than {_LEAST_TOKEN} characters", hint="openssl rand -hex 32"
         )
-    return said
+    return token

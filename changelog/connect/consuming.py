@@ -24,9 +24,9 @@ class Watched:
     brokers forget the places of a group without members.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, owner: str) -> None:
         """Take whose places they are."""
-        self._what = what
+        self._what = owner
         self._told: dict[tuple[str, int], int] = {}
         self._next = self._all = 0.0
         self._has_failed = False
@@ -38,14 +38,18 @@ class Watched:
         now = time.monotonic()
         if now > self._all:
             self._told, self._all = {}, now + _AGAIN_S
-        moved = {each: place for each, place in places.items() if self._told.get(each) != place}
+        moved = {
+            partition: place
+            for partition, place in places.items()
+            if self._told.get(partition) != place
+        }
         if not moved or (now < self._next and (self._has_failed or not at_once)):
             return
         self._next = now + _TELL_S
-        asked = [TopicPartition(*each, place) for each, place in moved.items()]
+        offsets = [TopicPartition(*partition, place) for partition, place in moved.items()]
         try:
-            found = consumer.commit(offsets=asked, asynchronous=False) or []
-            errors = [each.error for each in found if each.error]
+            committed = consumer.commit(offsets=offsets, asynchronous=False) or []
+            errors = [partition.error for partition in committed if partition.error]
         except KafkaException as error:
             errors = [error.args[0]]
         if not errors:

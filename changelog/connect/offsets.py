@@ -21,9 +21,9 @@ class Offsets:
         """Take what is known."""
         self._store = store
 
-    def offsets(self, asked: Asked) -> Answer:
+    def offsets(self, request: Asked) -> Answer:
         """Return a connector's offsets, from its target or from the slot of its source."""
-        config = self._found(asked).config
+        config = self._found(request).config
         if kind_of(config) is CAPTURE:
             return Answer(200, {"offsets": capture_offsets(parse_capture(config))})
         if kind_of(config) is REBUILD:
@@ -43,13 +43,13 @@ class Offsets:
             },
         )
 
-    def alter_offsets(self, asked: Asked) -> Answer:
+    def alter_offsets(self, request: Asked) -> Answer:
         """Put places of a stopped connector elsewhere."""
-        connector = self._stopped(asked)
-        said = asked.object().get("offsets")
-        if not isinstance(said, list) or not said:
+        connector = self._stopped(request)
+        offsets = request.object().get("offsets")
+        if not isinstance(offsets, list) or not offsets:
             raise RequestError(400, "the body has a list of offsets")
-        places = dict(place_of(each) for each in said)
+        places = dict(place_of(offset) for offset in offsets)
         settings = parse_settings(connector.config)
         for (topic, _), place in places.items():
             if place is not None and topic not in settings.topics:
@@ -60,21 +60,21 @@ class Offsets:
             200, {"message": "The offsets for this connector have been altered successfully"}
         )
 
-    def reset_offsets(self, asked: Asked) -> Answer:
+    def reset_offsets(self, request: Asked) -> Answer:
         """Forget the places of a stopped connector."""
-        with closing(Target(parse_settings(self._stopped(asked).config))) as target:
+        with closing(Target(parse_settings(self._stopped(request).config))) as target:
             target.set_places(dict.fromkeys(target.places()))
         return Answer(
             200, {"message": "The offsets for this connector have been reset successfully"}
         )
 
-    def _found(self, asked: Asked) -> Connector:
+    def _found(self, request: Asked) -> Connector:
         with self._store.read() as cluster:
-            return known(cluster, asked)
+            return known(cluster, request)
 
-    def _stopped(self, asked: Asked) -> Connector:
+    def _stopped(self, request: Asked) -> Connector:
         with self._store.read() as cluster:
-            connector = known(cluster, asked)
+            connector = known(cluster, request)
             if kind_of(connector.config) is not SINK:
                 raise RequestError(
                     400,
@@ -91,13 +91,13 @@ class Offsets:
         return connector
 
 
-def known(cluster: ConnectCluster, asked: Asked) -> Connector:
+def known(cluster: ConnectCluster, request: Asked) -> Connector:
     """Return the connector that a request names.
 
     Raises:
         RequestError: there is none.
     """
-    name = asked.path["name"]
+    name = request.path["name"]
     if name not in cluster.connectors:
         raise RequestError(404, f"Connector {name} not found")
     return cluster.connectors[name]

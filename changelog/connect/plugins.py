@@ -23,46 +23,46 @@ class Plugins:
         return Answer(
             200,
             [
-                {"class": each, "type": kind.type, "version": VERSION}
+                {"class": name, "type": kind.type, "version": VERSION}
                 for kind in KINDS
-                for each in kind.classes
+                for name in kind.classes
             ],
         )
 
-    def plugin_config(self, asked: Asked) -> Answer:
+    def plugin_config(self, request: Asked) -> Answer:
         """Define the keys of a class."""
-        return Answer(200, definitions(kind_of({"connector.class": _plugin(asked)})))
+        return Answer(200, definitions(kind_of({"connector.class": _plugin(request)})))
 
-    def validate(self, asked: Asked) -> Answer:
+    def validate(self, request: Asked) -> Answer:
         """Validate a configuration: its fields, each with its errors."""
-        return Answer(200, validation(_plugin(asked), asked.object()))
+        return Answer(200, validation(_plugin(request), request.object()))
 
     def loggers(self, _: Asked) -> Answer:
         """List the one logger there is."""
         return Answer(200, {"root": _level()})
 
-    def logger(self, asked: Asked) -> Answer:
+    def logger(self, request: Asked) -> Answer:
         """Tell a logger's level."""
-        if asked.path["logger"] != "root":
-            raise RequestError(404, f"Logger {asked.path['logger']} not found.")
+        if request.path["logger"] != "root":
+            raise RequestError(404, f"Logger {request.path['logger']} not found.")
         return Answer(200, _level())
 
-    def set_logger(self, asked: Asked) -> Answer:
+    def set_logger(self, request: Asked) -> Answer:
         """Set a logger's level, of this worker."""
-        self.logger(asked)
-        level = str(asked.object().get("level", "")).upper()
+        self.logger(request)
+        level = str(request.object().get("level", "")).upper()
         if level not in _LEVELS:
             raise RequestError(404, "invalid log level")
         logging.getLogger("changelog").setLevel(_LEVELS[level])
-        is_cluster = any(each == ("scope", "cluster") for each in asked.query)
+        is_cluster = any(parameter == ("scope", "cluster") for parameter in request.query)
         return Answer(204) if is_cluster else Answer(200, ["root"])
 
 
-def _plugin(asked: Asked) -> str:
-    found = class_of(asked.path["plugin"])
-    if found is None:
-        raise RequestError(404, f"Unknown plugin {asked.path['plugin']}")
-    return found
+def _plugin(request: Asked) -> str:
+    plugin = class_of(request.path["plugin"])
+    if plugin is None:
+        raise RequestError(404, f"Unknown plugin {request.path['plugin']}")
+    return plugin
 
 
 def _level() -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Asked:
 
     def flag(self, name: str) -> bool:
         """Return a flag of the query, in any letters; false where it is missing."""
-        return any(each == name and value.lower() == "true" for each, value in self.query)
+        return any(key == name and value.lower() == "true" for key, value in self.query)
 
     def object(self) -> dict[str, Any]:
         """Return the body.
@@ -54,10 +54,10 @@ def text_of(value: object) -> Any:  # noqa: ANN401 - what is no value is refused
     return str(value) if isinstance(value, int) else value
 
 
-def place_of(said: Any) -> tuple[tuple[str, int], int | None]:  # noqa: ANN401 - any JSON
+def place_of(raw: Any) -> tuple[tuple[str, int], int | None]:  # noqa: ANN401 - any JSON
     """Return a partition and its place; numbers may be texts, and null forgets a place."""
     try:
-        partition, offset = said["partition"], said["offset"]
+        partition, offset = raw["partition"], raw["offset"]
         topic, number = partition["kafka_topic"], int(partition["kafka_partition"])
         place = None if offset is None else int(offset["kafka_offset"])
     except (TypeError, KeyError, ValueError):

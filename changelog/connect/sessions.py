@@ -24,8 +24,8 @@ class EndedSessions:
         """
         now = time.time()
         with self._store.read() as cluster:
-            over = [each for each, end in cluster.ended.items() if end < now]
-        records = [ended_record(name, until), *(ended_record(each, None) for each in over)]
+            over = [session for session, end in cluster.ended.items() if end < now]
+        records = [ended_record(name, until), *(ended_record(session, None) for session in over)]
         self._store.write(records)
 
     def has_ended(self, name: str) -> bool:

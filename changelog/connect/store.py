@@ -79,11 +79,11 @@ class Store:
             fetch_wait_max_ms=10,
         )
         self._consumer = make_client(Consumer, config)
-        (held,) = Cluster(kafka).bounds([(self._topic, 0)]).values()
-        self._consumer.assign([TopicPartition(self._topic, 0, held.start)])
+        (bounds,) = Cluster(kafka).bounds([(self._topic, 0)]).values()
+        self._consumer.assign([TopicPartition(self._topic, 0, bounds.start)])
         self._thread = threading.Thread(target=self._follow, name="connect-store", daemon=True)
         self._thread.start()
-        self._wait_for(held.end)
+        self._wait_for(bounds.end)
 
     @contextmanager
     def read(self) -> Iterator[ConnectCluster]:
@@ -127,14 +127,14 @@ class Store:
         messages = self._consumer.consume(500, _POLL_S)
         places = self._consumer.position([TopicPartition(self._topic, 0)])
         with self._changed:
-            for each in messages:
-                if each.error() is None:
+            for message in messages:
+                if message.error() is None:
                     try:
-                        self._cluster.take(each.key() or b"", each.value())
+                        self._cluster.take(message.key() or b"", message.value())
                     except Exception:  # noqa: BLE001 - whatever it holds, the next ones count
-                        log.warning("%s: offset %s is left aside", self._topic, each.offset())
+                        log.warning("%s: offset %s is left aside", self._topic, message.offset())
                 else:
-                    log.warning("%s: %s", self._topic, each.error())
+                    log.warning("%s: %s", self._topic, message.error())
             self._reached = max(self._reached, places[0].offset)
             self._changed.notify_all()
 

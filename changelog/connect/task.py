@@ -99,12 +99,12 @@ def run_task(
     awaited: set[str] = set()
     reason = ""
 
-    def wait_for(said: str) -> None:
+    def wait_for(waiting_for: str) -> None:
         nonlocal reason
-        if said and said != reason:
-            log.warning("%s: waiting: %s", settings.name, said)
-        reason = said
-        waits(said)
+        if waiting_for and waiting_for != reason:
+            log.warning("%s: waiting: %s", settings.name, waiting_for)
+        reason = waiting_for
+        waits(waiting_for)
 
     def began(missing: Sequence[str]) -> None:
         started()
@@ -165,7 +165,9 @@ def _attempt(
             partitions, missing = _partitions(consumer, settings.topics, share)
             _check_there(target, settings, missing)
             places = _places(Cluster(kafka), target, settings, partitions, awaited)
-            consumer.assign([TopicPartition(*each, place) for each, place in places.items()])
+            consumer.assign(
+                [TopicPartition(*partition, place) for partition, place in places.items()]
+            )
             batches = opened.enter_context(
                 closing(_Batches(target, settings, reading, places, bad))
             )
@@ -197,7 +199,7 @@ def shared(partitions: Sequence[Partition], share: Share) -> list[Partition]:
     >>> shared([("a", 0), ("a", 1), ("b", 0)], Share(0, 2))
     [('a', 0), ('b', 0)]
     """
-    return [each for n, each in enumerate(partitions) if n % share.of == share.task]
+    return [partition for n, partition in enumerate(partitions) if n % share.of == share.task]
 
 
 def _partitions(
@@ -207,20 +209,20 @@ def _partitions(
 
     As a consumer of Kafka's that has subscribed to it, a task waits for a topic that is made later.
     """
-    found: list[Partition] = []
+    partitions: list[Partition] = []
     missing: list[str] = []
     for topic in topics:
         twin = twin_of(topic)
         if twin and consumer.list_topics(twin, timeout=REQUEST_S).topics[twin].partitions:
             raise refused_topic(topic)  # of another group
-        said = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
-        if said.error is not None or not said.partitions:
-            error = said.error
+        metadata = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+        if metadata.error is not None or not metadata.partitions:
+            error = metadata.error
             if error is not None and not is_missing(error):
                 raise log_error(error, f'cannot see topic "{topic}"')
             missing.append(topic)
-        found += [(topic, partition) for partition in sorted(said.partitions)]
-    return shared(found, share), missing
+        partitions += [(topic, partition) for partition in sorted(metadata.partitions)]
+    return shared(partitions, share), missing
 
 
 def _check_there(target: Target, settings: SinkSettings, missing: Collection[str]) -> None:
@@ -250,19 +252,19 @@ def _places(
         LogError: a place is not on the log any more.
     """
     stored, places, begun = target.places(), {}, {}
-    for each, (first, end, _) in cluster.bounds(partitions, committed=True).items():
-        place = stored.get(each)
+    for partition, (first, end, _) in cluster.bounds(partitions, committed=True).items():
+        place = stored.get(partition)
         if place is None:
-            at_end = settings.latest and each[0] not in awaited
-            place = begun[each] = end if at_end else first
+            at_end = settings.latest and partition[0] not in awaited
+            place = begun[partition] = end if at_end else first
         elif not first <= place <= end:
             raise LogError(
-                f'connector "{settings.name}" is at {place} of partition {each[1]} of topic '
-                f'"{each[0]}", which has {first} to {end}',
+                f'connector "{settings.name}" is at {place} of partition {partition[1]} of topic '
+                f'"{partition[0]}", which has {first} to {end}',
                 hint="records were removed, or the topic was made anew: stop the connector and "
                 "alter or reset its offsets",
             )
-        places[each] = place
+        places[partition] = place
     if begun:
         target.begin(begun)
     return places
@@ -315,20 +317,22 @@ class _Batches:
             batch.messages[place] = message
             batch.moved[place[:2]] = place[2] + 1
             if value is not None and len(value) > _RECORD_BYTES:
-                said = f"the value has {len(value):,} bytes, more than {_RECORD_BYTES:,}"
-                batch.unread.append(Refused(place, said))
+                fault = f"the value has {len(value):,} bytes, more than {_RECORD_BYTES:,}"
+                batch.unread.append(Refused(place, fault))
                 continue
             try:
-                wanted = self._events.operations(key, value)
+                operations = self._events.operations(key, value)
                 shape = self._reading.shape(key if has_key else None, value)
             except BadRecordError as why:
                 batch.unread.append(Refused(place, str(why)))
             else:
-                batch.asked.append(Asked(place, wanted, *shape))
+                batch.asked.append(Asked(place, operations, *shape))
         return batch
 
     def _write(self, batch: _Batch) -> None:
-        moves = {each: (self._places[each], end) for each, end in batch.moved.items()}
+        moves = {
+            partition: (self._places[partition], end) for partition, end in batch.moved.items()
+        }
         count = self._bad.count
 
         def refuse(refused: Sequence[Refused]) -> None:

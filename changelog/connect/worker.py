@@ -131,12 +131,12 @@ class Worker:
         self._thread.join()
 
     def _given(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        self._owned |= {each.partition for each in partitions}
+        self._owned |= {partition.partition for partition in partitions}
 
     def _taken(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        gone = {each.partition for each in partitions}
+        gone = {partition.partition for partition in partitions}
         self._owned -= gone
-        self._end([each for each in self._runs if share_of(*each) in gone])
+        self._end([task for task in self._runs if share_of(*task) in gone])
 
     def _look_after(self) -> None:
         try:
@@ -159,44 +159,48 @@ class Worker:
     def _reconcile(self) -> None:
         """Run what is wanted, end what is not, and tell the states that are not told yet."""
         with self._store.read() as cluster:
-            wanted = self._wanted(cluster)
+            jobs = self._wanted(cluster)
             untold = self._gone(cluster)
-            known = dict(cluster.statuses)
+            statuses_before = dict(cluster.statuses)
             paused = self._paused(cluster)
-        self._end([each for each, run in self._runs.items() if wanted.get(each) != run.wanted])
-        for each in wanted.keys() - self._runs.keys():
-            before = known.get(each)
-            self._start(each, wanted[each], before.result if before else None)
-        told = {
-            each: Status(
+        self._end([task for task, run in self._runs.items() if jobs.get(task) != run.wanted])
+        for task in jobs.keys() - self._runs.keys():
+            before = statuses_before.get(task)
+            self._start(task, jobs[task], before.result if before else None)
+        statuses = {
+            task: Status(
                 state=run.state,
                 worker=self._name,
                 trace=run.trace,
                 result=run.result,
                 waits_for="" if run.state == FAILED else run.waits_for,
             )
-            for each, run in self._runs.items()
+            for task, run in self._runs.items()
         }
-        told |= {
-            each: Status(
+        statuses |= {
+            task: Status(
                 state=PAUSED,
                 worker=self._name,
-                result=known[each].result if each in known else None,
+                result=statuses_before[task].result if task in statuses_before else None,
             )
-            for each in paused
+            for task in paused
         }
         untold += [
-            status_record(*each, said) for each, said in told.items() if known.get(each) != said
+            status_record(*task, status)
+            for task, status in statuses.items()
+            if statuses_before.get(task) != status
         ]
         if untold:
             self._store.write(untold)
 
     def _mine(self, cluster: ConnectCluster, state: str) -> dict[Task, _Wanted]:
         return {
-            (name, task): _Wanted(each.config, each.restarts.get(task, 0), len(each.tasks))
-            for name, each in cluster.connectors.items()
-            if each.state == state
-            for task in each.tasks
+            (name, task): _Wanted(
+                connector.config, connector.restarts.get(task, 0), len(connector.tasks)
+            )
+            for name, connector in cluster.connectors.items()
+            if connector.state == state
+            for task in connector.tasks
             if share_of(name, task) in self._owned
         }
 
@@ -216,8 +220,8 @@ class Worker:
             and not (name in cluster.connectors and task in cluster.connectors[name].tasks)
         ]
 
-    def _start(self, task: Task, wanted: _Wanted, before: Mapping[str, Any] | None) -> None:
-        run = self._runs[task] = _Run(wanted, result=before)
+    def _start(self, task: Task, job: _Wanted, before: Mapping[str, Any] | None) -> None:
+        run = self._runs[task] = _Run(job, result=before)
         run.thread = threading.Thread(
             target=self._run, args=(task, run), name=f"{task[0]}-{task[1]}", daemon=True
         )
@@ -227,8 +231,8 @@ class Worker:
         def started() -> None:
             run.state = RUNNING
 
-        def waits(what: str) -> None:
-            run.waits_for = what
+        def waits(reason: str) -> None:
+            run.waits_for = reason
 
         def ended(result: Mapping[str, Any], why: str) -> None:
             run.result, run.trace, run.state = result, why, FAILED if why else RUNNING
@@ -249,7 +253,7 @@ class Worker:
 
     def _end(self, tasks: Sequence[Task]) -> None:
         """End tasks and wait for it; a longer wait is for nothing, since places are compared."""
-        runs = [self._runs.pop(each) for each in tasks]
+        runs = [self._runs.pop(task) for task in tasks]
         for run in runs:
             run.stop.set()
         deadline = time.monotonic() + _END_S

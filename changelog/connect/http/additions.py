@@ -76,7 +76,7 @@ class Addition(Protocol):
 
 def additions(place: Place) -> list[Addition]:
     """Return the routes and pages that later packages add."""
-    return [make(place) for each in joined(GROUP) if (make := _loaded(each)) is not None]
+    return [make(place) for name in joined(GROUP) if (make := _loaded(name)) is not None]
 
 
 def _loaded(entry: Joined) -> Callable[[Place], Addition] | None:

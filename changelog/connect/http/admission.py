@@ -33,9 +33,9 @@ class Admission:
 
     token: bytes = field(repr=False)
 
-    def is_token(self, said: bytes) -> bool:
+    def is_token(self, text: bytes) -> bool:
         """Tell whether that is the token."""
-        return bool(self.token) and hmac.compare_digest(said, self.token)
+        return bool(self.token) and hmac.compare_digest(text, self.token)
 
     def has_token(self, headers: RawHeaders) -> bool:
         """Tell whether a request carries the token, as a bearer or as a password."""
@@ -65,14 +65,14 @@ def is_foreign(headers: RawHeaders) -> bool:
 
 def is_followed_link(headers: RawHeaders) -> bool:
     """Tell whether somebody followed a link, in a window of its own."""
-    said = _found(headers, b"sec-fetch-mode"), _found(headers, b"sec-fetch-dest")
-    return said == (b"navigate", b"document")
+    fetch = _found(headers, b"sec-fetch-mode"), _found(headers, b"sec-fetch-dest")
+    return fetch == (b"navigate", b"document")
 
 
-def _address(said: bytes) -> tuple[str, int | None] | None:
+def _address(url: bytes) -> tuple[str, int | None] | None:
     """Return host and port of a URL, the port of HTTP and HTTPS left out; None for no URL."""
     try:
-        parts = urlsplit(said.decode("latin-1"))
+        parts = urlsplit(url.decode("latin-1"))
         port = parts.port
     except ValueError:
         return None
@@ -83,9 +83,9 @@ def _found(headers: RawHeaders, name: bytes) -> bytes:
     return dict(headers).get(name, b"")
 
 
-def _credential(said: bytes) -> bytes:
+def _credential(header: bytes) -> bytes:
     """Return the token of a bearer, or the password of a basic authorization."""
-    kind, _, rest = said.decode("latin-1").partition(" ")
+    kind, _, rest = header.decode("latin-1").partition(" ")
     if kind.lower() == _BEARER:
         return rest.strip().encode("latin-1")
     if kind.lower() == _BASIC:
@@ -96,8 +96,8 @@ def _credential(said: bytes) -> bytes:
     return b""
 
 
-def _host(said: bytes) -> str:
+def _host(header: bytes) -> str:
     try:
-        return urlsplit(f"//{said.decode('latin-1')}").hostname or ""
+        return urlsplit(f"//{header.decode('latin-1')}").hostname or ""
     except ValueError:
         return ""

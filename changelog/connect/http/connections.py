@@ -31,12 +31,12 @@ class Connection(H11Protocol):
         self._look_in(ASKS_S)
         if len(self.connections) > MOST:
             others = [
-                each
-                for each in cast("set[Connection]", self.connections)
-                if each is not self and each.is_idle
+                connection
+                for connection in cast("set[Connection]", self.connections)
+                if connection is not self and connection.is_idle
             ]
             if others:
-                min(others, key=lambda each: each.idle_since).transport.close()
+                min(others, key=lambda connection: connection.idle_since).transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
@@ -59,8 +59,8 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        left = ASKS_S if not self.is_idle else self.idle_since + ASKS_S - time.monotonic()
-        if left <= 0:
+        remaining_s = ASKS_S if not self.is_idle else self.idle_since + ASKS_S - time.monotonic()
+        if remaining_s <= 0:
             self.transport.close()
         else:
-            self._look_in(left)
+            self._look_in(remaining_s)

@@ -80,7 +80,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        own = next((each for each in self._beside if each.takes(scope["path"])), None)
+        own = next((addition for addition in self._beside if addition.takes(scope["path"])), None)
         refusal = self._refusal(scope, own)
         is_admitted = refusal is None and (own is None or own.admits(scope))
         pace = self._admitted if is_admitted else self._others

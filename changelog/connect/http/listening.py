@@ -30,8 +30,8 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take note that it is asked to end."""
-        for each in self._beside:
-            each.end()
+        for addition in self._beside:
+            addition.end()
         super().handle_exit(sig, frame)
 
 

@@ -62,12 +62,12 @@ def capture_offsets(job: CaptureJob) -> list[dict[str, Any]]:
         ConfigurationError: the server refuses.
     """
     with closing(connect(job.dsn)) as connection:
-        found = [inspect_slot(connection, name) for name in job.slots]
+        statuses = [inspect_slot(connection, name) for name in job.slots]
     return [
         {
-            "partition": {"server": job.prefix, "slot": each.name},
-            "offset": {"lsn": int(lsn), "lsn_text": str(lsn), "active": each.active},
+            "partition": {"server": job.prefix, "slot": status.name},
+            "offset": {"lsn": int(lsn), "lsn_text": str(lsn), "active": status.active},
         }
-        for each in found
-        if each is not None and (lsn := each.confirmed_flush_lsn) is not None
+        for status in statuses
+        if status is not None and (lsn := status.confirmed_flush_lsn) is not None
     ]

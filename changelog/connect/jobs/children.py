@@ -113,20 +113,20 @@ def run_child(
             threading.Thread(target=heard.errors, args=(process.stderr,), daemon=True),
             threading.Thread(target=heard.output, args=(process.stdout,), daemon=True),
         ]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         stopped = wait_or_end(process, stop, end_s=_END_S)
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.join()
     return Ended(process.returncode, "".join(heard.said), heard.error or heard.last, stopped)
 
 
 def _read(line: str) -> tuple[int, str]:
     """Return level and text of a line, which may be an object of JSON."""
     try:
-        said = json.loads(line)
+        entry = json.loads(line)
     except ValueError:
         return logging.INFO, line.strip()
-    if not isinstance(said, dict):
+    if not isinstance(entry, dict):
         return logging.INFO, line.strip()
-    return _LEVELS.get(str(said.get("level")), logging.INFO), str(said.get("message", ""))
+    return _LEVELS.get(str(entry.get("level")), logging.INFO), str(entry.get("message", ""))

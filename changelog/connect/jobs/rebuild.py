@@ -84,8 +84,8 @@ def _rebuilt(folder: Path, job: RebuildJob, stop: threading.Event) -> Ended:
 
 
 def _stopped_before(moment: datetime, stop: threading.Event) -> bool:
-    left = (moment - datetime.now(UTC)).total_seconds()
-    return stop.wait(max(0.0, left))
+    remaining_s = (moment - datetime.now(UTC)).total_seconds()
+    return stop.wait(max(0.0, remaining_s))
 
 
 def _result(run: str, ended: Ended) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _folder(projects: Path | None, project: str) -> Path:
             hint="changelog serve --projects FOLDER says whose",
         )
     root = projects.resolve()
-    found = (root / project).resolve()
-    if not found.is_relative_to(root) or not found.is_dir():
+    folder = (root / project).resolve()
+    if not folder.is_relative_to(root) or not folder.is_dir():
         raise ConfigurationError(f"there is no project {project} below the workers' --projects")
-    return found
+    return folder

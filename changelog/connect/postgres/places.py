@@ -27,9 +27,9 @@ class OvertakenError(UnavailableError):
 class Places:
     """The places of one writer; each call is part of the caller's transaction."""
 
-    def __init__(self, owner: str, what: str) -> None:
+    def __init__(self, owner: str, owner_kind: str) -> None:
         """Take whose places they are, and what that is called in messages."""
-        self._owner, self._what = owner, what
+        self._owner, self._what = owner, owner_kind
 
     @staticmethod
     def make(cursor: extensions.cursor) -> None:
@@ -65,7 +65,7 @@ class Places:
             " WHERE connector = %s AND topic_id IS NOT NULL",
             (self._owner,),
         )
-        return {(topic, partition): found for topic, partition, found in cursor.fetchall()}
+        return {(topic, partition): topic_id for topic, partition, topic_id in cursor.fetchall()}
 
     def put(
         self,

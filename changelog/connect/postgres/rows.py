@@ -35,17 +35,19 @@ def execute(
         BadRecordError: one of them does not fit the table.
         psycopg2.Error: PostgreSQL refuses.
     """
-    if not table.merges and not all(isinstance(each, Insert) for each in operations):
+    if not table.merges and not all(isinstance(operation, Insert) for operation in operations):
         # What stands for ON CONFLICT looks first and writes then, so nobody may write between.
         cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table.name))
     if mode is not Mode.INSERT:
         _by_key(cursor, table, operations, mode)
         return
-    for is_new, some in groupby(operations, lambda each: isinstance(each, Insert)):
+    for is_new, some in groupby(operations, lambda operation: isinstance(operation, Insert)):
         if not is_new:  # updates and deletes beside rows that are appended
             _by_key(cursor, table, list(some), Mode.UPSERT)
             continue
-        for names, rows in _runs([each.row for each in some if isinstance(each, Insert)]):
+        for names, rows in _runs(
+            [operation.row for operation in some if isinstance(operation, Insert)]
+        ):
             _append(cursor, table, names, rows)
 
 
@@ -110,16 +112,16 @@ def _folded(
     deleted: dict[object, Row] = {}
     rows: dict[object, Row] = {}
     kinds = [(name, table.types.get(name, "")) for name in table.keys]
-    for each in operations:
-        if isinstance(each, Move):
+    for operation in operations:
+        if isinstance(operation, Move):
             yield list(deleted.values()), list(rows.values())
             deleted, rows = {}, {}
-            yield each
+            yield operation
             continue
-        is_delete = isinstance(each, Delete)
-        said = each.key if isinstance(each, Delete) else each.row
+        is_delete = isinstance(operation, Delete)
+        row = operation.key if isinstance(operation, Delete) else operation.row
         try:
-            key = tuple([same(kind, said[name]) for name, kind in kinds])
+            key = tuple([same(kind, row[name]) for name, kind in kinds])
         except KeyError:
             raise BadRecordError(
                 f"the record lacks a column of the key of table {table.text}"
@@ -127,13 +129,13 @@ def _folded(
         if None in key:
             yield list(deleted.values()), list(rows.values())
             deleted, rows = {}, {}
-            yield ([said], []) if is_delete else ([], [said])
+            yield ([row], []) if is_delete else ([], [row])
         elif is_delete:
             rows.pop(key, None)
-            deleted[key] = said
+            deleted[key] = row
         else:
             old = rows.get(key)
-            rows[key] = said if old is None else {**old, **said}
+            rows[key] = row if old is None else {**old, **row}
     yield list(deleted.values()), list(rows.values())
 
 
@@ -215,7 +217,7 @@ def _update(table: Table, changed: Sequence[str], source: sql.Composable) -> sql
 
 
 def _delete(cursor: extensions.cursor, table: Table, keys: Sequence[Row]) -> None:
-    picked = [{name: each[name] for name in table.keys} for each in keys]
+    picked = [{name: key[name] for name in table.keys} for key in keys]
     cursor.execute(
         sql.SQL("DELETE FROM {table} AS old USING {source} AS gone WHERE {same}").format(
             table=table.name,
@@ -282,18 +284,18 @@ _Groups = Iterable[tuple[tuple[str, ...], list[Row]]]
 
 def _by_names(rows: Sequence[Row]) -> _Groups:
     """Return rows by the columns that they have: what a row leaves out keeps its value."""
-    found: dict[tuple[str, ...], list[Row]] = {}
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row), []).append(row)
-    return found.items()
+        groups.setdefault(tuple(row), []).append(row)
+    return groups.items()
 
 
 def _runs(rows: Sequence[Row]) -> _Groups:
     """Return rows that are appended, in their order."""
-    found: list[tuple[tuple[str, ...], list[Row]]] = []
+    groups: list[tuple[tuple[str, ...], list[Row]]] = []
     for row in rows:
         names = tuple(row)
-        if not found or found[-1][0] != names:
-            found.append((names, []))
-        found[-1][1].append(row)
-    return found
+        if not groups or groups[-1][0] != names:
+            groups.append((names, []))
+        groups[-1][1].append(row)
+    return groups

@@ -77,11 +77,11 @@ class Session:
             SinkError: it refuses.
             ConfigurationError: the address cannot be used.
         """
-        wanted = self._wanted = _wanted(address)
+        parameters = self._wanted = _wanted(address)
         try:
-            self.connection: extensions.connection = opened(**wanted)
+            self.connection: extensions.connection = opened(**parameters)
         except psycopg2.Error as error:
-            why = why_not_opened(error, wanted)
+            why = why_not_opened(error, parameters)
             if why.passes:
                 raise UnavailableError(f"the database does not answer: {why.said}") from None
             raise SinkError(
@@ -106,11 +106,11 @@ class Session:
             with self.connection, self.connection.cursor() as cursor:
                 yield cursor
         except psycopg2.Error as error:
-            code, said = error.pgcode, self.clean(error.diag.message_primary or str(error))
+            code, message = error.pgcode, self.clean(error.diag.message_primary or str(error))
             is_passing = is_busy(error) or code in {None, errorcodes.SERIALIZATION_FAILURE}
             if is_passing or is_lost(error, closed=bool(self.connection.closed)):
-                raise UnavailableError(f"the database does not go on: {said}") from error
-            raise SinkError(f"the database refuses: {said} ({code})") from error
+                raise UnavailableError(f"the database does not go on: {message}") from error
+            raise SinkError(f"the database refuses: {message} ({code})") from error
 
     def clean(self, text: str) -> str:
         """Return the server's words on one line, without a secret."""
@@ -118,17 +118,17 @@ class Session:
 
 
 def _wanted(address: Address) -> dict[str, Any]:
-    given = parts_of(address.url, named=address.named, example="postgresql://host:5432/database")
+    parts = parts_of(address.url, named=address.named, example="postgresql://host:5432/database")
     if address.is_alone:
-        given = alone(given)
-    wanted: dict[str, Any] = {**DEFAULTS, **given}
-    wanted["options"] = f"{given.get('options', '')} {_SESSION} {address.options}".strip()
-    wanted["application_name"] = address.application
+        parts = alone(parts)
+    parameters: dict[str, Any] = {**DEFAULTS, **parts}
+    parameters["options"] = f"{parts.get('options', '')} {_SESSION} {address.options}".strip()
+    parameters["application_name"] = address.application
     if address.user:
-        wanted["user"] = address.user
+        parameters["user"] = address.user
     if address.password:
-        wanted["password"] = address.password
-    return wanted
+        parameters["password"] = address.password
+    return parameters
 
 
 def is_of_a_row(error: psycopg2.Error) -> bool:

@@ -71,9 +71,9 @@ def check_version(connection: extensions.connection) -> None:
         SinkError: it is.
     """
     if connection.server_version < OLDEST:
-        said = connection.get_parameter_status("server_version")
+        version = connection.get_parameter_status("server_version")
         raise SinkError(
-            f"the server is PostgreSQL {said}, and a sink needs 9.4 or newer",
+            f"the server is PostgreSQL {version}, and a sink needs 9.4 or newer",
             hint="connection.url names a newer one; Greenplum is one from 6 on",
         )
 
@@ -108,38 +108,38 @@ class Tables:
         Raises:
             SinkError: there is none, or it lacks a column of the settings.
         """
-        found = self._known.get(topic)
-        if found is None or (self._settings.evolve and columns.keys() - found.types.keys()):
-            found = self._looked_at(cursor, topic, self._wanted(columns), tuple(keys))
-        if found is not None:
-            self._known[topic] = found
-        return found
+        table = self._known.get(topic)
+        if table is None or (self._settings.evolve and columns.keys() - table.types.keys()):
+            table = self._looked_at(cursor, topic, self._wanted(columns), tuple(keys))
+        if table is not None:
+            self._known[topic] = table
+        return table
 
     def _wanted(self, columns: Mapping[str, str]) -> Mapping[str, str]:
-        given = self._settings
-        if given.types:
-            return dict(zip(given.columns, given.types, strict=True))
-        picked = given.columns or tuple(columns)
+        settings = self._settings
+        if settings.types:
+            return dict(zip(settings.columns, settings.types, strict=True))
+        picked = settings.columns or tuple(columns)
         return {name: columns[name] for name in picked if name in columns}
 
     def _looked_at(
         self,
         cursor: extensions.cursor,
         topic: str,
-        wanted: Mapping[str, str],
+        types: Mapping[str, str],
         keys: tuple[str, ...],
     ) -> Table | None:
         name = _name(self._settings.table_of(topic))
         quoted = name.as_string(cursor)
         if self._settings.create and not _is_there(cursor, quoted):
-            if not wanted:
+            if not types:
                 return None
-            _create(cursor, name, wanted, self._settings.keys or keys)
+            _create(cursor, name, types, self._settings.keys or keys)
         rows = _rows(cursor, quoted)
-        if rows and self._settings.evolve and wanted.keys() - {row[0] for row in rows}:
+        if rows and self._settings.evolve and types.keys() - {row[0] for row in rows}:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
             there = {row[0] for row in _rows(cursor, quoted)}  # another task may have added some
-            _add(cursor, name, {each: wanted[each] for each in wanted if each not in there})
+            _add(cursor, name, {column: types[column] for column in types if column not in there})
             rows = _rows(cursor, quoted)
         merges = cursor.connection.server_version >= MERGES
         return self._table(name, quoted, rows, merges=merges)
@@ -198,13 +198,13 @@ def _is_there(cursor: extensions.cursor, quoted: str) -> bool:
 def _create(
     cursor: extensions.cursor,
     name: sql.Composable,
-    wanted: Mapping[str, str],
+    types: Mapping[str, str],
     keys: tuple[str, ...],
 ) -> None:
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
     parts = [
-        sql.SQL("{} ").format(sql.Identifier(each)) + _type(cursor, kind)
-        for each, kind in wanted.items()
+        sql.SQL("{} ").format(sql.Identifier(column)) + _type(cursor, kind)
+        for column, kind in types.items()
     ]
     if keys:
         parts.append(sql.SQL("PRIMARY KEY ({})").format(names_sql(keys)))
@@ -214,17 +214,17 @@ def _create(
 
 
 def _add(cursor: extensions.cursor, name: sql.Composable, missing: Mapping[str, str]) -> None:
-    for each, kind in missing.items():
+    for column, kind in missing.items():
         cursor.execute(
-            sql.SQL("ALTER TABLE {} ADD COLUMN {} ").format(name, sql.Identifier(each))
+            sql.SQL("ALTER TABLE {} ADD COLUMN {} ").format(name, sql.Identifier(column))
             + _type(cursor, kind)
         )
 
 
-def _type(cursor: extensions.cursor, said: str) -> sql.Composable:
+def _type(cursor: extensions.cursor, written: str) -> sql.Composable:
     """Return a type as PostgreSQL writes it; text for one that this database does not have."""
-    parts = _MODIFIED.fullmatch(said)
-    base, numbers, array = parts.group("base", "numbers", "array") if parts else (said, "", "")
+    parts = _MODIFIED.fullmatch(written)
+    base, numbers, array = parts.group("base", "numbers", "array") if parts else (written, "", "")
     cursor.execute("SAVEPOINT a_type")
     try:
         cursor.execute("SELECT to_regtype(%s)::text", (base,))
@@ -234,7 +234,7 @@ def _type(cursor: extensions.cursor, said: str) -> sql.Composable:
         row = None
     cursor.execute("RELEASE SAVEPOINT a_type")
     if row is None or row[0] is None:
-        return sql.SQL("text" + ("[]" if said.endswith("[]") else ""))
+        return sql.SQL("text" + ("[]" if written.endswith("[]") else ""))
     return sql.SQL(row[0] + numbers + array)
 
 

@@ -96,7 +96,7 @@ class Target:
 
     def write(
         self,
-        asked: Sequence[Asked],
+        requests: Sequence[Asked],
         moves: Mapping[Partition, tuple[int, int]],
         *,
         refuse: Callable[[Sequence[Refused]], None],
@@ -104,7 +104,7 @@ class Target:
         """Write what records ask for and move the places, all or nothing.
 
         Args:
-            asked: in the order of each partition.
+            requests: in the order of each partition.
             moves: from where to where, of each partition.
             refuse: told of the records that cannot be written, perhaps none, before anything
                 stands; what it raises undoes all.
@@ -118,34 +118,34 @@ class Target:
             self._places.move(cursor, moves)
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             refused: list[Refused] = []
-            for topic, records in _by_topic(asked):
+            for topic, records in _by_topic(requests):
                 refused += self._apply(cursor, topic, records)
             refuse(refused)
 
     def _apply(
-        self, cursor: extensions.cursor, topic: str, asked: Sequence[Asked]
+        self, cursor: extensions.cursor, topic: str, requests: Sequence[Asked]
     ) -> list[Refused]:
         """Write records; where that fails halve them, until those that are bad are alone."""
         cursor.execute("SAVEPOINT batch")
         try:
-            self._execute(cursor, topic, asked)
+            self._execute(cursor, topic, requests)
         except (BadRecordError, psycopg2.Error) as error:
             if isinstance(error, psycopg2.Error) and not is_of_a_row(error):
                 raise
             cursor.execute("ROLLBACK TO SAVEPOINT batch")
             self._tables.forget(topic)  # it may have got a column meanwhile
-            half = len(asked) // 2
+            half = len(requests) // 2
             if half:
-                first = self._apply(cursor, topic, asked[:half])
-                return first + self._apply(cursor, topic, asked[half:])
-            return self._alone(cursor, topic, asked[0])
+                first = self._apply(cursor, topic, requests[:half])
+                return first + self._apply(cursor, topic, requests[half:])
+            return self._alone(cursor, topic, requests[0])
         cursor.execute("RELEASE SAVEPOINT batch")
         return []
 
-    def _alone(self, cursor: extensions.cursor, topic: str, asked: Asked) -> list[Refused]:
+    def _alone(self, cursor: extensions.cursor, topic: str, request: Asked) -> list[Refused]:
         """Try the one record that is left once more, by the table as it is now."""
         try:
-            self._execute(cursor, topic, [asked])
+            self._execute(cursor, topic, [request])
         except BadRecordError as error:
             reason = str(error)
         except psycopg2.Error as error:
@@ -157,14 +157,14 @@ class Target:
             return []
         cursor.execute("ROLLBACK TO SAVEPOINT batch")
         self._tables.forget(topic)
-        return [Refused(asked.place, redacted(reason))]
+        return [Refused(request.place, redacted(reason))]
 
-    def _execute(self, cursor: extensions.cursor, topic: str, asked: Sequence[Asked]) -> None:
-        operations = [each for one in asked for each in one.operations]
-        table = self._tables.table(cursor, topic, *_shape(asked))
+    def _execute(self, cursor: extensions.cursor, topic: str, requests: Sequence[Asked]) -> None:
+        operations = [operation for one in requests for operation in one.operations]
+        table = self._tables.table(cursor, topic, *_shape(requests))
         if table is not None:
             execute(cursor, table, operations, self._settings.mode)
-        elif not all(isinstance(each, Delete) for each in operations):
+        elif not all(isinstance(operation, Delete) for operation in operations):
             raise SinkError(
                 f'there is no table for topic "{topic}", and its records do not say the types of '
                 "its columns",
@@ -172,17 +172,17 @@ class Target:
             )
 
 
-def _shape(asked: Sequence[Asked]) -> tuple[Mapping[str, str], Sequence[str]]:
+def _shape(requests: Sequence[Asked]) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the columns that records say they have, and those of their keys."""
     columns: dict[str, str] = {}
-    for each in {id(one.columns): one.columns for one in asked}.values():
-        columns |= each
-    return columns, next((one.keys for one in asked if one.keys), ())
+    for columns_of in {id(one.columns): one.columns for one in requests}.values():
+        columns |= columns_of
+    return columns, next((one.keys for one in requests if one.keys), ())
 
 
-def _by_topic(asked: Sequence[Asked]) -> Iterable[tuple[str, list[Asked]]]:
-    found: dict[str, list[Asked]] = {}
-    for each in asked:
-        if each.operations:
-            found.setdefault(each.place[0], []).append(each)
-    return found.items()
+def _by_topic(requests: Sequence[Asked]) -> Iterable[tuple[str, list[Asked]]]:
+    by_topic: dict[str, list[Asked]] = {}
+    for request in requests:
+        if request.operations:
+            by_topic.setdefault(request.place[0], []).append(request)
+    return by_topic.items()

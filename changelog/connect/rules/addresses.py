@@ -52,44 +52,44 @@ _KEPT = "PGSSL"
 _TAKEN = {"PGSSLCERT", "PGSSLKEY", "PGSSLPASSWORD"}
 
 
-def address_of(dsn: str, what: str) -> dict[str, str]:
+def address_of(dsn: str, named: str) -> dict[str, str]:
     """Return the parts of a connection string.
 
     Args:
         dsn: a URL, or key=value.
-        what: names it to users.
+        named: names it to users.
 
     Raises:
         ConfigurationError: it is none, has a part that is not allowed, or names no host; nothing
             of its values is quoted.
     """
-    given = parts_of(dsn, named=what, example="postgresql://host:5432/database")
-    check_parts(given, what)
-    return given
+    parts = parts_of(dsn, named=named, example="postgresql://host:5432/database")
+    check_parts(parts, named)
+    return parts
 
 
-def check_parts(given: Mapping[str, str], what: str) -> None:
+def check_parts(parts: Mapping[str, str], named: str) -> None:
     """Check the parts of an address.
 
     Raises:
         ConfigurationError: one is not allowed, or it names no host.
     """
-    others = sorted(given.keys() - ALLOWED)
+    others = sorted(parts.keys() - ALLOWED)
     if others:
-        raise ConfigurationError(f"{what} has {', '.join(others)}, which connectors may not have")
-    hosts = given.get("host", "").split(",")
-    if not given.get("hostaddr") and not all(hosts):
-        raise ConfigurationError(f"{what} names no host")
-    if any(each.startswith(("/", "@")) for each in hosts):
-        raise ConfigurationError(f"{what} names a socket of this machine in place of a host")
+        raise ConfigurationError(f"{named} has {', '.join(others)}, which connectors may not have")
+    hosts = parts.get("host", "").split(",")
+    if not parts.get("hostaddr") and not all(hosts):
+        raise ConfigurationError(f"{named} names no host")
+    if any(host.startswith(("/", "@")) for host in hosts):
+        raise ConfigurationError(f"{named} names a socket of this machine in place of a host")
 
 
-def alone(given: Mapping[str, str]) -> dict[str, str]:
+def alone(parts: Mapping[str, str]) -> dict[str, str]:
     """Return an address that libpq adds nothing to which the worker's user has.
 
     An empty password is none, and keeps libpq from looking for one.
     """
-    user = given.get("user") or pwd.getpwuid(os.geteuid()).pw_name
+    user = parts.get("user") or pwd.getpwuid(os.geteuid()).pw_name
     return {
         "port": "5432",
         "dbname": user,
@@ -97,7 +97,7 @@ def alone(given: Mapping[str, str]) -> dict[str, str]:
         "hostaddr": "",
         "options": "",
         "sslkey": _NOWHERE,
-        **given,
+        **parts,
         "user": user,
         "passfile": _NOWHERE,
         "sslcert": _NOWHERE,

@@ -61,17 +61,17 @@ PRODUCER_ALLOWED = frozenset(
 how it speaks to them, are those of whoever started it."""
 PRODUCER_ALLOWED_TEXT = "sizes and times alone, such as linger.ms, batch.size, compression.type"
 _KINDS = {bool: "BOOLEAN", list: "LIST"}
-SETTINGS = {each.name: each for each in declared(CaptureSettings, CaptureSettings.section)}
+SETTINGS = {setting.name: setting for setting in declared(CaptureSettings, CaptureSettings.section)}
 
 
-def _key(each: Declared) -> Key:
-    kind = "PASSWORD" if each.setting.secret else _KINDS.get(each.shape, "STRING")
+def _key(setting: Declared) -> Key:
+    kind = "PASSWORD" if setting.setting.secret else _KINDS.get(setting.shape, "STRING")
     return Key(
-        name=each.name,
-        also=_ALSO.get(each.name, ()),
+        name=setting.name,
+        also=_ALSO.get(setting.name, ()),
         kind=kind,
-        required=each.name == "capture.slot",
-        text=each.setting.help,
+        required=setting.name == "capture.slot",
+        text=setting.setting.help,
     )
 
 
@@ -80,7 +80,7 @@ CAPTURE_KEYS = (
     Key(
         name="connector.class",
         required=True,
-        choices=tuple(each.lower() for each in CAPTURE_CLASSES),
+        choices=tuple(name.lower() for name in CAPTURE_CLASSES),
         text="Our own; or Debezium's, whose values are changes (capture.envelope nested).",
     ),
     Key(
@@ -123,5 +123,5 @@ CAPTURE_KEYS = (
     Key(name="key.converter", text="AvroConverter or JsonConverter; as that of the values."),
     Key(name="value.converter", text="AvroConverter or JsonConverter: capture.output_format."),
     *REGISTRY_KEYS,
-    *(_key(each) for each in SETTINGS.values()),
+    *(_key(setting) for setting in SETTINGS.values()),
 )

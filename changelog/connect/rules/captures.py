@@ -73,110 +73,115 @@ class CaptureJob:
             kafka: the worker's brokers.
             registry: the worker's.
         """
-        said = {**self.settings, "postgres.dsn": self.dsn, "kafka.brokers": kafka.brokers}
+        settings = {**self.settings, "postgres.dsn": self.dsn, "kafka.brokers": kafka.brokers}
         schemas = self.registry or registry
         if schemas is not None and schemas.url:
-            said["registry.url"] = schemas.url
-            said["registry.options"] = json.dumps(dict(schemas.options))
-        said["kafka.options"] = json.dumps(dict(kafka.options))
-        return {variable_of(name): text for name, text in said.items()}
+            settings["registry.url"] = schemas.url
+            settings["registry.options"] = json.dumps(dict(schemas.options))
+        settings["kafka.options"] = json.dumps(dict(kafka.options))
+        return {variable_of(name): text for name, text in settings.items()}
 
 
 def capture_given(config: Mapping[str, Any]) -> Given:
     """Return a capture's configuration, with all that is wrong with it."""
-    given = Given(CAPTURE_KEYS, config, "capture")
-    if given.errors:
-        return given
-    _check_source(given)
-    given.check_registry()
+    parsed = Given(CAPTURE_KEYS, config, "capture")
+    if parsed.errors:
+        return parsed
+    _check_source(parsed)
+    parsed.check_registry()
     for name, own in _LISTS.items():
-        if given.text(name) and given.text(own):
-            given.fail(name, f"{name} and {own} are the same: give one")
-        if any(not _PATTERN.fullmatch(each) for each in given.list(name)):
-            given.fail(name, rf"{name} has names as schema\.table, and .* for any text")
-    forms = {given.text(each).rpartition(".")[2] for each in ("key.converter", "value.converter")}
+        if parsed.text(name) and parsed.text(own):
+            parsed.fail(name, f"{name} and {own} are the same: give one")
+        if any(not _PATTERN.fullmatch(pattern) for pattern in parsed.list(name)):
+            parsed.fail(name, rf"{name} has names as schema\.table, and .* for any text")
+    forms = {
+        parsed.text(converter).rpartition(".")[2]
+        for converter in ("key.converter", "value.converter")
+    }
     if not forms <= {"", *_FORMS} or len(forms - {""}) > 1:
-        given.fail("value.converter", "both converters are AvroConverter, or both JsonConverter")
-    if not given.errors:
-        _check_settings(given)
-    if not given.errors:
-        _check_producer(given)
-    return given
+        parsed.fail("value.converter", "both converters are AvroConverter, or both JsonConverter")
+    if not parsed.errors:
+        _check_settings(parsed)
+    if not parsed.errors:
+        _check_producer(parsed)
+    return parsed
 
 
-def _check_source(given: Given) -> None:
-    parts = [name for name in _DATABASE.values() if given.text(name)]
-    if given.text("postgres.dsn") and parts:
-        given.fail(parts[0], f"{parts[0]} and postgres.dsn contradict each other")
-    if not given.text("postgres.dsn") and not given.text("database.hostname"):
-        given.fail(
+def _check_source(parsed: Given) -> None:
+    parts = [name for name in _DATABASE.values() if parsed.text(name)]
+    if parsed.text("postgres.dsn") and parts:
+        parsed.fail(parts[0], f"{parts[0]} and postgres.dsn contradict each other")
+    if not parsed.text("postgres.dsn") and not parsed.text("database.hostname"):
+        parsed.fail(
             "database.hostname", "database.hostname or postgres.dsn says where the source is"
         )
-    elif not parts or not given.errors:
+    elif not parts or not parsed.errors:
         try:
-            _address(given)
+            _address(parsed)
         except ConfigurationError as error:
-            given.fail("postgres.dsn" if not parts else "database.hostname", str(error))
+            parsed.fail("postgres.dsn" if not parts else "database.hostname", str(error))
 
 
-def _address(given: Given) -> dict[str, str]:
+def _address(parsed: Given) -> dict[str, str]:
     """Return the parts of the source's address."""
-    if given.text("postgres.dsn"):
-        return address_of(given.text("postgres.dsn"), "postgres.dsn")
-    parts = {part: given.text(name) for part, name in _DATABASE.items() if given.text(name)}
+    if parsed.text("postgres.dsn"):
+        return address_of(parsed.text("postgres.dsn"), "postgres.dsn")
+    parts = {part: parsed.text(name) for part, name in _DATABASE.items() if parsed.text(name)}
     check_parts(parts, "database.hostname")
     return parts
 
 
-def _check_settings(given: Given) -> None:
+def _check_settings(parsed: Given) -> None:
     """Have the settings checked as those of `changelog.toml` are."""
     raw = {}
-    for name, text in _settings(given).items():
+    for name, text in _settings(parsed).items():
         try:
             raw[name.partition(".")[2]] = SETTINGS[name].from_variable(text)
             validated({"capture": raw})
         except ConfigurationError as error:
             raw.pop(name.partition(".")[2], None)
-            given.fail(name if name in given.values else "name", f"{name}: {error}")
+            parsed.fail(name if name in parsed.values else "name", f"{name}: {error}")
 
 
-def _check_producer(given: Given) -> None:
+def _check_producer(parsed: Given) -> None:
     """Refuse what loads code, reads files, speaks to others or is no matter of pace."""
     name = "capture.producer"
-    if not given.text(name):
+    if not parsed.text(name):
         return
-    asked = SETTINGS[name].from_variable(given.text(name))
-    others = sorted(set(asked) - PRODUCER_ALLOWED) if isinstance(asked, dict) else []
+    properties = SETTINGS[name].from_variable(parsed.text(name))
+    others = sorted(set(properties) - PRODUCER_ALLOWED) if isinstance(properties, dict) else []
     if others:
-        given.fail(
+        parsed.fail(
             name, f"{name} has {', '.join(others)}: by REST it may have {PRODUCER_ALLOWED_TEXT}"
         )
 
 
-def _settings(given: Given) -> dict[str, str]:
-    said = {"capture.wait_s": _FOR_EVER_S}
-    if given.text("connector.class").lower() == DEBEZIUM_CLASS.lower():
-        said["capture.envelope"] = "nested"
-    form = _FORMS.get(given.text("value.converter").rpartition(".")[2])
+def _settings(parsed: Given) -> dict[str, str]:
+    settings = {"capture.wait_s": _FOR_EVER_S}
+    if parsed.text("connector.class").lower() == DEBEZIUM_CLASS.lower():
+        settings["capture.envelope"] = "nested"
+    form = _FORMS.get(parsed.text("value.converter").rpartition(".")[2])
     if form:
-        said["capture.output_format"] = form
-    if given.text("publication.autocreate.mode").lower() == "disabled":
-        said["capture.create_publication"] = "false"
-    if given.text("snapshot.mode").lower() in {"no_data", "never"}:
-        said["capture.skip_snapshot"] = "true"
+        settings["capture.output_format"] = form
+    if parsed.text("publication.autocreate.mode").lower() == "disabled":
+        settings["capture.create_publication"] = "false"
+    if parsed.text("snapshot.mode").lower() in {"no_data", "never"}:
+        settings["capture.skip_snapshot"] = "true"
     for name, own in _LISTS.items():
-        if given.text(name):
-            said[own] = ",".join(_our_pattern(each) for each in given.list(name))
-    return said | {name: text for name, text in given.values.items() if name in SETTINGS and text}
+        if parsed.text(name):
+            settings[own] = ",".join(_our_pattern(pattern) for pattern in parsed.list(name))
+    return settings | {
+        name: text for name, text in parsed.values.items() if name in SETTINGS and text
+    }
 
 
-def _our_pattern(said: str) -> str:
+def _our_pattern(pattern: str) -> str:
     r"""Return a pattern of Debezium's as one of ours.
 
     >>> _our_pattern(r"public\.order.*")
     'public.order*'
     """
-    return said.replace("\\.", ".").replace(".*", "*")
+    return pattern.replace("\\.", ".").replace(".*", "*")
 
 
 def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
@@ -185,19 +190,19 @@ def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
     Raises:
         ConfigurationError: something is wrong with it; names each key and why, and no value.
     """
-    given = capture_given(config)
-    given.check("PostgresSource")
-    settings = _settings(given)
+    parsed = capture_given(config)
+    parsed.check("PostgresSource")
+    settings = _settings(parsed)
     raw = {
         name.partition(".")[2]: SETTINGS[name].from_variable(settings[name]) for name in settings
     }
     capture = validated({"capture": raw})["capture"]
     assert isinstance(capture, CaptureSettings)  # noqa: S101 - the section's model
     return CaptureJob(
-        name=given.text("name"),
+        name=parsed.text("name"),
         slots=tuple(capture.slots),
-        prefix=given.text("capture.topic_prefix"),
-        dsn=make_dsn(**alone(_address(given))),
+        prefix=parsed.text("capture.topic_prefix"),
+        dsn=make_dsn(**alone(_address(parsed))),
         settings=settings,
-        registry=given.registry(),
+        registry=parsed.registry(),
     )

@@ -23,7 +23,7 @@ class Given:
         self,
         keys: Sequence[Key],
         config: Mapping[str, Any],
-        what: str,
+        kind: str,
         instead: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Take a configuration.
@@ -31,11 +31,11 @@ class Given:
         Args:
             keys: that there are.
             config: what is given.
-            what: the kind of connector, for messages.
+            kind: the kind of connector, for messages.
             instead: by beginnings of further keys that users may have, what to write for them.
         """
         self._known = {name: key for key in keys for name in (key.name, *key.also)}
-        self._what, self._instead = what, instead
+        self._what, self._instead = kind, instead
         self.values: dict[str, str] = {}
         self.errors: dict[str, list[str]] = {}
         for name, value in config.items():
@@ -58,10 +58,10 @@ class Given:
                 "give the value itself",
             )
         elif key is None:
-            said = next(
-                (self._instead[each] for each in self._instead if name.startswith(each)), ""
+            other = next(
+                (self._instead[prefix] for prefix in self._instead if name.startswith(prefix)), ""
             )
-            self.fail(name, f"{name} is no key of this {self._what}" + (said and f": {said}"))
+            self.fail(name, f"{name} is no key of this {self._what}" + (other and f": {other}"))
         elif self.values.get(key.name, value) != value:
             self.fail(name, f"{name} and {key.name} are the same and have different values")
         else:
@@ -101,9 +101,11 @@ class Given:
             ConfigurationError: something is wrong with it; names each key and why, and no value.
         """
         if self.errors:
-            said = "; ".join(reason for reasons in self.errors.values() for reason in reasons)
+            reasons_text = "; ".join(
+                reason for reasons in self.errors.values() for reason in reasons
+            )
             raise ConfigurationError(
-                f"the configuration cannot be used: {said}",
+                f"the configuration cannot be used: {reasons_text}",
                 hint=f"PUT /connector-plugins/{plugin}/config/validate tells what is wrong",
             )
 
@@ -121,8 +123,8 @@ class Given:
 
     def flag(self, name: str) -> bool | None:
         """Return the boolean that is given, or None if nothing is."""
-        said = self.text(name).lower()
-        return None if not said else said == "true"
+        text = self.text(name).lower()
+        return None if not text else text == "true"
 
     def registry(self) -> RegistryConnection | None:
         """Return the address of the schema registry, or None if none is given."""

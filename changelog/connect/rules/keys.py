@@ -58,7 +58,7 @@ class Key:
         }
 
 
-def class_named(said: str, classes: Iterable[str]) -> str | None:
+def class_named(named: str, classes: Iterable[str]) -> str | None:
     """Return the class that a name means: whole, short, or short without `Connector`.
 
     A class that stands without a package is meant with any package before it.
@@ -66,13 +66,13 @@ def class_named(said: str, classes: Iterable[str]) -> str | None:
     >>> class_named("io.x.Sink", ["Sink"]), class_named("JdbcSink", ["a.JdbcSinkConnector"])
     ('Sink', 'a.JdbcSinkConnector')
     """
-    name = said.lower()
-    for each in classes:
-        whole = each.lower()
+    name = named.lower()
+    for candidate in classes:
+        whole = candidate.lower()
         short = whole.rpartition(".")[2]
         names = {whole, short, short.removesuffix("connector")}
         if name in names or name.rpartition(".")[2] == whole:
-            return each
+            return candidate
     return None
 
 

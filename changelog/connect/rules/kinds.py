@@ -46,13 +46,13 @@ _BY_NAME = {name: key for kind in KINDS for key in kind.keys for name in (key.na
 
 def class_of(name: str) -> str | None:
     """Return the class that a plugin's name or short name means; None for an unknown one."""
-    return class_named(name, [each for kind in KINDS for each in kind.classes])
+    return class_named(name, [name for kind in KINDS for name in kind.classes])
 
 
 def kind_of(config: Mapping[str, Any]) -> Kind:
     """Return the kind of a configuration; a sink where its class is missing or unknown."""
-    found = class_of(str(config.get("connector.class", "")))
-    return next((kind for kind in KINDS if found in kind.classes), SINK)
+    plugin = class_of(str(config.get("connector.class", "")))
+    return next((kind for kind in KINDS if plugin in kind.classes), SINK)
 
 
 def problems(config: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -83,18 +83,18 @@ def _shown(name: str, value: str) -> str:
     return MASK if value and is_secret(name) else value
 
 
-def unmasked(given: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any]:
+def unmasked(config: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any]:
     """Return a configuration with the kept secrets where it has masks.
 
     Raises:
         ConfigurationError: a mask stands for nothing, or an address, a user or how the two sides
             speak changes beside a mask: a password goes to no server that it was not given for.
     """
-    masks = [name for name, value in given.items() if value == MASK]
+    masks = [name for name, value in config.items() if value == MASK]
     moved = [
-        each
-        for each in sorted(given.keys() | kept.keys())
-        if _says_where(each) and given.get(each, "") not in {MASK, kept.get(each, "")}
+        name
+        for name in sorted(config.keys() | kept.keys())
+        if _says_where(name) and config.get(name, "") not in {MASK, kept.get(name, "")}
     ]
     for name in masks:
         if not kept.get(name) or moved:
@@ -102,7 +102,7 @@ def unmasked(given: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any
                 f"{name} is masked, and " + (f"{moved[0]} changes" if moved else "none is kept"),
                 hint="give the secret itself",
             )
-    return {name: kept[name] if name in masks else value for name, value in given.items()}
+    return {name: kept[name] if name in masks else value for name, value in config.items()}
 
 
 def _says_where(name: str) -> bool:
@@ -113,27 +113,27 @@ def _says_where(name: str) -> bool:
 
 def definitions(kind: Kind) -> list[dict[str, Any]]:
     """Return the answer of `GET /connector-plugins/{plugin}/config`."""
-    return [each.definition(order) for order, each in enumerate(kind.keys, 1)]
+    return [key.definition(order) for order, key in enumerate(kind.keys, 1)]
 
 
 def validation(plugin: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer of `PUT /connector-plugins/{plugin}/config/validate`."""
     kind = kind_of({"connector.class": plugin})
-    found = kind.given(config).errors
+    errors_of = kind.given(config).errors
     texts = {name: value for name, value in config.items() if isinstance(value, str)}
-    shown, known, configs = masked(texts), set[str](), []
+    shown, names_shown, configs = masked(texts), set[str](), []
     for order, key in enumerate(kind.keys, 1):
         names = (key.name, *key.also)
-        known |= {*names}
-        errors = [reason for name in names for reason in found.get(name, ())]
+        names_shown |= {*names}
+        errors = [reason for name in names for reason in errors_of.get(name, ())]
         value = next((shown[name] for name in names if name in shown), key.default)
         configs.append(_validated(key.definition(order), value, errors, key.choices))
-    for name in sorted(found.keys() - known):
+    for name in sorted(errors_of.keys() - names_shown):
         unknown = Key(name=name, text="")
-        configs.append(_validated(unknown.definition(len(configs) + 1), None, found[name], ()))
+        configs.append(_validated(unknown.definition(len(configs) + 1), None, errors_of[name], ()))
     return {
         "name": plugin,
-        "error_count": sum(len(each["value"]["errors"]) for each in configs),
+        "error_count": sum(len(field["value"]["errors"]) for field in configs),
         "groups": [GROUP],
         "configs": configs,
     }

@@ -72,20 +72,20 @@ class RebuildJob:
 
 def rebuild_given(config: Mapping[str, Any]) -> Given:
     """Return a rebuild's configuration, with all that is wrong with it."""
-    given = Given(REBUILD_KEYS, config, "rebuild")
-    if given.errors:
-        return given
-    if not _FOLDER.fullmatch(given.text("project")):
-        given.fail("project", "project is a folder below that of --projects, without ..")
-    views = given.list("views")
-    if views != (_ALL,) and not all(_VIEW.fullmatch(each) for each in views):
-        given.fail("views", "views are names, or * for all")
-    if given.text("schedule").lower() != _ONCE:
+    parsed = Given(REBUILD_KEYS, config, "rebuild")
+    if parsed.errors:
+        return parsed
+    if not _FOLDER.fullmatch(parsed.text("project")):
+        parsed.fail("project", "project is a folder below that of --projects, without ..")
+    views = parsed.list("views")
+    if views != (_ALL,) and not all(_VIEW.fullmatch(view) for view in views):
+        parsed.fail("views", "views are names, or * for all")
+    if parsed.text("schedule").lower() != _ONCE:
         try:
-            Schedule(given.text("schedule"), zone="UTC")
+            Schedule(parsed.text("schedule"), zone="UTC")
         except ConfigurationError:
-            given.fail("schedule", "schedule is once, or five fields of cron: 30 2 * * 1-5")
-    return given
+            parsed.fail("schedule", "schedule is once, or five fields of cron: 30 2 * * 1-5")
+    return parsed
 
 
 def parse_rebuild(config: Mapping[str, Any]) -> RebuildJob:
@@ -94,18 +94,18 @@ def parse_rebuild(config: Mapping[str, Any]) -> RebuildJob:
     Raises:
         ConfigurationError: something is wrong with it; names each key and why.
     """
-    given = rebuild_given(config)
-    given.check("Rebuild")
-    views, schedule = given.list("views"), given.text("schedule").lower()
+    parsed = rebuild_given(config)
+    parsed.check("Rebuild")
+    views, schedule = parsed.list("views"), parsed.text("schedule").lower()
     words = ["--all"] if views == (_ALL,) else list(views)
     for name in ("verify", "from"):
-        if given.text(name):
-            words += [f"--{name}", given.text(name).lower()]
-    if given.flag("refresh"):
+        if parsed.text(name):
+            words += [f"--{name}", parsed.text(name).lower()]
+    if parsed.flag("refresh"):
         words.append("--refresh")
     return RebuildJob(
-        name=given.text("name"),
-        project=given.text("project"),
+        name=parsed.text("name"),
+        project=parsed.text("project"),
         words=tuple(words),
         cron="" if schedule == _ONCE else schedule,
     )

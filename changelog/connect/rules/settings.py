@@ -98,10 +98,10 @@ class SinkSettings:
 
 def sink_given(config: Mapping[str, Any]) -> Given:
     """Return a sink's configuration, with all that is wrong with it."""
-    given = Given(SINK_KEYS, config, "sink", SINK_INSTEAD)
-    if not given.errors:
-        _check_together(given)
-    return given
+    parsed = Given(SINK_KEYS, config, "sink", SINK_INSTEAD)
+    if not parsed.errors:
+        _check_together(parsed)
+    return parsed
 
 
 def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
@@ -110,59 +110,59 @@ def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
     Raises:
         ConfigurationError: something is wrong with it; names each key and why, and no value.
     """
-    given = sink_given(config)
-    given.check("PostgresSink")
-    pk_mode, deletes = _pk_mode(given), given.flag("delete.enabled")
-    found = _URL.fullmatch(given.text("connection.url"))
-    assert found is not None  # noqa: S101 - checked together
-    is_basic = given.text("schema.evolution").lower() == "basic"
+    parsed = sink_given(config)
+    parsed.check("PostgresSink")
+    pk_mode, deletes = _pk_mode(parsed), parsed.flag("delete.enabled")
+    url = _URL.fullmatch(parsed.text("connection.url"))
+    assert url is not None  # noqa: S101 - checked together
+    is_basic = parsed.text("schema.evolution").lower() == "basic"
     return SinkSettings(
-        name=given.text("name"),
-        topics=given.list("topics"),
-        tasks_max=given.number("tasks.max"),
-        url=found["url"],
-        user=given.text("connection.user"),
-        password=given.text("connection.password"),
-        table=_table(given),
-        columns=given.list("col.names"),
-        types=given.list("col.types"),
-        keys=given.list("pk.fields"),
+        name=parsed.text("name"),
+        topics=parsed.list("topics"),
+        tasks_max=parsed.number("tasks.max"),
+        url=url["url"],
+        user=parsed.text("connection.user"),
+        password=parsed.text("connection.password"),
+        table=_table(parsed),
+        columns=parsed.list("col.names"),
+        types=parsed.list("col.types"),
+        keys=parsed.list("pk.fields"),
         pk_mode=pk_mode,
-        mode=_mode(given),
+        mode=_mode(parsed),
         deletes=True if pk_mode is not PkMode.NONE and deletes is None else deletes,
-        batch_size=given.number("batch.size"),
-        create=given.flag("auto.create") is True or is_basic,
-        evolve=given.flag("auto.evolve") is True or is_basic,
-        latest=given.text("auto.offset.reset").lower() == "latest",
-        group=given.text(_GROUP) or f"{_PREFIX}{given.text('name')}",
-        error_limit=_error_limit(given),
-        dead_letters=given.text("errors.deadletterqueue.topic.name"),
-        dead_replicas=given.number(_DEAD_REPLICAS) if given.text(_DEAD_REPLICAS) else -1,
-        key_form=given.text("key.converter").rpartition(".")[2],
-        value_form=given.text("value.converter").rpartition(".")[2],
-        registry=given.registry(),
+        batch_size=parsed.number("batch.size"),
+        create=parsed.flag("auto.create") is True or is_basic,
+        evolve=parsed.flag("auto.evolve") is True or is_basic,
+        latest=parsed.text("auto.offset.reset").lower() == "latest",
+        group=parsed.text(_GROUP) or f"{_PREFIX}{parsed.text('name')}",
+        error_limit=_error_limit(parsed),
+        dead_letters=parsed.text("errors.deadletterqueue.topic.name"),
+        dead_replicas=parsed.number(_DEAD_REPLICAS) if parsed.text(_DEAD_REPLICAS) else -1,
+        key_form=parsed.text("key.converter").rpartition(".")[2],
+        value_form=parsed.text("value.converter").rpartition(".")[2],
+        registry=parsed.registry(),
     )
 
 
-def _mode(given: Given) -> Mode:
-    return Mode(given.text("writeMode").lower())
+def _mode(parsed: Given) -> Mode:
+    return Mode(parsed.text("writeMode").lower())
 
 
-def _pk_mode(given: Given) -> PkMode:
-    if given.list("pk.fields"):
+def _pk_mode(parsed: Given) -> PkMode:
+    if parsed.list("pk.fields"):
         default = "record_value"
     else:
-        default = "record_key" if _is_adb(given) else "none"
-    return PkMode(given.text("pk.mode").lower() or default)
+        default = "record_key" if _is_adb(parsed) else "none"
+    return PkMode(parsed.text("pk.mode").lower() or default)
 
 
-def _is_adb(given: Given) -> bool:
-    return class_named(given.text("connector.class"), [ADB_CLASS]) is not None
+def _is_adb(parsed: Given) -> bool:
+    return class_named(parsed.text("connector.class"), [ADB_CLASS]) is not None
 
 
-def _table(given: Given) -> str:
-    default = "${table}" if _is_adb(given) else given.text("target.tablename")
-    return given.values.get("target.tablename") or default
+def _table(parsed: Given) -> str:
+    default = "${table}" if _is_adb(parsed) else parsed.text("target.tablename")
+    return parsed.values.get("target.tablename") or default
 
 
 def _filled(table: str, topic: str) -> str:
@@ -179,99 +179,99 @@ def name_parts(table: str) -> list[str]:
     return parts if all(parts) and len(parts) <= 2 else []  # noqa: PLR2004 - schema and table
 
 
-def _error_limit(given: Given) -> int | None:
-    if given.text("errors.tolerance").lower() == "none":
+def _error_limit(parsed: Given) -> int | None:
+    if parsed.text("errors.tolerance").lower() == "none":
         return 0
-    return given.number("errorLimit") if given.text("errorLimit") else None
+    return parsed.number("errorLimit") if parsed.text("errorLimit") else None
 
 
-def _check_together(given: Given) -> None:
+def _check_together(parsed: Given) -> None:
     """Find what single values do not show."""
-    _check_names(given)
-    _check_key(given)
-    _check_table(given)
-    _check_targets(given)
+    _check_names(parsed)
+    _check_key(parsed)
+    _check_table(parsed)
+    _check_targets(parsed)
     for name in ("errors.deadletterqueue.topic.name", "errorLimit"):
-        if given.text(name) and given.text("errors.tolerance").lower() != "all":
-            given.fail(name, f"{name} needs errors.tolerance all")
+        if parsed.text(name) and parsed.text("errors.tolerance").lower() != "all":
+            parsed.fail(name, f"{name} needs errors.tolerance all")
 
 
-def _check_key(given: Given) -> None:
-    keys, mode = given.list("pk.fields"), _pk_mode(given)
+def _check_key(parsed: Given) -> None:
+    keys, mode = parsed.list("pk.fields"), _pk_mode(parsed)
     if mode is PkMode.NONE and keys:
-        given.fail("pk.fields", "pk.fields and pk.mode belong together: give both or none")
+        parsed.fail("pk.fields", "pk.fields and pk.mode belong together: give both or none")
     if mode is PkMode.RECORD_VALUE and not keys:
-        given.fail("pk.fields", "pk.mode record_value needs pk.fields")
-    if _mode(given) is not Mode.INSERT:
+        parsed.fail("pk.fields", "pk.mode record_value needs pk.fields")
+    if _mode(parsed) is not Mode.INSERT:
         if mode is PkMode.NONE:
-            given.fail("pk.fields", f"{_mode(given).value} needs pk.fields or pk.mode record_key")
-    elif given.flag("delete.enabled") and mode is PkMode.NONE:
-        given.fail("delete.enabled", "delete.enabled needs pk.fields or pk.mode record_key")
+            parsed.fail("pk.fields", f"{_mode(parsed).value} needs pk.fields or pk.mode record_key")
+    elif parsed.flag("delete.enabled") and mode is PkMode.NONE:
+        parsed.fail("delete.enabled", "delete.enabled needs pk.fields or pk.mode record_key")
 
 
-def _check_table(given: Given) -> None:
-    keys, columns, types = (given.list(each) for each in ("pk.fields", "col.names", "col.types"))
+def _check_table(parsed: Given) -> None:
+    keys, columns, types = (parsed.list(name) for name in ("pk.fields", "col.names", "col.types"))
     if columns and set(keys) - set(columns):
-        given.fail("col.names", "col.names leaves out columns of pk.fields")
+        parsed.fail("col.names", "col.names leaves out columns of pk.fields")
     if types and len(types) != len(columns):
-        given.fail("col.types", "col.types has one type for each of col.names")
-    if types and not keys and _pk_mode(given) is PkMode.RECORD_KEY:
-        given.fail("pk.fields", "col.types needs pk.fields beside it")
-    if any(not TYPE.fullmatch(each) for each in types):
-        given.fail("col.types", "a type is its name, as numeric(10,2) or text[]")
-    makes = given.flag("auto.create") or given.flag("auto.evolve")
-    json_only = given.text("value.converter").endswith(("JsonConverter", "StringConverter"))
+        parsed.fail("col.types", "col.types has one type for each of col.names")
+    if types and not keys and _pk_mode(parsed) is PkMode.RECORD_KEY:
+        parsed.fail("pk.fields", "col.types needs pk.fields beside it")
+    if any(not TYPE.fullmatch(type_name) for type_name in types):
+        parsed.fail("col.types", "a type is its name, as numeric(10,2) or text[]")
+    makes = parsed.flag("auto.create") or parsed.flag("auto.evolve")
+    json_only = parsed.text("value.converter").endswith(("JsonConverter", "StringConverter"))
     if makes and json_only and not types:
-        given.fail("auto.create", "auto.create of JSON needs col.names and col.types")
+        parsed.fail("auto.create", "auto.create of JSON needs col.names and col.types")
     for name in ("auto.create", "auto.evolve"):
-        if given.text("schema.evolution").lower() == "none" and given.flag(name):
-            given.fail(name, f"{name} and schema.evolution contradict each other")
+        if parsed.text("schema.evolution").lower() == "none" and parsed.flag(name):
+            parsed.fail(name, f"{name} and schema.evolution contradict each other")
 
 
-def _check_targets(given: Given) -> None:
+def _check_targets(parsed: Given) -> None:
     """Check that topics have tables, each its own where the name is part of the topic's."""
-    table, taken = _table(given), dict[str, str]()
-    for topic in given.list("topics"):
+    table, taken = _table(parsed), dict[str, str]()
+    for topic in parsed.list("topics"):
         name = _filled(table, topic)
         if not name_parts(name):
-            given.fail(
+            parsed.fail(
                 "target.tablename",
                 f'topic "{topic}" would go to "{name}", which is no name of a table: write '
                 "target.tablename, table or schema.table, where ${table} stands for the last part "
                 "of the topic's name",
             )
         elif "${table}" in table and taken.setdefault(name, topic) != topic:
-            given.fail(
+            parsed.fail(
                 "target.tablename",
                 f'topics "{taken[name]}" and "{topic}" would both go to table "{name}": write '
                 "target.tablename, in a connector for each",
             )
 
 
-def _check_names(given: Given) -> None:
-    dead = given.text("errors.deadletterqueue.topic.name")
+def _check_names(parsed: Given) -> None:
+    dead = parsed.text("errors.deadletterqueue.topic.name")
     for key, topics in (
-        ("topics", given.list("topics")),
+        ("topics", parsed.list("topics")),
         ("errors.deadletterqueue.topic.name", (dead,) if dead else ()),
     ):
-        if any(not _TOPIC.fullmatch(each) for each in topics):
-            given.fail(key, f"{key} holds a name that no topic can have")
-    if dead in given.list("topics"):
-        given.fail("topics", "topics holds the topic of dead letters")
-    group = given.text(_GROUP)
+        if any(not _TOPIC.fullmatch(topic) for topic in topics):
+            parsed.fail(key, f"{key} holds a name that no topic can have")
+    if dead in parsed.list("topics"):
+        parsed.fail("topics", "topics holds the topic of dead letters")
+    group = parsed.text(_GROUP)
     if group and not group.startswith(_PREFIX):  # no places of other programs are overwritten
-        given.fail(_GROUP, f"{_GROUP} begins with {_PREFIX}")
-    if not _URL.fullmatch(given.text("connection.url")):
-        given.fail(
+        parsed.fail(_GROUP, f"{_GROUP} begins with {_PREFIX}")
+    if not _URL.fullmatch(parsed.text("connection.url")):
+        parsed.fail(
             "connection.url", "connection.url begins with postgresql:// or jdbc:postgresql://"
         )
     else:
         try:
-            address_of(given.text("connection.url").removeprefix("jdbc:"), "connection.url")
+            address_of(parsed.text("connection.url").removeprefix("jdbc:"), "connection.url")
         except ConfigurationError as error:
-            given.fail("connection.url", str(error))
-    given.check_registry()
-    for each in _CONVERTER_KEYS:
-        said = given.text(each)
-        if said and said.rpartition(".")[2] not in CONVERTERS:
-            given.fail(each, f"{each} is one of {', '.join(CONVERTERS)}")
+            parsed.fail("connection.url", str(error))
+    parsed.check_registry()
+    for key_name in _CONVERTER_KEYS:
+        converter = parsed.text(key_name)
+        if converter and converter.rpartition(".")[2] not in CONVERTERS:
+            parsed.fail(key_name, f"{key_name} is one of {', '.join(CONVERTERS)}")

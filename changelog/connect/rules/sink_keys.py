@@ -28,7 +28,7 @@ SINK_KEYS = (
     Key(
         name="connector.class",
         default=SINK_CLASS,
-        choices=tuple(each.lower() for each in SINK_CLASSES),
+        choices=tuple(name.lower() for name in SINK_CLASSES),
         text=f"One of {', '.join(SINK_CLASSES)}; all are this sink.",
     ),
     Key(name="topics", kind="LIST", required=True, text="Topics, separated by commas."),
@@ -203,11 +203,11 @@ SINK_KEYS = (
     Key(name="header.converter", text="Taken, and of no effect: headers are not written."),
     *(
         Key(
-            name=f"{each}.converter.decimal.format",
+            name=f"{part}.converter.decimal.format",
             choices=("base64", "numeric"),
             text="Both forms are recognised: base64 by the record's own schema.",
         )
-        for each in ("key", "value")
+        for part in ("key", "value")
     ),
 )
 SINK_INSTEAD: Mapping[str, str] = {

@@ -85,27 +85,27 @@ class ConnectCluster:
             ValueError: it is none that a worker writes; nothing was taken.
         """
         kind, _, rest = key.decode().partition("/")
-        said = None if value is None else orjson.loads(value)
+        content = None if value is None else orjson.loads(value)
         if kind == _CONNECTOR:
-            if said is None:
+            if content is None:
                 self.connectors.pop(rest, None)
                 return
-            made = _connector(said, rest)
-            if not (said.get("new") and rest in self.connectors):  # the first one made it
-                self.connectors[rest] = made
+            connector = _connector(content, rest)
+            if not (content.get("new") and rest in self.connectors):  # the first one made it
+                self.connectors[rest] = connector
         elif kind == _ENDED:
-            if said is None:
+            if content is None:
                 self.ended.pop(rest, None)
-            elif isinstance(said, int):
-                self.ended[rest] = said
+            elif isinstance(content, int):
+                self.ended[rest] = content
             else:
                 raise ValueError("no end of a session")
         elif kind == _STATUS:
             name, _, task = rest.rpartition("/")
-            if said is None:
+            if content is None:
                 self.statuses.pop((name, int(task)), None)
             else:
-                self.statuses[name, int(task)] = _status(said)
+                self.statuses[name, int(task)] = _status(content)
 
     def status(self, name: str, worker: str) -> dict[str, Any]:
         """Return the answer of `GET /connectors/{name}/status`, as `worker` gives it."""
@@ -121,11 +121,11 @@ class ConnectCluster:
 
     def task_status(self, name: str, task: int) -> dict[str, Any]:
         """Return the state of one task."""
-        found = self.statuses.get((name, task)) or Status(state=UNASSIGNED, worker="")
-        said = {"id": task, "state": found.state, "worker_id": found.worker}
-        said |= {"trace": found.trace} if found.trace else {}
-        said |= {"waits_for": found.waits_for} if found.waits_for else {}
-        return said | ({} if found.result is None else {"result": found.result})
+        status = self.statuses.get((name, task)) or Status(state=UNASSIGNED, worker="")
+        fields = {"id": task, "state": status.state, "worker_id": status.worker}
+        fields |= {"trace": status.trace} if status.trace else {}
+        fields |= {"waits_for": status.waits_for} if status.waits_for else {}
+        return fields | ({} if status.result is None else {"result": status.result})
 
     def info(self, name: str) -> dict[str, Any]:
         """Return the answer of `GET /connectors/{name}`, without secrets."""
@@ -138,30 +138,30 @@ class ConnectCluster:
         }
 
 
-def _connector(said: Any, name: str) -> Connector:  # noqa: ANN401 - any JSON
+def _connector(content: Any, name: str) -> Connector:  # noqa: ANN401 - any JSON
     """Return the connector of a record; raises ValueError where it would be none."""
-    match said:
+    match content:
         case {"config": dict() as config, "state": str() as state, "restarts": dict() as restarts}:
-            made = said.get("made", "")
+            creation_id = content.get("made", "")
         case _:
             raise ValueError("no connector")
-    is_text = all(isinstance(each, str) for each in (made, *config.values()))
-    counts = [each for each in restarts.values() if isinstance(each, int)]
+    is_text = all(isinstance(text, str) for text in (creation_id, *config.values()))
+    counts = [count for count in restarts.values() if isinstance(count, int)]
     is_whole = len(counts) == len(restarts) and state in {STARTED, PAUSED, STOPPED}
     if not is_text or not is_whole or config.get("name") != name or not name or "/" in name:
         raise ValueError("no connector")
     numbers = {int(task): count for task, count in restarts.items()}
-    connector = Connector(config=config, state=state, restarts=numbers, made=made)
+    connector = Connector(config=config, state=state, restarts=numbers, made=creation_id)
     _ = connector.tasks  # raises what a number that is none raises
     return connector
 
 
-def _status(said: Any) -> Status:  # noqa: ANN401 - any JSON
+def _status(content: Any) -> Status:  # noqa: ANN401 - any JSON
     """Return the status of a record; raises ValueError where it would be none."""
-    match said:
+    match content:
         case {"state": str() as state, "worker": str() as worker}:
-            trace, result = said.get("trace", ""), said.get("result")
-            waits_for = said.get("waits_for", "")
+            trace, result = content.get("trace", ""), content.get("result")
+            waits_for = content.get("waits_for", "")
         case _:
             raise ValueError("no status")
     is_text = isinstance(trace, str) and isinstance(waits_for, str)

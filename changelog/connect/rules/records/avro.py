@@ -67,22 +67,22 @@ def prepared(raw: Any) -> Any:  # noqa: ANN401 - an Avro schema is JSON
     """Return a schema with the columns' own names and with Avro's words for Debezium's types."""
     match raw:
         case list():
-            return [prepared(each) for each in raw]
+            return [prepared(branch) for branch in raw]
         case dict():
-            made = {name: each for name, each in raw.items() if name != "default"}
-            made |= {name: prepared(raw[name]) for name in ("items", "values") if name in raw}
+            schema = {name: value for name, value in raw.items() if name != "default"}
+            schema |= {name: prepared(raw[name]) for name in ("items", "values") if name in raw}
             if isinstance(raw.get("type"), dict | list):
-                made["type"] = prepared(raw["type"])
+                schema["type"] = prepared(raw["type"])
             if "fields" in raw:
-                made["fields"] = [_field(each) for each in raw["fields"]]
-            return made | _meaning(raw)
+                schema["fields"] = [_field(field) for field in raw["fields"]]
+            return schema | _meaning(raw)
         case _:
             return raw
 
 
 def _field(raw: Mapping[str, Any]) -> dict[str, Any]:
-    made = {name: each for name, each in raw.items() if name != "default"}
-    return {**made, "name": raw.get("column", raw["name"]), "type": prepared(raw["type"])}
+    field = {name: value for name, value in raw.items() if name != "default"}
+    return {**field, "name": raw.get("column", raw["name"]), "type": prepared(raw["type"])}
 
 
 def _meaning(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,30 +107,30 @@ def columns_of(raw: Any) -> dict[str, str]:  # noqa: ANN401 - an Avro schema is 
     row = _row_of(_resolved(raw, named), named)
     fields = row.get("fields", ()) if isinstance(row, dict) else ()
     return {
-        each.get("column", each["name"]): _type_of_field(each, named)
-        for each in fields
-        if not each["name"].startswith("__")
+        field.get("column", field["name"]): _type_of_field(field, named)
+        for field in fields
+        if not field["name"].startswith("__")
     }
 
 
 def _collect(raw: Any, named: dict[str, Any]) -> None:  # noqa: ANN401
     if isinstance(raw, list):
-        for each in raw:
-            _collect(each, named)
+        for branch in raw:
+            _collect(branch, named)
     elif isinstance(raw, dict):
         if "name" in raw and raw.get("type") in {"record", "enum", "fixed"}:
             space = f"{raw['namespace']}." if raw.get("namespace") else ""
             named |= {raw["name"]: raw, space + raw["name"]: raw}
-        for each in (raw.get("type"), raw.get("items"), raw.get("values")):
-            _collect(each, named)
-        for each in raw.get("fields", ()):
-            _collect(each["type"], named)
+        for inner in (raw.get("type"), raw.get("items"), raw.get("values")):
+            _collect(inner, named)
+        for field in raw.get("fields", ()):
+            _collect(field["type"], named)
 
 
 def _row_of(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
     if not isinstance(raw, dict):
         return raw
-    fields = {each["name"]: each["type"] for each in raw.get("fields", ())}
+    fields = {field["name"]: field["type"] for field in raw.get("fields", ())}
     if "op" in fields:
         for name in _ROW_FIELDS:
             if name in fields:
@@ -141,7 +141,7 @@ def _row_of(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
 def _resolved(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Return the first type that is not null; a name means what it was given to."""
     if isinstance(raw, list):
-        raw = next((each for each in raw if each != "null"), "null")
+        raw = next((branch for branch in raw if branch != "null"), "null")
     if isinstance(raw, dict) and isinstance(raw.get("type"), dict | list):
         return _resolved(raw["type"], named)
     return named.get(raw, raw) if isinstance(raw, str) else raw

@@ -31,10 +31,10 @@ def described(schema: Any, value: Any) -> Any:  # noqa: ANN401 - any JSON
     if kind is not None:
         return _written(kind, value, schema)
     if isinstance(value, dict) and "fields" in schema:
-        fields = {each["field"]: each for each in schema["fields"]}
-        return {name: described(fields.get(name), each) for name, each in value.items()}
+        fields = {field["field"]: field for field in schema["fields"]}
+        return {name: described(fields.get(name), item) for name, item in value.items()}
     if isinstance(value, list):
-        return [described(schema.get("items"), each) for each in value]
+        return [described(schema.get("items"), item) for item in value]
     return value
 
 

@@ -27,7 +27,7 @@ _RAW = PLACEHOLDER.encode()
 _TEXTS = (PLACEHOLDER, b64encode(_RAW).decode(), json.dumps({PLACEHOLDER: PLACEHOLDER}))
 _UUID = UUID(bytes=md5(_RAW, usedforsecurity=False).digest(), version=3)
 _NESTED: tuple[Any, ...] = (
-    *([each] for each in (*_TEXTS, str(_UUID))),
+    *([type_name] for type_name in (*_TEXTS, str(_UUID))),
     [*_RAW],
     [*map(date_text, _RAW)],
     {PLACEHOLDER: PLACEHOLDER},
@@ -94,19 +94,19 @@ class Events:
             BadRecordError: it has no row, no key, or asks for what the settings do not allow.
             LogError: the registry refuses, or does not answer.
         """
-        said = None if value is None else self._reading.read(value, "value")
-        if said is None:
+        decoded = None if value is None else self._reading.read(value, "value")
+        if decoded is None:
             return self._deleted(lambda: self._key_of_record(key))
-        if not isinstance(said, dict):
+        if not isinstance(decoded, dict):
             raise BadRecordError("the value is no object")
-        if "op" in said and ("after" in said or "before" in said):
-            return self._change(key, said)
-        if _DELETED in said and str(said[_DELETED]).lower() == "true":
-            return self._deleted(lambda: self._key(key, said))
-        return [self._row(key, said)]
+        if "op" in decoded and ("after" in decoded or "before" in decoded):
+            return self._change(key, decoded)
+        if _DELETED in decoded and str(decoded[_DELETED]).lower() == "true":
+            return self._deleted(lambda: self._key(key, decoded))
+        return [self._row(key, decoded)]
 
-    def _change(self, key: bytes | None, said: dict[str, Any]) -> list[Operation]:
-        op, before, after = said["op"], said.get("before"), said.get("after")
+    def _change(self, key: bytes | None, decoded: dict[str, Any]) -> list[Operation]:
+        op, before, after = decoded["op"], decoded.get("before"), decoded.get("after")
         if op not in _OPS:
             raise BadRecordError("the envelope's op is none of c, r, u and d")
         if op == "d":
@@ -133,11 +133,11 @@ class Events:
         return [Delete(key())] if self._settings.deletes else []
 
     def _row(
-        self, key: bytes | None, said: dict[str, Any], *, is_update: bool = False
+        self, key: bytes | None, decoded: dict[str, Any], *, is_update: bool = False
     ) -> Insert | Upsert:
         keyed = is_update or self._settings.keyed
-        names = _names(tuple(said), self._columns)
-        row = said if names is None else {name: said[name] for name in names}
+        names = _names(tuple(decoded), self._columns)
+        row = decoded if names is None else {name: decoded[name] for name in names}
         if any(map(_is_unsent, row.values())):
             row = self._without_unsent(row, keyed=keyed)
         if self._in_value:  # whose columns are in the row
@@ -155,12 +155,12 @@ class Events:
             raise BadRecordError("it lacks a value that its source did not send")
         return {name: value for name, value in row.items() if not _is_unsent(value)}
 
-    def _key(self, key: bytes | None, said: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
+    def _key(self, key: bytes | None, decoded: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
         if self._in_key:
             return self._key_of_record(key)
-        if not isinstance(said, dict):
+        if not isinstance(decoded, dict):
             raise BadRecordError("there is no row in before that has the key")
-        return self._picked(said, "value")
+        return self._picked(decoded, "value")
 
     def _key_of_record(self, key: bytes | None) -> dict[str, Any]:
         if key is None:
@@ -169,26 +169,26 @@ class Events:
                 + ("" if self._keys else ": pk.fields names the columns of the value that make it")
             )
         try:
-            said = self._reading.read(key, "key")
+            decoded = self._reading.read(key, "key")
         except BadRecordError:  # a key of text, as the StringConverter writes it
             if len(self._keys) != 1 or key[:1] == b"\0":
                 raise
             try:
-                said = key.decode()
+                decoded = key.decode()
             except UnicodeDecodeError:
                 raise BadRecordError("the key is no text") from None
-        if len(self._keys) == 1 and not isinstance(said, dict):
-            said = {self._keys[0]: said}
-        return self._picked(said, "key")
+        if len(self._keys) == 1 and not isinstance(decoded, dict):
+            decoded = {self._keys[0]: decoded}
+        return self._picked(decoded, "key")
 
-    def _picked(self, said: Any, what: str) -> dict[str, Any]:  # noqa: ANN401
-        if not isinstance(said, dict) or not said:
-            raise BadRecordError(f"the {what} is no object with the fields of pk.fields")
-        names = self._keys or tuple(said)
+    def _picked(self, decoded: Any, part: str) -> dict[str, Any]:  # noqa: ANN401
+        if not isinstance(decoded, dict) or not decoded:
+            raise BadRecordError(f"the {part} is no object with the fields of pk.fields")
+        names = self._keys or tuple(decoded)
         for name in names:
-            if said.get(name) is None:
-                raise _keyless(what, name)
-        return {name: said[name] for name in names}
+            if decoded.get(name) is None:
+                raise _keyless(part, name)
+        return {name: decoded[name] for name in names}
 
 
 def _is_unsent(value: Any) -> bool:  # noqa: ANN401 - any JSON
@@ -196,5 +196,5 @@ def _is_unsent(value: Any) -> bool:  # noqa: ANN401 - any JSON
     return (kind is str and value in _TEXTS) or (kind in {list, dict} and value in _NESTED)
 
 
-def _keyless(what: str, name: str) -> BadRecordError:
-    return BadRecordError(f"the {what} has no {name}, a column of the key")
+def _keyless(part: str, name: str) -> BadRecordError:
+    return BadRecordError(f"the {part} has no {name}, a column of the key")

@@ -36,11 +36,11 @@ def document(types: Mapping[str, str], rows: Sequence[Mapping[str, Any]], table:
     Raises:
         BadRecordError: there is no such column, or a value may mean several things there.
     """
-    made = [
+    objects = [
         {name: fitting(_kind(types, name, table), name, value) for name, value in row.items()}
         for row in rows
     ]
-    return json_of(made).decode()
+    return json_of(objects).decode()
 
 
 def _kind(types: Mapping[str, str], name: str, table: str) -> str:
@@ -58,7 +58,7 @@ def fitting(kind: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON
     """
     if isinstance(value, list) and kind.endswith("[]"):
         element = kind.removesuffix("[]")
-        return [fitting(kind if isinstance(each, list) else element, name, each) for each in value]
+        return [fitting(kind if isinstance(item, list) else element, name, item) for item in value]
     if kind in _JSON and isinstance(value, str) and not isinstance(value, Number):
         check_json(value, name)
         if _is_json_null(value):
@@ -127,7 +127,7 @@ def _column(kind: str, name: str, values: list[Any]) -> list[str]:
         return values if not _SPECIAL.search("".join(values)) else [*map(_escaped, values)]
     if not is_moment and sorts <= {int, float} and sorts:
         return [*map(str, values)]
-    return [_field(kind, name, each) for each in values]
+    return [_field(kind, name, value) for value in values]
 
 
 def _field(kind: str, name: str, value: Any) -> str:  # noqa: ANN401 - any JSON
@@ -153,7 +153,7 @@ def _text(kind: str, name: str, value: Any) -> str:  # noqa: ANN401 - a text, li
 
 
 def _array(element: str, name: str, values: Sequence[Any]) -> str:
-    return "{" + ",".join(_item(element, name, each) for each in values) + "}"
+    return "{" + ",".join(_item(element, name, value) for value in values) + "}"
 
 
 def _item(element: str, name: str, value: Any) -> str:  # noqa: ANN401 - any JSON
@@ -161,17 +161,21 @@ def _item(element: str, name: str, value: Any) -> str:  # noqa: ANN401 - any JSO
         return "NULL"
     if isinstance(value, list) and element not in _JSON:
         return _array(element, name, value)
-    said = fitting(element, name, value)
-    if not isinstance(said, str):
-        if isinstance(said, dict) and element not in _JSON and element not in _TEXTS:
+    text = fitting(element, name, value)
+    if not isinstance(text, str):
+        if isinstance(text, dict) and element not in _JSON and element not in _TEXTS:
             raise NoLineError
-        said = json_of(said).decode()
-    quoted = said.replace("\\", "\\\\").replace('"', '\\"')
+        text = json_of(text).decode()
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{quoted}"'
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text) if _SPECIAL.search(text) else text
+    return (
+        _SPECIAL.sub(lambda character: _ESCAPES[character[0]], text)
+        if _SPECIAL.search(text)
+        else text
+    )
 
 
 def same(kind: str, value: Any) -> object:  # noqa: ANN401 - any JSON

@@ -49,24 +49,24 @@ class Reading:
         self._columns: dict[bytes, dict[str, str]] = {b"": {}}
         self._shapes: dict[tuple[bytes, bytes], tuple[Mapping[str, str], tuple[str, ...]]] = {}
 
-    def read(self, raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
+    def read(self, raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
         """Return a key or a value in types of JSON.
 
         Raises:
             BadRecordError: it does not read.
             LogError: the registry refuses, or does not answer.
         """
-        form = self._forms[what]
+        form = self._forms[part]
         if form == _AVRO or (not form and is_framed(raw)):
             if self._framed is None:
                 raise BadRecordError(
-                    f"the {what} is framed as a registry's, and no registry is set"
+                    f"the {part} is framed as a registry's, and no registry is set"
                 )
             try:
                 return self._framed(raw)
             except CorruptRecordError as error:
-                raise BadRecordError(f"the {what} does not decode: {error}") from None
-        return _payload(parse_json(raw, what), what)
+                raise BadRecordError(f"the {part} does not decode: {error}") from None
+        return _payload(parse_json(raw, part), part)
 
     def shape(
         self, key: bytes | None, value: bytes | None
@@ -76,14 +76,14 @@ class Reading:
         That are the types in SQL of all columns, by column, and the names of the key's.
         """
         both = self._frame(key, "key"), self._frame(value, "value")
-        found = self._shapes.get(both)
-        if found is None:
+        shape = self._shapes.get(both)
+        if shape is None:
             keys = self._of(both[0])
-            found = self._shapes[both] = {**keys, **self._of(both[1])}, tuple(keys)
-        return found
+            shape = self._shapes[both] = {**keys, **self._of(both[1])}, tuple(keys)
+        return shape
 
-    def _frame(self, raw: bytes | None, what: str) -> bytes:
-        if raw is None or self._framed is None or self._forms[what] not in {"", _AVRO}:
+    def _frame(self, raw: bytes | None, part: str) -> bytes:
+        if raw is None or self._framed is None or self._forms[part] not in {"", _AVRO}:
             return b""
         return raw[:FRAME_BYTES] if is_framed(raw) else b""
 
@@ -100,7 +100,7 @@ def is_framed(raw: bytes) -> bool:
     return raw[:1] == _MAGIC and len(raw) >= FRAME_BYTES
 
 
-def parse_json(raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
+def parse_json(raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
     """Read JSON; numbers beyond 64 bits or with a fraction are `Number`.
 
     Raises:
@@ -109,7 +109,7 @@ def parse_json(raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
     try:
         return _DECODER.decode(raw.decode())
     except (ValueError, RecursionError):
-        raise BadRecordError(f"the {what} is no JSON") from None
+        raise BadRecordError(f"the {part} is no JSON") from None
 
 
 def check_json(text: str, name: str) -> None:
@@ -134,10 +134,10 @@ def _no_number(text: str) -> NoReturn:
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a name twice")
-    return made
+    return members
 
 
 _DECODER = json.JSONDecoder(
@@ -147,14 +147,14 @@ _DECODER = json.JSONDecoder(
 _CHECKER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_number)
 
 
-def _payload(said: Any, what: str) -> Any:  # noqa: ANN401 - any JSON
+def _payload(decoded: Any, part: str) -> Any:  # noqa: ANN401 - any JSON
     """Return the payload of the JSON converter's pair of schema and payload."""
-    if not isinstance(said, dict) or said.keys() != {"schema", "payload"}:
-        return said
+    if not isinstance(decoded, dict) or decoded.keys() != {"schema", "payload"}:
+        return decoded
     try:
-        return described(said["schema"], said["payload"])
+        return described(decoded["schema"], decoded["payload"])
     except (CorruptRecordError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise BadRecordError(f"the {what} does not fit the schema beside it") from None
+        raise BadRecordError(f"the {part} does not fit the schema beside it") from None
 
 
 def json_of(value: object) -> bytes:
