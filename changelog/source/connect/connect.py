@@ -49,24 +49,24 @@ def connect_replication(
 
 
 def _connect(dsn: str, application_name: str, factory: type[Connection]) -> Connection:
-    given = parts_of(
+    parameters = parts_of(
         dsn,
         named="the connection string of PostgreSQL",
         example="postgresql://user@host:5432/database",
     )
     for name in ("application_name", "dbname", "user"):
-        check_length(str(given.get(name, "")), f"the connection string's {name}")
-    options = " ".join([given.pop("options", ""), *_session_options()]).strip()
+        check_length(str(parameters.get(name, "")), f"the connection string's {name}")
+    options = " ".join([parameters.pop("options", ""), *_session_options()]).strip()
     settings: dict[str, Any] = {
         **DEFAULTS,
         "application_name": application_name,
-        **given,
+        **parameters,
         "options": options,
     }
     try:
         connection = opened(factory, **settings)
     except psycopg2.Error as error:
-        raise _connection_error(why_not_opened(error, given)) from None
+        raise _connection_error(why_not_opened(error, parameters)) from None
     if factory is extensions.connection:
         connection.autocommit = True
         connection.cursor_factory = WatchedCursor
@@ -91,34 +91,34 @@ def _connection_error(why: NotOpened) -> ChangelogError:
     )
 
 
-def source_error(error: psycopg2.Error, what: str, *, lost: bool = False) -> SourceError:
+def source_error(error: psycopg2.Error, failure: str, *, lost: bool = False) -> SourceError:
     """Turn an error of psycopg2 into ours.
 
     Args:
         error: what psycopg2 raised.
-        what: what was being done, such as `cannot create the publication "x"`.
+        failure: what was being done, such as `cannot create the publication "x"`.
         lost: the caller has seen that the connection is closed.
     """
-    said = redacted((error.diag.message_primary or str(error)).strip())
+    message = redacted((error.diag.message_primary or str(error)).strip())
     hint = error.diag.message_hint or ""
     if error.pgcode == errorcodes.INSUFFICIENT_PRIVILEGE and not hint:
         hint = "grant the right, or connect as a role that has it"
-    if error.pgcode == errorcodes.READ_ONLY_SQL_TRANSACTION and "read-only" in said:
+    if error.pgcode == errorcodes.READ_ONLY_SQL_TRANSACTION and "read-only" in message:
         hint = (
             "default_transaction_read_only is on: ALTER ROLE … SET default_transaction_read_only = "
             "off for who captures, or write options=-c default_transaction_read_only=off into "
             "the connection string"
         )
-    is_passing = "conflict with recovery" in said  # a standby ends what its replay waits for
+    is_passing = "conflict with recovery" in message  # a standby ends what its replay waits for
     if is_passing or is_lost(error, closed=lost):
-        return UnavailableSourceError(f"{what}: {said}", hint=hint)
-    return SourceError(f"{what}: {said}", hint=hint)
+        return UnavailableSourceError(f"{failure}: {message}", hint=hint)
+    return SourceError(f"{failure}: {message}", hint=hint)
 
 
 @contextmanager
-def source_errors(connection: Connection, what: str) -> Iterator[None]:
-    """Raise our errors in place of psycopg2's; `what` says what was being done."""
+def source_errors(connection: Connection, failure: str) -> Iterator[None]:
+    """Raise our errors in place of psycopg2's; `failure` says what was being done."""
     try:
         yield
     except psycopg2.Error as error:
-        raise source_error(error, what, lost=bool(connection.closed)) from error
+        raise source_error(error, failure, lost=bool(connection.closed)) from error

@@ -70,7 +70,7 @@ def naming_open_transactions(dsn: str) -> Iterator[None]:
 
 
 def _described(connection: Connection, query: str) -> list[str]:
-    what = "cannot ask which transactions are open"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot ask which transactions are open"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(query)
         return [text for (text,) in cursor]

@@ -91,19 +91,19 @@ class Unreadable:
 def unreadable(connection: Connection, relations: Iterable[Relation]) -> list[Unreadable]:
     """Return the tables and partitions whose rows the role may not read."""
     oids = [relation.oid for relation in relations]
-    found = []
+    refusals = []
     for schema, name, usage, select, policy in steadily(lambda: _rights(connection, oids)):
         table = TableName(schema, name)
         if not usage:
-            said = f"the role may not use the schema of table {table.said}"
-            found.append(Unreadable(table, said, "GRANT USAGE ON SCHEMA … TO …"))
+            reason = f"the role may not use the schema of table {table.said}"
+            refusals.append(Unreadable(table, reason, "GRANT USAGE ON SCHEMA … TO …"))
         elif not select:
-            said = f"the role may not read table {table.said}"
-            found.append(Unreadable(table, said, "GRANT SELECT ON … TO …"))
+            reason = f"the role may not read table {table.said}"
+            refusals.append(Unreadable(table, reason, "GRANT SELECT ON … TO …"))
         elif policy:
-            said = f"row-level policies hide rows of table {table.said} from the role"
-            found.append(Unreadable(table, said, "ALTER ROLE … BYPASSRLS"))
-    return found
+            reason = f"row-level policies hide rows of table {table.said} from the role"
+            refusals.append(Unreadable(table, reason, "ALTER ROLE … BYPASSRLS"))
+    return refusals
 
 
 def check_readable(connection: Connection, relations: Iterable[Relation]) -> None:
@@ -112,10 +112,10 @@ def check_readable(connection: Connection, relations: Iterable[Relation]) -> Non
     Raises:
         SourceError: it may not; names all tables, each with what is missing.
     """
-    found = unreadable(connection, relations)
-    if found:
-        hints = sorted({each.hint for each in found})
-        raise SourceError("; ".join(each.said for each in found), hint="; ".join(hints))
+    refusals = unreadable(connection, relations)
+    if refusals:
+        hints = sorted({refusal.hint for refusal in refusals})
+        raise SourceError("; ".join(refusal.said for refusal in refusals), hint="; ".join(hints))
 
 
 def _rights(connection: Connection, oids: Sequence[int]) -> list[tuple[str, str, bool, bool, bool]]:
@@ -126,8 +126,8 @@ def _rights(connection: Connection, oids: Sequence[int]) -> list[tuple[str, str,
 
 def not_owned(connection: Connection, tables: Sequence[TableName]) -> list[TableName]:
     """Return the tables that the role may not alter, since they belong to another one."""
-    what = "cannot read the owners of tables"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot read the owners of tables"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         names = [table.schema for table in tables], [table.table for table in tables]
         cursor.execute(_OWNERS, names)
         return [TableName(*row) for row in cursor.fetchall()]
@@ -149,8 +149,8 @@ def check_owned(connection: Connection, tables: Sequence[TableName]) -> None:
 
 def table_bytes(connection: Connection, relations: Iterable[Relation]) -> int:
     """Return the size of tables on disk, their partitions included and their indexes left out."""
-    what = "cannot read the sizes of tables"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot read the sizes of tables"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_BYTES, {"oids": [relation.oid for relation in relations]})
         (size,) = cursor.fetchone() or (0,)
     return int(size)

@@ -52,11 +52,11 @@ class Identity:
 
 def tables_not_full(connection: Connection, relations: Iterable[Relation]) -> list[Identity]:
     """Return those of some tables and of their partitions that have another replica identity."""
-    what = "cannot read the replica identities"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot read the replica identities"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_NOT_FULL, {"oids": [relation.oid for relation in relations]})
-        found = cursor.fetchall()
-    return [Identity(TableName(schema, table), *more) for schema, table, *more in found]
+        rows = cursor.fetchall()
+    return [Identity(TableName(schema, table), *more) for schema, table, *more in rows]
 
 
 def make_full(connection: Connection, tables: Iterable[TableName]) -> None:
@@ -74,13 +74,13 @@ def restore(connection: Connection, identities: Iterable[Identity]) -> None:
     Raises:
         SourceError: as of `make_full`.
     """
-    _alter(connection, [(each.table, each.clause) for each in identities])
+    _alter(connection, [(identity.table, identity.clause) for identity in identities])
 
 
 def _alter(connection: Connection, clauses: Sequence[tuple[TableName, sql.Composable]]) -> None:
     names = ", ".join(f'"{table}"' for table, _ in clauses)
-    what = f"cannot alter the REPLICA IDENTITY of {names}"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = f"cannot alter the REPLICA IDENTITY of {names}"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute("BEGIN")
         try:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", (LOCK_TIMEOUT,))

@@ -126,8 +126,8 @@ def ask_source(connection: Connection, slot: str, groups: Collection[str] = ()) 
         UnavailableSourceError: the connection is lost.
         SourceError: the server refuses, as a standby does.
     """
-    what = f'cannot inspect the slot "{slot}"'
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = f'cannot inspect the slot "{slot}"'
+    with source_errors(connection, failure), connection.cursor() as cursor:
         ask = for_version(_ASK, connection.server_version)
         cursor.execute(ask, (slot,))
         row = cursor.fetchone()
@@ -140,7 +140,7 @@ def ask_source(connection: Connection, slot: str, groups: Collection[str] = ()) 
     return SourceState(
         now_us=int(now_us),
         wal_lsn=Lsn.parse(wal),
-        slot=_worst([_slot_of(each) for each in (row, *others)]),
+        slot=_worst([_slot_of(slot_row) for slot_row in (row, *others)]),
         keep_limit_bytes=None if limit is None or limit < 0 else int(limit),
         disk_free_bytes=None if folder is None else free_bytes(Path(folder), system_id),
         wal_bytes=int(wal_bytes),
@@ -156,7 +156,7 @@ def _slot_of(row: Sequence[Any] | None) -> SlotState | None:
 
 def _worst(slots: Sequence[SlotState | None]) -> SlotState | None:
     """Return of slots that are read together the one that is in the worst state."""
-    there = [each for each in slots if each is not None]
+    there = [slot for slot in slots if slot is not None]
     if not there or len(slots) == 1:
         return slots[0]
     if len(there) < len(slots):
@@ -164,10 +164,10 @@ def _worst(slots: Sequence[SlotState | None]) -> SlotState | None:
     states = [*_STATES]
     return min(
         there,
-        key=lambda each: (
-            states.index(each.wal_status) if each.wal_status in states else len(states),
-            each.active,
-            -(each.retained_bytes or 0),
+        key=lambda slot: (
+            states.index(slot.wal_status) if slot.wal_status in states else len(states),
+            slot.active,
+            -(slot.retained_bytes or 0),
         ),
     )
 
@@ -225,8 +225,8 @@ def free_bytes(folder: Path, system_id: int) -> int | None:
     """
     try:
         with (folder / "global" / "pg_control").open("rb") as control:
-            (found,) = _SYSTEM_ID.unpack(control.read(_SYSTEM_ID.size))
-        return shutil.disk_usage(folder / "pg_wal").free if found == system_id else None
+            (control_id,) = _SYSTEM_ID.unpack(control.read(_SYSTEM_ID.size))
+        return shutil.disk_usage(folder / "pg_wal").free if control_id == system_id else None
     except (OSError, struct.error):
         return None
 

@@ -118,19 +118,22 @@ class Primary:
         return self._connection
 
     def _opened(self) -> Connection:
-        found = identify(self._dsn)
-        if (found.system_id, found.database) != (self._standby.system_id, self._standby.database):
+        primary = identify(self._dsn)
+        if (primary.system_id, primary.database) != (
+            self._standby.system_id,
+            self._standby.database,
+        ):
             raise ConfigurationError(
-                f"--primary names the database {found.database} of PostgreSQL system "
-                f"{found.system_id}, the source is {self._standby.database} of "
+                f"--primary names the database {primary.database} of PostgreSQL system "
+                f"{primary.system_id}, the source is {self._standby.database} of "
                 f"{self._standby.system_id}",
                 hint="it has to name the same database at the standby's primary",
             )
-        made = connect(self._dsn)
-        if in_recovery(made):
-            made.close()
+        connection = connect(self._dsn)
+        if in_recovery(connection):
+            connection.close()
             raise UnavailableSourceError("the server that --primary names is a standby itself")
-        return made
+        return connection
 
     def close(self) -> None:
         """End the connection, if there is one."""

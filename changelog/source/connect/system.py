@@ -74,7 +74,11 @@ def parse_history(content: str) -> dict[int, Lsn]:
     {1: Lsn(0/3000148)}
     """
     lines = (line.split() for line in content.splitlines())
-    return {int(each[0]): Lsn.parse(each[1]) for each in lines if each and each[0].isdigit()}
+    return {
+        int(columns[0]): Lsn.parse(columns[1])
+        for columns in lines
+        if columns and columns[0].isdigit()
+    }
 
 
 def check_ready(connection: Connection) -> None:
@@ -133,8 +137,8 @@ def in_recovery(connection: Connection) -> bool:
 
 def current_snapshot(connection: Connection) -> str:
     """Return `pg_current_snapshot()`: the transactions that a snapshot taken now sees."""
-    what = "cannot take a snapshot"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot take a snapshot"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(for_version(_SNAPSHOT, connection.server_version))
         (text,) = cursor.fetchone() or ("",)
     return str(text)

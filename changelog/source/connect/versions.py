@@ -61,13 +61,13 @@ def for_version(query: str, version: int) -> str:
     return query
 
 
-def need(version: int, since: int, what: str, hint: str) -> None:
+def need(version: int, since: int, feature: str, hint: str) -> None:
     """Check that a server is new enough for something.
 
     Args:
         version: of the server.
         since: the first version that can do it.
-        what: what cannot be done before, a sentence's beginning: `--ddl`.
+        feature: what cannot be done before, a sentence's beginning: `--ddl`.
         hint: what to do with this server.
 
     Raises:
@@ -75,6 +75,7 @@ def need(version: int, since: int, what: str, hint: str) -> None:
     """
     if version < since:
         raise SourceError(
-            f"{what} needs PostgreSQL {since // 10_000} or newer, and this is {version // 10_000}",
+            f"{feature} needs PostgreSQL {since // 10_000} or newer, "
+            f"and this is {version // 10_000}",
             hint=hint,
         )

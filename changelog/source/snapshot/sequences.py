@@ -45,31 +45,31 @@ class Sequence:
 
 
 def read_sequences(
-    connection: Connection, wanted: TableFilter, captured: Collection[int]
+    connection: Connection, table_filter: TableFilter, captured: Collection[int]
 ) -> tuple[Sequence, ...]:
     """Return the sequences that columns of captured tables own, or whose names are wanted.
 
     Args:
         connection: to the source, in autocommit mode.
-        wanted: the patterns of the captured tables.
+        table_filter: the patterns of the captured tables.
         captured: their object ids.
 
     Raises:
         SourceError: one cannot be read: the role needs SELECT on it.
     """
-    return steadily(lambda: _read(connection, wanted, captured))
+    return steadily(lambda: _read(connection, table_filter, captured))
 
 
 def _read(
-    connection: Connection, wanted: TableFilter, captured: Collection[int]
+    connection: Connection, table_filter: TableFilter, captured: Collection[int]
 ) -> tuple[Sequence, ...]:
-    found: list[Sequence] = []
+    sequences: list[Sequence] = []
     with source_errors(connection, _WHAT), connection.cursor() as cursor:
         cursor.execute(_LIST)
         names = [
             TableName(schema, name)
             for schema, name, owner in cursor.fetchall()
-            if owner in captured or wanted.wants(TableName(schema, name))
+            if owner in captured or table_filter.wants(TableName(schema, name))
         ]
         for first in range(0, len(names), _AT_ONCE):
             some = names[first : first + _AT_ONCE]
@@ -80,5 +80,5 @@ def _read(
                 for place, name in enumerate(some)
             ]
             cursor.execute(sql.SQL(" UNION ALL ").join(parts))
-            found += [Sequence(some[place], *row) for place, *row in cursor.fetchall()]
-    return tuple(found)
+            sequences += [Sequence(some[place], *row) for place, *row in cursor.fetchall()]
+    return tuple(sequences)

@@ -137,8 +137,8 @@ class SnapshotHolder:
             UnavailableSourceError: the connection is lost.
         """
         self.release()
-        what = "cannot take a snapshot"
-        with source_errors(self._connection, what), self._connection.cursor() as cursor:
+        failure = "cannot take a snapshot"
+        with source_errors(self._connection, failure), self._connection.cursor() as cursor:
             version = self._connection.server_version
             # Before the snapshot: it only ever goes off.
             cursor.execute(for_version(IN_RECOVERY, version))
@@ -158,8 +158,8 @@ class SnapshotHolder:
 
     def release(self) -> None:
         """Release snapshot and locks."""
-        what = "cannot let the snapshot go"
-        with source_errors(self._connection, what), watched(self._connection):
+        failure = "cannot let the snapshot go"
+        with source_errors(self._connection, failure), watched(self._connection):
             self._connection.rollback()
 
     def close(self) -> None:
@@ -182,9 +182,9 @@ def lock_tables(connection: Connection, relations: Sequence[Relation]) -> None:
         raise _busy_or(error, "cannot lock tables", connection) from error
 
 
-def _busy_or(error: psycopg2.Error, what: str, connection: Connection) -> SourceError:
-    found = source_error(error, what, lost=bool(connection.closed))
-    return TablesBusyError(str(found)) if error.pgcode in _BUSY_CODES else found
+def _busy_or(error: psycopg2.Error, failure: str, connection: Connection) -> SourceError:
+    ours = source_error(error, failure, lost=bool(connection.closed))
+    return TablesBusyError(str(ours)) if error.pgcode in _BUSY_CODES else ours
 
 
 def begin_snapshot(
@@ -245,8 +245,8 @@ class TablePlan:
 
         The number of pages may change: rows in new pages are new.
         """
-        mine = [(each.name, each.filenode) for each in self.stores]
-        others = [(each.name, each.filenode) for each in other.stores]
+        mine = [(store.name, store.filenode) for store in self.stores]
+        others = [(store.name, store.filenode) for store in other.stores]
         return mine == others and self.columns == other.columns
 
 
@@ -261,18 +261,18 @@ def plan_tables(connection: Connection, relations: Iterable[Relation]) -> dict[i
         TablesBusyError: one is locked by others for longer than `LOCK_WAIT_MS`.
     """
     oids = [relation.oid for relation in relations]
-    what = "cannot plan the copying of tables"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot plan the copying of tables"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         columns, stores = _looked_up(cursor, oids)
-        each = [oid for found in stores.values() for _, _, oid in found]
-        pages = _pages(connection, each) if each else {}
+        leaf_oids = [oid for entries in stores.values() for _, _, oid in entries]
+        pages = _pages(connection, leaf_oids) if leaf_oids else {}
     return _plans(columns, stores, pages)
 
 
 def looks_of(connection: Connection, relations: Iterable[Relation]) -> dict[int, TablePlan]:
     """Look up the same, but for the number of pages: waits for nobody's locks."""
-    what = "cannot look at the tables"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot look at the tables"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         columns, stores = _looked_up(cursor, [relation.oid for relation in relations])
     return _plans(columns, stores, {})
 
@@ -311,10 +311,10 @@ def _plans(
 ) -> dict[int, TablePlan]:
     return {
         root: TablePlan(
-            tuple(Store(name, filenode, pages.get(oid, 0)) for name, filenode, oid in found),
+            tuple(Store(name, filenode, pages.get(oid, 0)) for name, filenode, oid in entries),
             columns.get(root, ""),
         )
-        for root, found in stores.items()
+        for root, entries in stores.items()
     }
 
 
@@ -334,9 +334,9 @@ def chunks_of(stores: Iterable[Store], blocks: int = DEFAULT_BLOCKS) -> list[Chu
 def estimated_rows(connection: Connection, tables: Iterable[TableName]) -> int:
     """Return about how many rows some tables have, by PostgreSQL's statistics."""
     names = list(tables)
-    what = "cannot read the statistics"
-    with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_OIDS, ([each.schema for each in names], [each.table for each in names]))
+    failure = "cannot read the statistics"
+    with source_errors(connection, failure), connection.cursor() as cursor:
+        cursor.execute(_OIDS, ([table.schema for table in names], [table.table for table in names]))
         cursor.execute(_ESTIMATE, {"oids": [oid for (oid,) in cursor.fetchall()]})
         (rows,) = cursor.fetchone() or (0,)
     return int(rows)
@@ -344,8 +344,8 @@ def estimated_rows(connection: Connection, tables: Iterable[TableName]) -> int:
 
 def writers_of(connection: Connection, relations: Sequence[Relation]) -> frozenset[int]:
     """Return the transactions, by the low 32 bits, that may have written and not ended."""
-    what = "cannot read the locks"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot read the locks"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_WRITERS, {"oids": [relation.oid for relation in relations]})
         return frozenset(int(xid) for (xid,) in cursor.fetchall())
 

@@ -44,23 +44,23 @@ def fetch_columns(
     The connection is in autocommit mode. COPY gives the text of the type's output function,
     which a cast to text does not for every type (`char(n)` would lose its blanks).
     """
-    found: list[bytes] = []
-    what = f"table {relation.name.said}: a value that the stream left out cannot be fetched"
-    with source_errors(connection, what):
+    rows: list[bytes] = []
+    failure = f"table {relation.name.said}: a value that the stream left out cannot be fetched"
+    with source_errors(connection, failure):
         query = _copy(connection, relation, key, columns).as_string(connection)
         try:
             for lines in copy_lines(connection, query, most_rows=1, most_bytes=1):
-                found += lines
+                rows += lines
         except psycopg2.Error as error:
             if error.pgcode not in _CHANGED_CODES:
                 raise
             raise UncapturableTableError(
-                f"{what}: {error}",
+                f"{failure}: {error}",
                 hint="the table was altered after the row was written",
             ) from error
-    if not found:
+    if not rows:
         return None, current_lsn(connection)
-    writer, *fields = parse_row(found[0])
+    writer, *fields = parse_row(rows[0])
     return tuple(fields), AS_WRITTEN if writer == b"%d" % xid else current_lsn(connection)
 
 

@@ -140,8 +140,8 @@ class Assembler:
         Raises:
             ProtocolError: the stream has not described it.
         """
-        known = self._described(oid)
-        return known.relation if known else None
+        entry = self._described(oid)
+        return entry.relation if entry else None
 
     def is_deaf(self, oid: int, commit_lsn: Lsn) -> bool:
         """Tell whether changes of a relation in a transaction are not wanted."""
@@ -210,22 +210,22 @@ class Assembler:
         Raises:
             ProtocolError: the message does not fit its relation.
         """
-        known = self._described(message.oid)
-        if known is None:
+        entry = self._described(message.oid)
+        if entry is None:
             return None
         match message:
             case InsertMessage(new=new):
-                return Insert(known.relation, _key(known, new), new)
+                return Insert(entry.relation, _key(entry, new), new)
             case UpdateMessage(old=old, new=new):
                 if old is not None and UNCHANGED in new:
-                    new = _filled(known, old, new)
-                key = _key(known, new)
+                    new = _filled(entry, old, new)
+                key = _key(entry, new)
                 if old is None:
-                    return Update(known.relation, key, key, new)
-                old_key = _key(known, old.values)
-                return Update(known.relation, old_key, key, new, _whole(known, old))
+                    return Update(entry.relation, key, key, new)
+                old_key = _key(entry, old.values)
+                return Update(entry.relation, old_key, key, new, _whole(entry, old))
             case DeleteMessage(old=old):
-                return Delete(known.relation, _key(known, old.values), _whole(known, old))
+                return Delete(entry.relation, _key(entry, old.values), _whole(entry, old))
             case _:
                 assert_never(message)
 
@@ -240,8 +240,8 @@ class Assembler:
         message = self._described_as.get(oid)
         if message is None:
             raise ProtocolError(f"a row comes before its relation {oid}")
-        known = self._known[oid] = self._checked(message, self._resolve(message))
-        return known
+        entry = self._known[oid] = self._checked(message, self._resolve(message))
+        return entry
 
     def _next(self) -> int:
         if self._open is None:
@@ -253,28 +253,28 @@ class Assembler:
     def _truncated(self, oids: Sequence[int]) -> Sequence[Event]:
         # One message, one number: its tables have different topics.
         sequence = self._next()
-        known = [self._described(oid) for oid in oids if not self._is_deaf_now(oid)]
-        return tuple(Changed(Truncate(each.relation), sequence) for each in known if each)
+        tables = [self._described(oid) for oid in oids if not self._is_deaf_now(oid)]
+        return tuple(Changed(Truncate(table.relation), sequence) for table in tables if table)
 
 
-def _key(known: _Known, values: Values) -> KeyRow:
-    if len(values) != known.width:
+def _key(entry: _Known, values: Values) -> KeyRow:
+    if len(values) != entry.width:
         raise ProtocolError(
-            f"table {known.relation.name.said}: a row has {len(values)} values, not {known.width}"
+            f"table {entry.relation.name.said}: a row has {len(values)} values, not {entry.width}"
         )
-    key = tuple([values[index] for index in known.key_indexes])
+    key = tuple([values[index] for index in entry.key_indexes])
     for field in key:
         if field.__class__ is not bytes:
-            raise ProtocolError(f"table {known.relation.name.said}: a row without its primary key")
+            raise ProtocolError(f"table {entry.relation.name.said}: a row without its primary key")
     return key  # type: ignore[return-value]  # each field was just seen to be bytes
 
 
-def _whole(known: _Known, old: OldTuple) -> Values | None:
+def _whole(entry: _Known, old: OldTuple) -> Values | None:
     """Return an old row that has every value, or None if it is the key alone (see `_filled`)."""
-    return old.values if known.full and old.full else None
+    return old.values if entry.full and old.full else None
 
 
-def _filled(known: _Known, old: OldTuple, new: Values) -> Values:
+def _filled(entry: _Known, old: OldTuple, new: Values) -> Values:
     """Put the old values where the new row says "unchanged".
 
     Only a full old row has every value. Otherwise a null outside the key means absent, and the
@@ -282,8 +282,8 @@ def _filled(known: _Known, old: OldTuple, new: Values) -> Values:
     partitioned table the letter follows the root and the contents follow the partition.
     """
     if len(old.values) != len(new):
-        raise ProtocolError(f"table {known.relation.name.said}: old and new row differ in length")
-    usable = range(known.width) if known.full and old.full else known.key_indexes
+        raise ProtocolError(f"table {entry.relation.name.said}: old and new row differ in length")
+    usable = range(entry.width) if entry.full and old.full else entry.key_indexes
     filled = list(new)
     for index in usable:
         if filled[index] is UNCHANGED:

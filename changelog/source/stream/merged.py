@@ -71,7 +71,7 @@ class MergedStream:
         """Join streams that begin at one LSN; the order of rows in a transaction is theirs."""
         self.server_wal_end = Lsn(0)
         self._merge = Merge(len(streams))
-        self._readers = [_Reader(*each) for each in zip(streams, self._merge.lanes, strict=True)]
+        self._readers = [_Reader(*pair) for pair in zip(streams, self._merge.lanes, strict=True)]
         self._streams = streams
         self._payloads = Texts()
         self._pace = Pace()
@@ -79,7 +79,7 @@ class MergedStream:
     @property
     def acknowledged(self) -> Lsn:
         """Return the position that all servers' processes are told."""
-        return min(each.acknowledged for each in self._streams)
+        return min(stream.acknowledged for stream in self._streams)
 
     def poll(self, timeout_s: float, limit: int = 4000) -> Texts:
         """Return the payloads that may be handled now, in order; else as `ReplicationStream.poll`.
@@ -96,10 +96,10 @@ class MergedStream:
         deadline, before = time.monotonic() + timeout_s, self.server_wal_end
         self._read(payloads, limit)
         while not len(payloads) and self.server_wal_end == before:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 break
-            self._wait(left, limit)
+            self._wait(remaining_s, limit)
             self._read(payloads, limit)
         self._pace.gather(payloads, limit, lambda: self._read(payloads, limit))
         self._pace.ended(payloads)
@@ -113,14 +113,14 @@ class MergedStream:
 
     def _wait(self, left_s: float, limit: int) -> None:
         """Wait until something arrives where there is room; ask those that others wait for."""
-        late = [each for each in self._readers if each.lane in self._merge.late]
+        late = [reader for reader in self._readers if reader.lane in self._merge.late]
         for reader in late:
             reader.ask()
         sockets = select.poll()
         for reader in self._readers:
             if reader.has_room(limit):
                 sockets.register(reader.stream, select.POLLIN)
-        due_s = min(each.status_due_s() for each in self._streams)
+        due_s = min(stream.status_due_s() for stream in self._streams)
         sockets.poll(max(0.0, min(left_s, due_s, ASK_S if late else left_s)) * 1000)
 
     def acknowledge(self, lsn: Lsn) -> None:
@@ -129,8 +129,8 @@ class MergedStream:
         Raises:
             UnavailableSourceError: a connection is lost.
         """
-        for each in self._streams:
-            each.acknowledge(lsn)
+        for stream in self._streams:
+            stream.acknowledge(lsn)
 
     def send_status(self, *, force: bool = False) -> None:
         """Repeat the acknowledged position when the interval is over, or at once.
@@ -138,14 +138,14 @@ class MergedStream:
         Raises:
             UnavailableSourceError: a connection is lost.
         """
-        for each in self._streams:
-            each.send_status(force=force)
+        for stream in self._streams:
+            stream.send_status(force=force)
 
     def close(self) -> None:
         """End the streams; the slots stay."""
         with ExitStack() as stack:
-            for each in self._streams:
-                stack.callback(each.close)
+            for stream in self._streams:
+                stack.callback(stream.close)
 
     def __enter__(self) -> Self:
         return self

@@ -21,9 +21,9 @@ class Pace:
 
     def wait(self) -> None:
         """Wait until the next round may begin."""
-        left = self._until - time.monotonic()
-        if left > 0:
-            time.sleep(left)
+        remaining_s = self._until - time.monotonic()
+        if remaining_s > 0:
+            time.sleep(remaining_s)
 
     def gather(self, payloads: Texts, limit: int, read: Callable[[], object]) -> None:
         """Wait until a busy server has filled the socket: one large batch costs less than many.

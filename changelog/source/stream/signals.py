@@ -123,8 +123,8 @@ def pause_of(connection: Connection, signal_id: int, slot: str) -> Pause | None:
     Raises:
         SourceError: the table cannot be read.
     """
-    what = "cannot read changelog.changelog_signal"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot read changelog.changelog_signal"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_IS_THERE)
         (there,) = cursor.fetchone() or (False,)
         if not there:
@@ -140,14 +140,14 @@ def install_signals(connection: Connection) -> None:
     Raises:
         SourceError: the server refuses.
     """
-    what = "cannot make the signal table"
+    failure = "cannot make the signal table"
     need(
         connection.server_version,
         SENDS_MESSAGES,
         "the signal table",
         hint="its rows come as messages of the stream, which older servers do not send",
     )
-    with source_errors(connection, what), connection.cursor() as cursor:
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_INSTALL)
 
 
@@ -157,6 +157,6 @@ def remove_signals(connection: Connection) -> None:
     Raises:
         SourceError: the server refuses.
     """
-    what = "cannot remove the signal table"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot remove the signal table"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_REMOVE + DROP_IF_EMPTY)

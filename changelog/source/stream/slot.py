@@ -212,14 +212,14 @@ def let_follow(dsn: str, slot: str) -> None:
 
 def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
     """Look a slot up, or return None if there is none of that name."""
-    what = f'cannot inspect the slot "{slot}"'
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = f'cannot inspect the slot "{slot}"'
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(for_version(_INSPECT, connection.server_version), (slot,))
         row = cursor.fetchone()
     if row is None:
         return None
     plugin, _, database, active, pid, restart, confirmed, wal_status, lag, retained = row[:10]
-    here, temporary, found, in_recovery = row[10:]
+    here, temporary, details, in_recovery = row[10:]
     return SlotStatus(
         name=slot,
         plugin=plugin or "",
@@ -233,9 +233,9 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
         lag_bytes=None if lag is None else int(lag),
         retained_bytes=None if retained is None else int(retained),
         temporary=temporary,
-        invalidation=invalidation(found),
-        survives_failover=found.get("failover"),
-        is_followed=in_recovery and bool(found.get("synced")),
+        invalidation=invalidation(details),
+        survives_failover=details.get("failover"),
+        is_followed=in_recovery and bool(details.get("synced")),
     )
 
 
@@ -246,12 +246,12 @@ def inspect_slots(connection: Connection, slots: Collection[str]) -> SlotStatus 
     others is lost. They are acknowledged one after the other, so the furthest tells how far they
     are, and the one behind how much WAL is kept.
     """
-    found = {name: inspect_slot(connection, name) for name in slots}
-    there = [each for each in found.values() if each is not None]
+    by_name = {name: inspect_slot(connection, name) for name in slots}
+    there = [status for status in by_name.values() if status is not None]
     if not there:
         return None
-    together = {each.name: each.confirmed_flush_lsn for each in there}
-    if gone := [name for name, each in found.items() if each is None]:
+    together = {status.name: status.confirmed_flush_lsn for status in there}
+    if gone := [name for name, status in by_name.items() if status is None]:
         return replace(
             there[0],
             name=gone[0],
@@ -260,14 +260,14 @@ def inspect_slots(connection: Connection, slots: Collection[str]) -> SlotStatus 
             invalidation=MISSING,
             together=together,
         )
-    worst = next((each for each in there if not _is_ready(each)), there[0])
+    worst = next((status for status in there if not _is_ready(status)), there[0])
     return replace(
         worst,
         together=together,
-        restart_lsn=_all(min, [each.restart_lsn for each in there]),
-        confirmed_flush_lsn=_all(max, [each.confirmed_flush_lsn for each in there]),
-        lag_bytes=_all(max, [each.lag_bytes for each in there]),
-        retained_bytes=_all(max, [each.retained_bytes for each in there]),
+        restart_lsn=_all(min, [status.restart_lsn for status in there]),
+        confirmed_flush_lsn=_all(max, [status.confirmed_flush_lsn for status in there]),
+        lag_bytes=_all(max, [status.lag_bytes for status in there]),
+        retained_bytes=_all(max, [status.retained_bytes for status in there]),
     )
 
 
@@ -288,25 +288,25 @@ def check_slot(status: SlotStatus) -> None:
         SlotBusyError: another process reads it.
         SlotError: it is of another plugin or database, or PostgreSQL has dropped its WAL.
     """
-    what = f'slot "{status.name}"'
+    subject = f'slot "{status.name}"'
     if status.plugin != PLUGIN:
         kind = f'uses the plugin "{status.plugin}"' if status.plugin else "is a physical slot"
-        raise SlotError(f"{what} {kind}, not {PLUGIN}", hint="use another slot name")
+        raise SlotError(f"{subject} {kind}, not {PLUGIN}", hint="use another slot name")
     if not status.of_this_database:
         raise SlotError(
-            f'{what} belongs to the database "{status.database}"',
+            f'{subject} belongs to the database "{status.database}"',
             hint="connect to that database, or use another slot name",
         )
     if status.is_followed:
         raise UnavailableSourceError(
-            f"{what} is the primary's, which this standby follows: it can be read once the "
+            f"{subject} is the primary's, which this standby follows: it can be read once the "
             "standby is promoted",
             hint="connect to the primary; or give a capture of the standby its own slot",
         )
     check_idle(status)
     if status.wal_status == "lost" or status.confirmed_flush_lsn is None:
         raise SlotError(
-            f"{what} is lost: {why_lost(status.invalidation)}",
+            f"{subject} is lost: {why_lost(status.invalidation)}",
             hint="drop the slot; a new one needs a fresh snapshot",
         )
 
@@ -331,18 +331,18 @@ def drop_slot(connection: Connection, slot: str) -> None:
         SlotBusyError: a process reads it.
         SlotError: it does not exist.
     """
-    what = f'cannot drop the slot "{slot}"'
+    failure = f'cannot drop the slot "{slot}"'
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
     except psycopg2.Error as error:
-        raise slot_error(error, what, lost=bool(connection.closed)) from error
+        raise slot_error(error, failure, lost=bool(connection.closed)) from error
 
 
-def slot_error(error: psycopg2.Error, what: str, *, lost: bool = False) -> SourceError:
+def slot_error(error: psycopg2.Error, failure: str, *, lost: bool = False) -> SourceError:
     """Turn an error of a slot's command into ours; arguments as for `source_error`."""
     kind, hint = _REFUSALS.get(error.pgcode or "", (None, ""))
     if kind is None:
-        return source_error(error, what, lost=lost)
-    said = (error.diag.message_primary or str(error)).strip()
-    return kind(f"{what}: {said}", hint=hint)
+        return source_error(error, failure, lost=lost)
+    message = (error.diag.message_primary or str(error)).strip()
+    return kind(f"{failure}: {message}", hint=hint)

@@ -38,8 +38,8 @@ class SlotReader:
 
 def slot_reader(connection: Connection, slot: str) -> SlotReader | None:
     """Look up who reads a slot, or return None if nobody does."""
-    what = f'cannot ask who reads the slot "{slot}"'
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = f'cannot ask who reads the slot "{slot}"'
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(for_version(_ASK, connection.server_version), (slot,))
         row = cursor.fetchone()
     return None if row is None else SlotReader(*row)

@@ -50,8 +50,8 @@ class Silence:
 
     def may_ask(self) -> bool:
         """Tell, once in a silence, that it is time to ask."""
-        asked, self._asked = self._asked, True
-        return not asked
+        has_asked, self._asked = self._asked, True
+        return not has_asked
 
 
 class ReplicationStream:
@@ -119,9 +119,9 @@ class ReplicationStream:
         except psycopg2.Error as error:
             connection.close()
             raise slot_error(error, f'cannot read the slot "{slot}"') from error
-        made = cls(connection, start_lsn, status_interval)
-        made.send_status(force=True)
-        return made
+        stream = cls(connection, start_lsn, status_interval)
+        stream.send_status(force=True)
+        return stream
 
     def poll(self, timeout_s: float, limit: int = 4000) -> Texts:
         """Return the payloads that have arrived, in order, for `pgoutput.decode`; at most `limit`.

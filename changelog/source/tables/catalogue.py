@@ -280,19 +280,21 @@ class Catalogue:
 
     def children(self) -> dict[TableName, tuple[TableName, ...]]:
         """List the tables that others inherit from, each with all that do, also indirectly."""
-        found: dict[TableName, tuple[TableName, ...]] = {}
+        children_of: dict[TableName, tuple[TableName, ...]] = {}
         with source_errors(self._connection, _WHAT):
             for schema, table, *child in self._fetch(_CHILDREN, {}):
                 parent = TableName(schema, table)
-                found[parent] = (*found.get(parent, ()), TableName(*child))
-        return found
+                children_of[parent] = (*children_of.get(parent, ()), TableName(*child))
+        return children_of
 
     def table(self, oid: int) -> Table | None:
         """Look up a table as it is now; return None if it is gone or no longer one of `tables`."""
-        found = self.tables([oid])
-        return found[0] if found else None
+        tables = self.tables([oid])
+        return tables[0] if tables else None
 
-    def resolver(self, wanted: Iterable[Relation]) -> Callable[[RelationMessage], Relation | None]:
+    def resolver(
+        self, relations: Iterable[Relation]
+    ) -> Callable[[RelationMessage], Relation | None]:
         """Return the function by which an assembler finds the relations of these tables.
 
         It gives None for any other table: the stream also describes partitions, although their
@@ -300,10 +302,10 @@ class Catalogue:
         UncapturableTableError, since its topic has the old name; so does one that came to a
         primary key, or lost it, since its topic has other settings.
         """
-        known = {relation.oid: relation for relation in wanted}
+        by_oid = {relation.oid: relation for relation in relations}
 
         def resolve(message: RelationMessage) -> Relation | None:
-            before = known.get(message.oid)
+            before = by_oid.get(message.oid)
             if before is None:
                 return None
             relation = self.resolve(message)
@@ -313,9 +315,9 @@ class Catalogue:
                     hint="rename it back, or exclude it; a renamed table needs a fresh snapshot",
                 )
             if bool(relation.key) != bool(before.key):
-                what = "has a primary key now" if relation.key else "has lost its primary key"
+                difference = "has a primary key now" if relation.key else "has lost its primary key"
                 raise UncapturableTableError(
-                    f"table {relation.name.said} {what}, and its topic is of the other kind",
+                    f"table {relation.name.said} {difference}, and its topic is of the other kind",
                     hint="undo it, or exclude the table; or drop the slot with `changelog slot "
                     "drop` and delete the topic: the next start makes both anew",
                 )
@@ -339,7 +341,7 @@ class Catalogue:
         cached = self._streamed.get(message.oid)
         if cached is not None and cached[0] == message:
             return cached[1]
-        found = self.tables([message.oid])
+        found_tables = self.tables([message.oid])
         with source_errors(self._connection, f"cannot read the table {name.said}"):
             types = self._types.resolve((c.type_oid, c.typmod) for c in message.columns)
         before = cached[1] if cached is not None else None
@@ -349,16 +351,20 @@ class Catalogue:
         key_index = before.key_index if before is not None else None
         identity = message.identity
         names = [column.name for column in message.columns]
-        known = {} if before is None else {each.name: each.type for each in before.columns}
-        if found:
-            check_capturable(found)
-            there = found[0].relation
+        types_by_name = (
+            {} if before is None else {column.name: column.type for column in before.columns}
+        )
+        if found_tables:
+            check_capturable(found_tables)
+            there = found_tables[0].relation
             key, identity = there.key, there.identity
             generated, computed = there.generated, there.computed
-            known = {each.name: each.type for each in there.columns}
+            types_by_name = {column.name: column.type for column in there.columns}
             key_index = there.key_index
-            _check_generated(name, [each for each in names if each in generated])
-        has_key = bool(key) or (bool(found) and self._unkeyed is not Unkeyed.REFUSED)
+            _check_generated(
+                name, [generated_name for generated_name in names if generated_name in generated]
+            )
+        has_key = bool(key) or (bool(found_tables) and self._unkeyed is not Unkeyed.REFUSED)
         if not has_key or not set(key) <= set(names):
             raise UncapturableTableError(
                 f"table {name.said}: its key is not among the columns that it had",
@@ -375,8 +381,8 @@ class Catalogue:
                 hint="the table changed after these rows were written: take a new snapshot",
             )
         columns = tuple(
-            Column(each, _collated_as(kind, known.get(each)))
-            for each, kind in zip(names, types, strict=True)
+            Column(column_name, _collated_as(kind, types_by_name.get(column_name)))
+            for column_name, kind in zip(names, types, strict=True)
         )
         relation = Relation(
             message.oid, name, columns, key, identity, generated, computed, key_index
@@ -398,9 +404,9 @@ class Catalogue:
             rows = self._fetch(_OLDER, {"oids": [relation.oid], "names": list(columns)})
         return {name: _older_value([row[1:] for row in rows if row[0] == name]) for name in columns}
 
-    def uncaptured(self, wanted: TableFilter) -> tuple[str, ...]:
+    def uncaptured(self, table_filter: TableFilter) -> tuple[str, ...]:
         """Say what else is in the database and not captured; see `uncaptured`."""
-        return uncaptured(self._connection, wanted)
+        return uncaptured(self._connection, table_filter)
 
     def unnoticed(self, tables: Iterable[Table]) -> tuple[str, ...]:
         """Return the warnings about changes of tables that no look notices; see `unnoticed`."""
@@ -421,8 +427,8 @@ class Catalogue:
             cursor.execute(statement)
 
     def _read(self, oids: Collection[int] | None) -> tuple[Table, ...]:
-        wanted = None if oids is None else list(oids)
-        rows = [_Row(*row) for row in self._fetch(_TABLES, {"oids": wanted})]
+        wanted_oids = None if oids is None else list(oids)
+        rows = [_Row(*row) for row in self._fetch(_TABLES, {"oids": wanted_oids})]
         oids = [row.oid for row in rows]
         columns: dict[int, list[_Column]] = {}
         for owner, *column in self._fetch(_COLUMNS, (oids,)):
@@ -442,14 +448,14 @@ class Catalogue:
         def judged(row: _Row, keys: Mapping[int, _Key], leaves: Sequence[_Leaf]) -> Table:
             return self._table(row, columns.get(row.oid, []), keys.get(row.oid, _Key()), leaves)
 
-        found = [judged(row, keys, leaves.get(row.oid, [])) for row in rows]
+        judgements = [judged(row, keys, leaves.get(row.oid, [])) for row in rows]
         if self.gives_full is None:
-            return tuple(found)
+            return tuple(judgements)
         full = [replace(row, identity=ReplicaIdentity.FULL.value) for row in rows]
         keys = primary | self._chosen_keys(full, primary)
         for place, row in enumerate(full):
-            now = found[place]
-            own = [replace(each, identity=ReplicaIdentity.FULL) for each in leaves.get(row.oid, [])]
+            now = judgements[place]
+            own = [replace(leaf, identity=ReplicaIdentity.FULL) for leaf in leaves.get(row.oid, [])]
             then = replace(judged(row, keys, own), will_be_full=True)
             index = now.relation.key_index
             if index is not None and not then.relation.key:
@@ -460,8 +466,8 @@ class Catalogue:
                     remedy=_by_index(now.name, (index.name,)),
                 )
             if self.gives_full(now.name) or (now.obstacle and not then.obstacle):
-                found[place] = then
-        return tuple(found)
+                judgements[place] = then
+        return tuple(judgements)
 
     def _table(
         self,
@@ -470,13 +476,14 @@ class Catalogue:
         key: _Key,
         leaves: Sequence[_Leaf],
     ) -> Table:
-        sent = [each for each in columns if not each.generated or self._sends(each)]
+        sent = [column for column in columns if not column.generated or self._sends(column)]
         types = self._types.resolve((column.type_oid, column.typmod) for column in sent)
         built = tuple(
-            Column(each.name, each.collated(kind)) for each, kind in zip(sent, types, strict=True)
+            Column(column.name, column.collated(kind))
+            for column, kind in zip(sent, types, strict=True)
         )
-        generated = [each for each in columns if each.generated and not self._sends(each)]
-        computed = tuple(each.name for each in sent if each.generated)
+        generated = [column for column in columns if column.generated and not self._sends(column)]
+        computed = tuple(column.name for column in sent if column.generated)
         identity = ReplicaIdentity(row.identity)
         name = TableName(row.schema, row.table)
         if key.picked is not None:
@@ -498,7 +505,7 @@ class Catalogue:
             # has its own identity. An identity index is the primary key, or else an obstacle.
             identity = ReplicaIdentity.DEFAULT
         keys = () if obstacle else key.columns
-        lacking = tuple(each.name for each in generated)
+        lacking = tuple(column.name for column in generated)
         index = key.picked.index if key.picked is not None and keys else None
         relation = Relation(
             row.oid, name, built, keys, identity, lacking, computed, index.key if index else None
@@ -512,18 +519,18 @@ class Catalogue:
         self, table: TableName, generated: Sequence[_Column], identity: ReplicaIdentity
     ) -> tuple[str, str]:
         """Say why a table with generated columns that the stream leaves out cannot be captured."""
-        virtual = [each.name for each in generated if each.generated != _STORED]
+        virtual = [column.name for column in generated if column.generated != _STORED]
         if virtual and identity is ReplicaIdentity.FULL:
-            what = f"has REPLICA IDENTITY FULL and the virtual generated columns {virtual}"
-            return f"{what}: published, its updates and deletes would fail", _restore(table)
-        lacking = [each.name for each in generated if not self._drops(table, each.name)]
+            reason = f"has REPLICA IDENTITY FULL and the virtual generated columns {virtual}"
+            return f"{reason}: published, its updates and deletes would fail", _restore(table)
+        lacking = [column.name for column in generated if not self._drops(table, column.name)]
         if not lacking:
             return "", ""
         ways = [left_out(table, lacking)]
         if self._connection.server_version >= SENDS_STORED and not virtual:
             ways.append("or ALTER PUBLICATION … SET (publish_generated_columns = stored)")
-        what = f"has generated columns that the stream does not bring: {', '.join(lacking)}"
-        return what, ", ".join(ways)
+        reason = f"has generated columns that the stream does not bring: {', '.join(lacking)}"
+        return reason, ", ".join(ways)
 
     def _chosen_keys(self, rows: Sequence[_Row], keys: Mapping[int, _Key]) -> dict[int, _Key]:
         """Return the keys of the tables for which an index was chosen, or could be.
@@ -531,34 +538,40 @@ class Catalogue:
         An index that is the replica identity of a table without a primary key is its key: by it the
         stream names old rows. Beside a primary key it is one where somebody names it.
         """
-        wanted = {row.oid: self._wanted_index(row, has_key=row.oid in keys) for row in rows}
-        asked = [oid for oid, name in wanted.items() if oid not in keys or name not in {"", AUTO}]
+        index_names = {row.oid: self._wanted_index(row, has_key=row.oid in keys) for row in rows}
+        asked_oids = [
+            oid for oid, name in index_names.items() if oid not in keys or name not in {"", AUTO}
+        ]
         beside = [
             row.oid
             for row in rows
             if row.oid in keys
-            and row.oid not in asked
+            and row.oid not in asked_oids
             and row.identity == ReplicaIdentity.INDEX.value
         ]
-        found: dict[int, list[Index]] = {oid: [] for oid in asked}
-        looked = [*asked, *beside]
+        indexes: dict[int, list[Index]] = {oid: [] for oid in asked_oids}
+        looked = [*asked_oids, *beside]
         for owner, *index in self._fetch(INDEXES, (looked,)) if looked else ():
-            found.setdefault(owner, []).append(Index(*index))
+            indexes.setdefault(owner, []).append(Index(*index))
         chosen = {
             oid: replace(
                 keys[oid],
                 fit=tuple(
-                    each.name for each in found.get(oid, ()) if each.is_identity and not each.fault
+                    index.name
+                    for index in indexes.get(oid, ())
+                    if index.is_identity and not index.fault
                 ),
             )
             for oid in beside
         }
-        for oid in asked:
-            if not wanted[oid]:
-                chosen[oid] = _Key(fit=tuple(each.name for each in found[oid] if not each.fault))
+        for oid in asked_oids:
+            if not index_names[oid]:
+                chosen[oid] = _Key(
+                    fit=tuple(index.name for index in indexes[oid] if not index.fault)
+                )
                 continue
-            picked = pick(wanted[oid], found[oid])
-            is_auto = wanted[oid] == AUTO and not (picked.index or picked.fit)
+            picked = pick(index_names[oid], indexes[oid])
+            is_auto = index_names[oid] == AUTO and not (picked.index or picked.fit)
             if is_auto and self._unkeyed is not Unkeyed.REFUSED:
                 chosen[oid] = _Key()  # captured without a key, as is allowed
                 continue
@@ -587,7 +600,7 @@ class Catalogue:
                 name, picked.fit, identity, partitioned=row.partitioned, by_index=by_index
             )
             return picked.obstacle, picked.remedy or ways
-        if not {*picked.index.columns} <= {each.name for each in sent}:
+        if not {*picked.index.columns} <= {column.name for column in sent}:
             return "has a generated column in its key", _EXCLUDE
         foreign = [leaf.name for leaf in leaves if leaf.kind != "r"]
         if foreign:
@@ -612,10 +625,10 @@ class Catalogue:
                 f"add a primary key, or {INSERTS}",
             )
         if identity is not ReplicaIdentity.FULL:
-            what = "has no primary key and not REPLICA IDENTITY FULL: its updates would fail"
+            reason = "has no primary key and not REPLICA IDENTITY FULL: its updates would fail"
             ways = ["--replica-identity full"]
             ways += [f"{_by_index(name, fit)} --replica-identity full"] if fit else []
-            return what, ", or ".join([*ways, INSERTS])
+            return reason, ", or ".join([*ways, INSERTS])
         return "", ""
 
     def _ways(
@@ -648,18 +661,18 @@ class Catalogue:
 
     def _fetch(self, query: str, arguments: object) -> list[tuple]:  # type: ignore[type-arg]
         with self._connection.cursor() as cursor:
-            known = for_version(query, self._connection.server_version)
-            cursor.execute(known, arguments)  # type: ignore[arg-type]
+            own_query = for_version(query, self._connection.server_version)
+            cursor.execute(own_query, arguments)  # type: ignore[arg-type]
             return cursor.fetchall()
 
 
-def _collated_as(kind: ColumnType, known: ColumnType | None) -> ColumnType:
+def _collated_as(kind: ColumnType, seen: ColumnType | None) -> ColumnType:
     """Return a type with the collation of another one: the stream does not tell it."""
-    if known is None:
+    if seen is None:
         return kind
-    element = None if kind.element is None else _collated_as(kind.element, known.element)
+    element = None if kind.element is None else _collated_as(kind.element, seen.element)
     return replace(
-        kind, element=element, collation=known.collation, deterministic=known.deterministic
+        kind, element=element, collation=seen.collation, deterministic=seen.deterministic
     )
 
 
@@ -669,18 +682,18 @@ def _key_of(picked: Picked) -> _Key:
     return _Key(tuple(picked.index.columns), picked=picked)
 
 
-def _older_value(found: Sequence[tuple[str | None, bool, str]]) -> Field | Unknown:
+def _older_value(constant_rows: Sequence[tuple[str | None, bool, str]]) -> Field | Unknown:
     """Judge a column by its constant, whether it has a default, and its type's delimiter.
 
     There is one of each in the table and in each of its partitions.
     """
-    constants = {(text, delimiter) for text, _, delimiter in found if text is not None}
+    constants = {(text, delimiter) for text, _, delimiter in constant_rows if text is not None}
     if len(constants) == 1:
         # PostgreSQL keeps it as an array of one element.
         ((text, delimiter),) = constants
         items = parse_array(text.encode("utf-8"), delimiter.encode("utf-8"))
         return items[0] if items else UNKNOWN
-    if constants or not found or any(has_default for _, has_default, _ in found):
+    if constants or not constant_rows or any(has_default for _, has_default, _ in constant_rows):
         return UNKNOWN
     return None
 
@@ -735,11 +748,11 @@ def _obstacle(
         (
             other_index,
             "has an index other than its primary key as REPLICA IDENTITY",
-            ", or ".join([_restore(name), *(_by_index(name, [each]) for each in key.fit)]),
+            ", or ".join([_restore(name), *(_by_index(name, [index]) for index in key.fit)]),
         ),
     ]
-    found = next(((text, remedy) for bad, text, remedy in problems if bad), None)
-    return found or next(filter(None, map(_leaf_obstacle, leaves)), ("", ""))
+    problem = next(((text, remedy) for bad, text, remedy in problems if bad), None)
+    return problem or next(filter(None, map(_leaf_obstacle, leaves)), ("", ""))
 
 
 def _by_index(table: TableName, fit: Sequence[str]) -> str:
@@ -770,17 +783,17 @@ def _check_generated(name: TableName, sent: Sequence[str]) -> None:
         )
 
 
-def select_tables(tables: Iterable[Table], wanted: TableFilter) -> tuple[Table, ...]:
+def select_tables(tables: Iterable[Table], table_filter: TableFilter) -> tuple[Table, ...]:
     """Take the wanted tables.
 
     Raises:
         UncapturableTableError: tables that the filter names in full are not among them.
     """
     there = {table.name: table for table in tables}
-    missing = [name for name in wanted.named if name not in there]
+    missing = [name for name in table_filter.named if name not in there]
     if missing:
         raise no_such(missing)
-    return tuple(table for name, table in there.items() if wanted.wants(name))
+    return tuple(table for name, table in there.items() if table_filter.wants(name))
 
 
 def no_such(missing: Iterable[TableName]) -> UncapturableTableError:

@@ -175,14 +175,14 @@ def has_ddl(connection: Connection) -> bool:
     Raises:
         SourceError: the catalogue cannot be read.
     """
-    what = "cannot read the event triggers"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot read the event triggers"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_INSTALLED)
         (there,) = cursor.fetchone() or (False,)
     return bool(there)
 
 
-def _run(connection: Connection, statements: str, what: str) -> None:
+def _run(connection: Connection, statements: str, failure: str) -> None:
     # In autocommit mode the text as a whole is one transaction.
-    with source_errors(connection, what), connection.cursor() as cursor:
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(statements)

@@ -90,39 +90,39 @@ HAS_KEY = Picked(
 """Of a table with a primary key for which an index is named all the same."""
 
 
-def pick(wanted: str, indexes: Sequence[Index]) -> Picked:
+def pick(name: str, indexes: Sequence[Index]) -> Picked:
     """Choose the index that gives a table without a primary key its key.
 
     Args:
-        wanted: an index's name or `AUTO`.
+        name: an index's name or `AUTO`.
         indexes: of the table.
     """
-    fit = [each for each in indexes if not each.fault]
-    if wanted != AUTO:
-        return _named(wanted, indexes)
-    for each in fit:
-        if each.is_identity:
-            return Picked(each)
+    fit = [index for index in indexes if not index.fault]
+    if name != AUTO:
+        return _named(name, indexes)
+    for index in fit:
+        if index.is_identity:
+            return Picked(index)
     if len(fit) == 1:
         return Picked(fit[0])
-    names = tuple(each.name for each in fit)
+    names = tuple(index.name for index in fit)
     if fit:
         listed = ", ".join(f'"{name}"' for name in names)
-        what = f"has several unique indexes that can give its key: {listed}"
-        return Picked(obstacle=what, fit=names)
+        obstacle = f"has several unique indexes that can give its key: {listed}"
+        return Picked(obstacle=obstacle, fit=names)
     return Picked(obstacle="has no primary key, and no unique index that can give its key")
 
 
-def _named(wanted: str, indexes: Sequence[Index]) -> Picked:
-    found = next((each for each in indexes if each.name == wanted), None)
-    fit = tuple(each.name for each in indexes if not each.fault)
-    if found is None:
-        what = f'has no index "{wanted}", which is to give its key (--key-index)'
-        return Picked(obstacle=what, fit=fit)
-    if found.fault:
-        what = f'has the index "{wanted}", which is to give its key and {found.fault}'
-        return Picked(obstacle=what, fit=fit)
-    return Picked(found, fit=fit)
+def _named(name: str, indexes: Sequence[Index]) -> Picked:
+    chosen = next((index for index in indexes if index.name == name), None)
+    fit = tuple(index.name for index in indexes if not index.fault)
+    if chosen is None:
+        obstacle = f'has no index "{name}", which is to give its key (--key-index)'
+        return Picked(obstacle=obstacle, fit=fit)
+    if chosen.fault:
+        obstacle = f'has the index "{name}", which is to give its key and {chosen.fault}'
+        return Picked(obstacle=obstacle, fit=fit)
+    return Picked(chosen, fit=fit)
 
 
 def identity_obstacle(
@@ -139,9 +139,9 @@ def identity_obstacle(
         identity is ReplicaIdentity.INDEX and index.is_identity
     ):
         return "", ""
-    what = f'gets its key from the index "{index.name}", which is not its REPLICA IDENTITY'
+    reason = f'gets its key from the index "{index.name}", which is not its REPLICA IDENTITY'
     alter = f"ALTER TABLE {quoted_name(table)} REPLICA IDENTITY USING INDEX {_quote(index.name)}"
-    return f"{what}: old keys would not come", f"{alter}, or --replica-identity full"
+    return f"{reason}: old keys would not come", f"{alter}, or --replica-identity full"
 
 
 def quoted_name(table: TableName) -> str:

@@ -169,7 +169,7 @@ def sendable(operations: tuple[str, ...], version: int) -> tuple[str, ...]:
     """
     if version >= SENDS_TRUNCATE:
         return operations
-    return tuple(each for each in operations if each != "truncate")
+    return tuple(operation for operation in operations if operation != "truncate")
 
 
 def sends_stored(connection: Connection, name: str, *, is_ours: bool) -> bool:
@@ -195,14 +195,14 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
 
 
 def _read(connection: Connection, name: str) -> PublicationFacts | None:
-    what = f'cannot read the publication "{name}"'
+    failure = f'cannot read the publication "{name}"'
     recent = connection.server_version >= _VERSION_15
-    with source_errors(connection, what), connection.cursor() as cursor:
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(for_version(_FIND, connection.server_version), (name,))
-        found = cursor.fetchone()
-        if found is None:
+        row = cursor.fetchone()
+        if row is None:
             return None
-        oid, all_tables, via_root, operations = found
+        oid, all_tables, via_root, operations = row
         cursor.execute(_TABLES_15 if recent else _TABLES, (oid,))
         rows = [(TableName(schema, table), *more) for schema, table, *more in cursor.fetchall()]
         schemas = 0
@@ -219,7 +219,7 @@ def _read(connection: Connection, name: str) -> PublicationFacts | None:
         oid=oid,
         all_tables=all_tables,
         via_root=via_root,
-        operations=tuple(each for each in OPERATIONS if each in operations),
+        operations=tuple(operation for operation in OPERATIONS if operation in operations),
         tables={table: condition or "" for table, condition, _ in rows},
         narrowed=frozenset(table for table, _, narrowed in rows if narrowed),
         schemas=bool(schemas),
@@ -229,7 +229,7 @@ def _read(connection: Connection, name: str) -> PublicationFacts | None:
 
 
 def make_publication(
-    connection: Connection, name: str, wanted: WantedPublication, *, rehearse: bool = False
+    connection: Connection, name: str, wish: WantedPublication, *, rehearse: bool = False
 ) -> PublicationChange:
     """Make the publication, or alter it, so that it sends exactly what is wanted.
 
@@ -242,17 +242,17 @@ def make_publication(
             publication sends something else than we need, which altering it now would not mend
             for the changes already made.
     """
-    check_filters_possible(connection, wanted)
+    check_filters_possible(connection, wish)
     vanished: set[TableName] = set()
 
     def attempt() -> PublicationChange:
-        left = {table: how for table, how in wanted.tables.items() if table not in vanished}
+        remaining = {table: how for table, how in wish.tables.items() if table not in vanished}
         try:
-            return _make(connection, name, replace(wanted, tables=left), rehearse=rehearse)
+            return _make(connection, name, replace(wish, tables=remaining), rehearse=rehearse)
         except SourceError as error:
             if has_vanished(error):
-                vanished.update(_missing(connection, left))
-            if vanished and len(vanished) == len(wanted.tables):
+                vanished.update(_missing(connection, remaining))
+            if vanished and len(vanished) == len(wish.tables):
                 raise _all_gone(vanished) from error
             raise
 
@@ -260,34 +260,34 @@ def make_publication(
 
 
 def _make(
-    connection: Connection, name: str, wanted: WantedPublication, *, rehearse: bool
+    connection: Connection, name: str, wish: WantedPublication, *, rehearse: bool
 ) -> PublicationChange:
     facts = _read(connection, name)
-    wanted = replace(wanted, operations=sendable(wanted.operations, connection.server_version))
+    wish = replace(wish, operations=sendable(wish.operations, connection.server_version))
     if facts is not None:
-        problems = shape_problems(name, facts, wanted)
+        problems = shape_problems(name, facts, wish)
         if problems:
-            raise SourceError("; ".join(problems), hint=_OWN if wanted.before is None else _BACK)
-        if _same(facts, wanted):
+            raise SourceError("; ".join(problems), hint=_OWN if wish.before is None else _BACK)
+        if _same(facts, wish):
             return PublicationChange(False, frozenset(), frozenset())
-    what = f'cannot make the publication "{name}"'
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = f'cannot make the publication "{name}"'
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute("BEGIN")
         try:
             if rehearse:
                 cursor.execute("SELECT set_config('lock_timeout', %s, true)", (REHEARSAL_TIMEOUT,))
             version = connection.server_version
             if facts is None:
-                _check_owned(connection, wanted.tables)
-                cursor.execute(_create(name, wanted, version))
+                _check_owned(connection, wish.tables)
+                cursor.execute(_create(name, wish, version))
             else:
-                _check_owned(connection, wanted.tables.keys() - facts.tables.keys())
-                refiltered = _refiltered(connection, name, facts, wanted)
-                for statement in _alter(name, facts, wanted, refiltered):
+                _check_owned(connection, wish.tables.keys() - facts.tables.keys())
+                refiltered = _refiltered(connection, name, facts, wish)
+                for statement in _alter(name, facts, wish, refiltered):
                     cursor.execute(statement)
             after = _read(connection, name)
             assert after is not None  # noqa: S101 - made in this transaction
-            _check_filter_columns(connection, after.oid, wanted)
+            _check_filter_columns(connection, after.oid, wish)
             untouched = facts is not None and _alike(facts, after)
             cursor.execute("ROLLBACK" if untouched or rehearse else "COMMIT")
         except BaseException:
@@ -300,10 +300,10 @@ def _make(
 def _missing(connection: Connection, tables: Iterable[TableName]) -> set[TableName]:
     """Return the tables of these names that are not there now."""
     names = list(tables)
-    what = "cannot read the catalogue"
-    with source_errors(connection, what), connection.cursor() as cursor:
-        schemas = [each.schema for each in names]
-        cursor.execute(_MISSING, (schemas, [each.table for each in names]))
+    failure = "cannot read the catalogue"
+    with source_errors(connection, failure), connection.cursor() as cursor:
+        schemas = [table.schema for table in names]
+        cursor.execute(_MISSING, (schemas, [table.table for table in names]))
         return {TableName(*row) for row in cursor.fetchall()}
 
 
@@ -315,7 +315,7 @@ def _all_gone(tables: Iterable[TableName]) -> SourceError:
 def use_publication(
     connection: Connection,
     name: str,
-    wanted: WantedPublication,
+    wish: WantedPublication,
     *,
     hint: str = "alter the publication, or let capture do it: --create-publication",
 ) -> PublicationChange:
@@ -328,8 +328,8 @@ def use_publication(
         SourceError: it is missing or sends something else; names all that is wrong.
     """
     facts = read_publication(connection, name)
-    wanted = replace(wanted, operations=sendable(wanted.operations, connection.server_version))
-    problems = use_problems(name, facts, wanted)
+    wish = replace(wish, operations=sendable(wish.operations, connection.server_version))
+    problems = use_problems(name, facts, wish)
     if problems:
         raise SourceError("; ".join(problems), hint=hint)
     assert facts is not None  # noqa: S101 - a missing one is a problem
@@ -337,53 +337,53 @@ def use_publication(
     return PublicationChange(False, frozenset(), frozenset(), filters=filters)
 
 
-def shape_problems(name: str, facts: PublicationFacts, wanted: WantedPublication) -> list[str]:
+def shape_problems(name: str, facts: PublicationFacts, wish: WantedPublication) -> list[str]:
     """Say what stands against altering an existing publication."""
-    what = f'the publication "{name}"'
-    ours = facts.operations in {wanted.operations, wanted.before or wanted.operations}
+    subject = f'the publication "{name}"'
+    ours = facts.operations in {wish.operations, wish.before or wish.operations}
     # Of one that the log was made with, filters and lists are taken off, and the tables copied.
-    asked = wanted.before is not None or wanted.filtered_before or any(wanted.tables.values())
-    filtered = any(facts.tables.values()) and not asked
-    narrowed = bool(facts.narrowed) and wanted.before is None
+    asks_filters = wish.before is not None or wish.filtered_before or any(wish.tables.values())
+    filtered = any(facts.tables.values()) and not asks_filters
+    narrowed = bool(facts.narrowed) and wish.before is None
     problems = [
-        (facts.all_tables, f"{what} is FOR ALL TABLES"),
-        (not facts.via_root, f"{what} does not publish via the root of partitioned tables"),
-        (not ours, _other_operations(what, facts, wanted)),
+        (facts.all_tables, f"{subject} is FOR ALL TABLES"),
+        (not facts.via_root, f"{subject} does not publish via the root of partitioned tables"),
+        (not ours, _other_operations(subject, facts, wish)),
         (
             narrowed or facts.schemas or filtered,
-            f"{what} has row filters, column lists or whole schemas",
+            f"{subject} has row filters, column lists or whole schemas",
         ),
     ]
     return [text for bad, text in problems if bad]
 
 
-def use_problems(name: str, facts: PublicationFacts | None, wanted: WantedPublication) -> list[str]:
+def use_problems(name: str, facts: PublicationFacts | None, wish: WantedPublication) -> list[str]:
     """Say why a publication that is not ours to alter cannot be used as it is."""
-    what = f'the publication "{name}"'
+    subject = f'the publication "{name}"'
     if facts is None:
-        return [f"{what} does not exist"]
+        return [f"{subject} does not exist"]
     problems = []
-    missing = sorted(set(wanted.tables) - facts.sent)
+    missing = sorted(set(wish.tables) - facts.sent)
     if missing:
-        problems.append(f"{what} does not send {', '.join(map(str, missing))}")
+        problems.append(f"{subject} does not send {', '.join(map(str, missing))}")
     if not facts.via_root:
-        problems.append(f"{what} does not publish via the root of partitioned tables")
-    if facts.operations != wanted.operations:
-        problems.append(_other_operations(what, facts, wanted))
-    for table, condition in sorted(wanted.tables.items()):
+        problems.append(f"{subject} does not publish via the root of partitioned tables")
+    if facts.operations != wish.operations:
+        problems.append(_other_operations(subject, facts, wish))
+    for table, condition in sorted(wish.tables.items()):
         if table in facts.narrowed:
-            problems.append(f'{what} has a list of columns for "{table}"')
+            problems.append(f'{subject} has a list of columns for "{table}"')
         has = facts.tables.get(table, "")
         if _bare(has) != _bare(condition):
-            problems.append(f'{what} filters "{table}" by {has or "nothing"}')
+            problems.append(f'{subject} filters "{table}" by {has or "nothing"}')
     return problems
 
 
-def _other_operations(what: str, facts: PublicationFacts, wanted: WantedPublication) -> str:
-    if wanted.operations == OPERATIONS:
-        return f"{what} does not publish each of insert, update, delete, truncate"
-    has, needs = ", ".join(facts.operations) or "nothing", ", ".join(wanted.operations)
-    return f"{what} publishes {has}, not {needs}"
+def _other_operations(subject: str, facts: PublicationFacts, wish: WantedPublication) -> str:
+    if wish.operations == OPERATIONS:
+        return f"{subject} does not publish each of insert, update, delete, truncate"
+    has, needs = ", ".join(facts.operations) or "nothing", ", ".join(wish.operations)
+    return f"{subject} publishes {has}, not {needs}"
 
 
 def _bare(condition: str) -> str:
@@ -403,53 +403,54 @@ def _closes_at_end(text: str) -> bool:
     return False
 
 
-def check_filters_possible(connection: Connection, wanted: WantedPublication) -> None:
+def check_filters_possible(connection: Connection, wish: WantedPublication) -> None:
     """Check that the server knows row filters, when there are any.
 
     Raises:
         SourceError: PostgreSQL is older than 15.
     """
-    if any(wanted.tables.values()) and connection.server_version < _VERSION_15:
+    if any(wish.tables.values()) and connection.server_version < _VERSION_15:
         raise SourceError(
             f"PostgreSQL {connection.server_version // 10_000} has no row filters",
             hint="they came with 15; leave --where out, or exclude the table",
         )
 
 
-def _check_filter_columns(connection: Connection, oid: int, wanted: WantedPublication) -> None:
+def _check_filter_columns(connection: Connection, oid: int, wish: WantedPublication) -> None:
     """Refuse a filter under which the users' own updates and deletes would fail."""
-    if not any(wanted.tables.values()) or not {"update", "delete"} & set(wanted.operations):
+    if not any(wish.tables.values()) or not {"update", "delete"} & set(wish.operations):
         return
     with connection.cursor() as cursor:
         cursor.execute(_FILTER_COLUMNS, (oid,))
-        found = [(TableName(schema, table), names) for schema, table, names in cursor.fetchall()]
-    found = [each for each in found if each[0] not in wanted.full]
-    if found:
-        said = "; ".join(
+        unfit = [(TableName(schema, table), names) for schema, table, names in cursor.fetchall()]
+    unfit = [entry for entry in unfit if entry[0] not in wish.full]
+    if unfit:
+        faults = "; ".join(
             f"table {table.said}: its row filter reads {', '.join(names)}, which an old row does "
             "not bring along: updates and deletes of the table would fail"
-            for table, names in found
+            for table, names in unfit
         )
         raise UncapturableTableError(
-            said, hint="--replica-identity full, or filter by the primary key alone"
+            faults, hint="--replica-identity full, or filter by the primary key alone"
         )
 
 
-def _same(facts: PublicationFacts, wanted: WantedPublication) -> bool:
+def _same(facts: PublicationFacts, wish: WantedPublication) -> bool:
     """Tell without a statement that nothing is to be altered; filters need the server's eye."""
     return (
-        facts.operations == wanted.operations
+        facts.operations == wish.operations
         and facts.generated is not False
         and not facts.narrowed
-        and set(facts.tables) == set(wanted.tables)
+        and set(facts.tables) == set(wish.tables)
         and not any(facts.tables.values())
-        and not any(wanted.tables.values())
+        and not any(wish.tables.values())
     )
 
 
 def _alike(before: PublicationFacts, after: PublicationFacts) -> bool:
     old, new = (
-        (each.operations, each.tables, each.narrowed, each.generated) for each in (before, after)
+        (facts.operations, facts.tables, facts.narrowed, facts.generated)
+        for facts in (before, after)
     )
     return old == new
 
@@ -463,7 +464,7 @@ def _change(before: PublicationFacts | None, after: PublicationFacts) -> Publica
         added=frozenset(set(new) - set(old)),
         removed=frozenset(set(old) - set(new)),
         refiltered=frozenset(
-            each for each in set(new) & set(old) if new[each] != old[each] or each in widened
+            table for table in set(new) & set(old) if new[table] != old[table] or table in widened
         ),
         filters={table: text for table, text in new.items() if text},
         generated=before is not None and before.generated != after.generated,
@@ -491,7 +492,7 @@ def _check_owned(connection: Connection, tables: Iterable[TableName]) -> None:
 
 
 def _refiltered(
-    connection: Connection, name: str, facts: PublicationFacts, wanted: WantedPublication
+    connection: Connection, name: str, facts: PublicationFacts, wish: WantedPublication
 ) -> list[TableName]:
     """Return the tables whose row filter has to change, or that have a list of columns.
 
@@ -499,22 +500,22 @@ def _refiltered(
     and taken back, but for a table of another role, whose filter stays where it is the same text,
     or the one that the log was made with.
     """
-    both = {table: text for table, text in facts.tables.items() if table in wanted.tables}
-    filtered = {table: text for table, text in both.items() if text or wanted.tables[table]}
+    both = {table: text for table, text in facts.tables.items() if table in wish.tables}
+    filtered = {table: text for table, text in both.items() if text or wish.tables[table]}
     others = {*not_owned(connection, list(filtered))}
     differing = {
         table
-        for table in others - wanted.as_before
-        if _bare(filtered[table]) != _bare(wanted.tables[table])
+        for table in others - wish.as_before
+        if _bare(filtered[table]) != _bare(wish.tables[table])
     }
-    narrowed = facts.narrowed & wanted.tables.keys()
+    narrowed = facts.narrowed & wish.tables.keys()
     _check_owned(connection, differing | narrowed)
     own = filtered.keys() - others
     if not own:
         return sorted(narrowed)
     with connection.cursor() as cursor:
         cursor.execute("SAVEPOINT filters")
-        for statement in _anew(name, own, wanted.tables):
+        for statement in _anew(name, own, wish.tables):
             cursor.execute(statement)
         after = _read(connection, name)
         cursor.execute("ROLLBACK TO SAVEPOINT filters")

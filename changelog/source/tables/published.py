@@ -40,17 +40,17 @@ def publication_versions(
 ) -> PublicationVersion | None:
     """Return the version of a publication with its groups', or None if one is missing."""
     main = publication_version(connection, name)
-    others = [(each, publication_version(connection, each)) for each in groups]
-    found = tuple((each, version) for each, version in others if version is not None)
-    if main is None or len(found) < len(others):
+    others = [(group, publication_version(connection, group)) for group in groups]
+    present = tuple((group, version) for group, version in others if version is not None)
+    if main is None or len(present) < len(others):
         return None
-    return replace(main, groups=found)
+    return replace(main, groups=present)
 
 
 def publication_version(connection: Connection, name: str) -> PublicationVersion | None:
     """Return the version of a publication, or None if it is missing."""
-    what = f'cannot read the publication "{name}"'
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = f'cannot read the publication "{name}"'
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_OWN, (name,))
         row = cursor.fetchone()
         if row is None:
@@ -90,5 +90,5 @@ def sends_still(
 
 
 def _is_sent_twice(version: PublicationVersion) -> bool:
-    of_each = [version.all_oids, *(each.all_oids for _, each in version.groups)]
+    of_each = [version.all_oids, *(group_version.all_oids for _, group_version in version.groups)]
     return sum(map(len, of_each)) > len(frozenset[int]().union(*of_each))

@@ -71,13 +71,13 @@ SELECT tree.root, c.oid, c.relfilenode::bigint, c.xmin::text::bigint, i.xmin::te
 def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, Standing]:
     """Return the state of tables now, by oid, without those that are gone."""
     relations = list(relations)
-    wanted = [each.oid for each in relations]
-    indexed = {each.oid: each.key_index.oid for each in relations if each.key_index}
+    oids = [relation.oid for relation in relations]
+    indexed = {relation.oid: relation.key_index.oid for relation in relations if relation.key_index}
     with _at_one_moment(connection) as cursor:
-        cursor.execute(_TABLES, (wanted,))
+        cursor.execute(_TABLES, (oids,))
         tables = cursor.fetchall()
         version = connection.server_version
-        cursor.execute(for_version(_COLUMNS, version), (wanted,))
+        cursor.execute(for_version(_COLUMNS, version), (oids,))
         columns: dict[int, dict[str, SeenColumn]] = {}
         for oid, name, number, xid, kind, modifier, *more in cursor.fetchall():
             seen = SeenColumn(number, xid, (kind, modifier), *more)
@@ -93,11 +93,11 @@ def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, 
         keys: dict[int, KeyIndex] = {}
         if indexed:
             cursor.execute(for_version(INDEXES, version), (list(indexed),))
-            found = ((owner, Index(*index)) for owner, *index in cursor.fetchall())
+            owned = ((owner, Index(*index)) for owner, *index in cursor.fetchall())
             keys = {
-                owner: each.key
-                for owner, each in found
-                if each.oid == indexed[owner] and not each.fault
+                owner: index.key
+                for owner, index in owned
+                if index.oid == indexed[owner] and not index.fault
             }
     return {
         oid: Standing(
@@ -142,4 +142,4 @@ def _at_one_moment(connection: Connection) -> Iterator[Cursor]:
 
 def _shows_types(columns: Mapping[str, SeenColumn]) -> bool:
     """Tell whether some column is not of a type of PostgreSQL's own."""
-    return any(each.type[0] >= FIRST_USER_OID for each in columns.values())
+    return any(column.type[0] >= FIRST_USER_OID for column in columns.values())

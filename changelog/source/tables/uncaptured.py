@@ -29,23 +29,23 @@ _LARGE_OBJECTS = "SELECT count(*) FROM pg_catalog.pg_largeobject_metadata"
 _MOST_NAMES = 10
 
 
-def uncaptured(connection: Connection, wanted: TableFilter) -> tuple[str, ...]:
+def uncaptured(connection: Connection, table_filter: TableFilter) -> tuple[str, ...]:
     """Say what is not captured, one line for each kind of thing that is there.
 
     Args:
         connection: to the source, in autocommit mode.
-        wanted: whose names count; temporary tables count whatever their names are.
+        table_filter: whose names count; temporary tables count whatever their names are.
 
     Raises:
         SourceError: the catalogue cannot be read.
     """
     named: dict[str, list[str]] = {}
-    what = "cannot read the catalogue"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot read the catalogue"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_OTHERS)
         for kind, schema, name in cursor.fetchall():
             table = TableName(schema, name)
-            if schema == "pg_temp" or wanted.wants(table):
+            if schema == "pg_temp" or table_filter.wants(table):
                 named.setdefault(kind, []).append(str(table))
         cursor.execute(_LARGE_OBJECTS)
         (objects,) = cursor.fetchone() or (0,)

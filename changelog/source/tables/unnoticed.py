@@ -39,10 +39,10 @@ def unnoticed(connection: Connection, relations: Sequence[Relation]) -> tuple[st
     Raises:
         SourceError: the catalogue cannot be read.
     """
-    what = "cannot read the catalogue"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    failure = "cannot read the catalogue"
+    with source_errors(connection, failure), connection.cursor() as cursor:
         naming = for_version(_NAMING, connection.server_version)
-        cursor.execute(naming, ([each.oid for each in relations],))
+        cursor.execute(naming, ([relation.oid for relation in relations],))
         columns = [".".join(row) for row in cursor.fetchall()]
         cursor.execute(_STANDBYS)
         (standbys,) = cursor.fetchone() or ("",)

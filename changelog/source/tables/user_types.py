@@ -80,25 +80,25 @@ def user_types(cursor: Cursor, oids: Collection[int]) -> dict[int, dict[int, Use
     if not oids:
         return {}
     cursor.execute(for_version(_TYPES, cursor.connection.server_version), {"oids": list(oids)})
-    found = cursor.fetchall()
+    type_rows = cursor.fetchall()
     labels: dict[int, dict[int, Label]] = {}
-    cursor.execute(_LABELS, ([row[1] for row in found],))
+    cursor.execute(_LABELS, ([row[1] for row in type_rows],))
     for oid, label, text, xid in cursor.fetchall():
         labels.setdefault(oid, {})[label] = Label(text, xid)
     attributes: dict[int, dict[int, tuple[int, int] | None]] = {}
-    cursor.execute(_ATTRIBUTES, ([row[4] for row in found],))
+    cursor.execute(_ATTRIBUTES, ([row[4] for row in type_rows],))
     for relation, number, kind, modifier, dropped in cursor.fetchall():
         attributes.setdefault(relation, {})[number] = None if dropped else (kind, modifier)
     types: dict[int, dict[int, UserType]] = {}
-    for root, oid, form, name, relation, late in found:
+    for root, oid, form, name, relation, late in type_rows:
         if form == "e":
-            made: UserType = EnumType(name, late, labels.get(oid, {}))
+            user_type: UserType = EnumType(name, late, labels.get(oid, {}))
         else:
-            made = _composite(name, late, attributes.get(relation, {}))
-        types.setdefault(root, {})[oid] = made
+            user_type = _composite(name, late, attributes.get(relation, {}))
+        types.setdefault(root, {})[oid] = user_type
     return types
 
 
 def _composite(name: str, late: bool, numbered: dict[int, tuple[int, int] | None]) -> CompositeType:
-    live = {number: each for number, each in numbered.items() if each is not None}
+    live = {number: attribute for number, attribute in numbered.items() if attribute is not None}
     return CompositeType(name, late, live, max(numbered, default=0))
