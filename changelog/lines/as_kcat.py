@@ -49,13 +49,13 @@ WRITE_OTHERS: Mapping[str, str] = {
 """Replacements of kcat's letters that `changelog write` does not take, for its refusals."""
 
 
-def _list_properties(asked: list[str] | None) -> list[str] | None:
-    if asked and {"list", "help"} & {*asked}:
+def _list_properties(properties: list[str] | None) -> list[str] | None:
+    if properties and {"list", "help"} & {*properties}:
         from changelog.native.properties import client_properties  # noqa: PLC0415 - loads it
 
         print(client_properties(), end="")
         raise typer.Exit
-    return asked
+    return properties
 
 
 SettingsOption = Annotated[
@@ -150,14 +150,14 @@ class ReadLetters:
 
     def packed_as(self, which: str) -> str | None:
         """Return the format of `-s` for keys or for values, or None if it names none."""
-        found = None
-        for each in self.packed or ():
-            part, equals, said = each.partition("=")
+        form = None
+        for setting in self.packed or ():
+            part, equals, form_named = setting.partition("=")
             if not equals or part not in {"key", "value"}:
-                found = each
+                form = setting
             elif part == which:
-                found = said
-        return found
+                form = form_named
+        return form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +204,13 @@ def settings_of(
     Raises:
         ConfigurationError: one has no form of theirs.
     """
-    given = {"debug": letters.contexts, **{name.replace("_", "."): v for name, v in more.items()}}
+    properties = {
+        "debug": letters.contexts,
+        **{name.replace("_", "."): v for name, v in more.items()},
+    }
     return {
         **given_settings(client, letters.file),
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in properties.items() if value is not None},
     }
 
 
@@ -221,11 +224,11 @@ def parse_places(texts: Sequence[str], *, at_end: bool) -> tuple[Start | None, U
     Raises:
         ConfigurationError: one is no place, or a place is given twice.
     """
-    ends = [_parse_until(each[1:]) for each in texts if each.startswith("e@")]
+    ends = [_parse_until(text[1:]) for text in texts if text.startswith("e@")]
     starts = [
-        parse_start(each.removeprefix("s") if each.startswith("s@") else each)
-        for each in texts
-        if not each.startswith("e@")
+        parse_start(text.removeprefix("s") if text.startswith("s@") else text)
+        for text in texts
+        if not text.startswith("e@")
     ]
     if len(starts) > 1 or len(ends) > 1:
         raise ConfigurationError("a read has one beginning and one end", hint="give one of each")
@@ -273,7 +276,7 @@ def beginnings(
         ConfigurationError: two groups are named, or what begins a group is none of the words.
     """
     named = settings.get("group.id", "")
-    groups = {each for each in (group, letters.balanced, named) if each}
+    groups = {group_named for group_named in (group, letters.balanced, named) if group_named}
     if len(groups) > 1:
         raise ConfigurationError(
             f"{len(groups)} groups are named: {', '.join(sorted(groups))}",

@@ -24,14 +24,14 @@ def find_topic(cluster: Cluster, topic: str) -> TopicDescription:
         LogError: they refuse.
     """
     cluster.meet()
-    found = cluster.describe([topic]).get(topic)
-    if found is not None:
-        return found
-    known = cluster.names()
-    near = get_close_matches(topic, known, n=3)
+    description = cluster.describe([topic]).get(topic)
+    if description is not None:
+        return description
+    names = cluster.names()
+    near = get_close_matches(topic, names, n=3)
     raise ConfigurationError(
         f'there is no topic "{topic}"',
-        hint=f"near it: {', '.join(near)}" if near else f"the cluster has {len(known)} topics",
+        hint=f"near it: {', '.join(near)}" if near else f"the cluster has {len(names)} topics",
     )
 
 
@@ -54,23 +54,23 @@ class Leaders:
         term = partition, record.leader_epoch()
         if term not in self._found:
             topic = record.topic() or ""
-            found = self._cluster.topics([topic]).get(topic)
-            self._found[term] = -1 if found is None else found.leaders[partition]
+            description = self._cluster.topics([topic]).get(topic)
+            self._found[term] = -1 if description is None else description.leaders[partition]
         return self._found[term]
 
 
-def chosen(topic: str, count: int, wanted: Collection[int]) -> list[int]:
+def chosen(topic: str, count: int, picked: Collection[int]) -> list[int]:
     """Return the partitions to read: those that are wanted, else all.
 
     Raises:
         ConfigurationError: a topic does not have one.
     """
-    lacking = sorted(n for n in wanted if n >= count)
+    lacking = sorted(n for n in picked if n >= count)
     if lacking:
         raise ConfigurationError(
             f'topic "{topic}" has no partition {lacking[0]}', hint=f"it has 0 to {count - 1}"
         )
-    return sorted(wanted) or list(range(count))
+    return sorted(picked) or list(range(count))
 
 
 def bounds_of(
@@ -83,7 +83,7 @@ def bounds_of(
         LogError: they refuse.
     """
     bounds = cluster.bounds([(topic, n) for n in partitions], committed=committed)
-    return {n: Bounds(each.start, max(each.start, each.end)) for (_, n), each in bounds.items()}
+    return {n: Bounds(place.start, max(place.start, place.end)) for (_, n), place in bounds.items()}
 
 
 def offsets_since(
@@ -108,14 +108,14 @@ def stored_offsets(
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    what = f'cannot read where the group is in topic "{topic}"'
-    with explained(what):
-        found = consumer.committed(
+    failure = f'cannot read where the group is in topic "{topic}"'
+    with explained(failure):
+        answers = consumer.committed(
             [TopicPartition(topic, n) for n in partitions], timeout=REQUEST_S
         )
-        for each in found:
-            if each.error is not None:
-                raise KafkaException(each.error)
-    if len(found) != len({each.partition for each in found}):
-        raise UnavailableLogError(f"{what}: no answer from the brokers")
-    return {each.partition: each.offset if each.offset >= 0 else None for each in found}
+        for answer in answers:
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+    if len(answers) != len({answer.partition for answer in answers}):
+        raise UnavailableLogError(f"{failure}: no answer from the brokers")
+    return {answer.partition: answer.offset if answer.offset >= 0 else None for answer in answers}

@@ -29,19 +29,19 @@ _LEVELS = "read_committed", "read_uncommitted"
 
 
 def wanted_of(
-    topic: str, asked: ReadWords, letters: ReadLetters, options: dict[str, str]
+    topic: str, words: ReadWords, letters: ReadLetters, options: dict[str, str]
 ) -> Wanted:
     """Return the range to read, and the group that reads it.
 
     Raises:
         ConfigurationError: options contradict each other, or are none.
     """
-    if asked.at_end and asked.until not in {None, "end"}:
+    if words.at_end and words.until not in {None, "end"}:
         raise ConfigurationError("--exit and --until contradict each other", hint="give one")
-    start, until = parse_places(asked.start or (), at_end=asked.at_end)
-    if asked.until is not None and asked.until != "end" and until is not None:
+    start, until = parse_places(words.start or (), at_end=words.at_end)
+    if words.until is not None and words.until != "end" and until is not None:
         raise ConfigurationError("-o e@ and --until contradict each other", hint="give one")
-    begin = beginnings(start, asked.group, letters, options)
+    begin = beginnings(start, words.group, letters, options)
     level = options.pop("isolation.level", _LEVELS[0])
     if level not in _LEVELS:
         raise ConfigurationError(
@@ -49,20 +49,20 @@ def wanted_of(
         )
     return Wanted(
         topic=topic,
-        partitions=tuple(each for each in asked.partition or () if each != -1),
+        partitions=tuple(number for number in words.partition or () if number != -1),
         start=begin.start,
-        until=until if asked.until is None else parse_until(asked.until),
+        until=until if words.until is None else parse_until(words.until),
         group=begin.group,
         alone=begin.alone,
         anew=begin.anew,
-        committed=level == _LEVELS[0] and not asked.uncommitted,
-        count=asked.count,
+        committed=level == _LEVELS[0] and not words.uncommitted,
+        count=words.count,
     )
 
 
 def lines_of(
     topic: str,
-    asked: ReadWords,
+    words: ReadWords,
     letters: ReadLetters,
     framed: Framed,
     broker: Callable[[Any], int],
@@ -72,40 +72,40 @@ def lines_of(
     Raises:
         ConfigurationError: options contradict each other, or are none.
     """
-    looks = [asked.as_json, asked.template is not None, letters.envelope]
+    looks = [words.as_json, words.template is not None, letters.envelope]
     if sum((*looks, letters.tokens is not None)) > 1:
         raise ConfigurationError(
             "--json, --format, -J and -f contradict each other", hint="give one"
         )
-    delimiter = unescaped(asked.delimiter, "--delimiter")
-    if letters.is_kcat and not (asked.as_json or asked.template is not None):
-        return _kcat_lines(topic, asked, letters, framed, broker)
-    key = parse_form(asked.key_form or asked.form or "auto")
-    value = parse_form(asked.value_form or asked.form or "auto")
-    if asked.as_json:
+    delimiter = unescaped(words.delimiter, "--delimiter")
+    if letters.is_kcat and not (words.as_json or words.template is not None):
+        return _kcat_lines(topic, words, letters, framed, broker)
+    key = parse_form(words.key_form or words.form or "auto")
+    value = parse_form(words.value_form or words.form or "auto")
+    if words.as_json:
         return json_lines(
             topic, key=token(key, framed), value=token(value, framed), delimiter=delimiter
         )
-    if asked.template is not None:
-        check_ours(asked.template)
+    if words.template is not None:
+        check_ours(words.template)
     return template_lines(
-        parse_template(DEFAULT if asked.template is None else asked.template),
+        parse_template(DEFAULT if words.template is None else words.template),
         key=plain(key, framed),
         value=plain(value, framed),
-        null=unescaped("NULL" if asked.null is None else asked.null, "--null"),
+        null=unescaped("NULL" if words.null is None else words.null, "--null"),
         delimiter=delimiter,
     )
 
 
 def _kcat_lines(
     topic: str,
-    asked: ReadWords,
+    words: ReadWords,
     letters: ReadLetters,
     framed: Framed,
     broker: Callable[[Any], int],
 ) -> Lines:
     """Return the renderer of a topic as kcat prints it: text, unless `-s` or `--as` say more."""
-    forms = {"key": asked.key_form or asked.form, "value": asked.value_form or asked.form}
+    forms = {"key": words.key_form or words.form, "value": words.value_form or words.form}
     shows: dict[str, Show | None] = {}
     for which, form in forms.items():
         packed = letters.packed_as(which)
@@ -117,11 +117,11 @@ def _kcat_lines(
                 raise ConfigurationError(
                     "kcat's -J takes no numbers of -s", hint="-f '%k %s\\n' shows them"
                 )
-            said = string if how is As.TEXT else token(how, framed)
-            shows[which] = with_schema(said, f"{which}_schema_id") if how is As.AVRO else said
+            show = string if how is As.TEXT else token(how, framed)
+            shows[which] = with_schema(show, f"{which}_schema_id") if how is As.AVRO else show
         else:
             shows[which] = plain(how, framed) if packed in {None, "avro"} else unpacked(packed)
-    delimiter = unescaped(asked.delimiter, "--delimiter")
+    delimiter = unescaped(words.delimiter, "--delimiter")
     if letters.envelope:
         return envelope_lines(
             topic,
@@ -130,7 +130,7 @@ def _kcat_lines(
             broker=broker,
             delimiter=delimiter,
         )
-    null = asked.null if asked.null is not None else "NULL" if letters.says_null else ""
+    null = words.null if words.null is not None else "NULL" if letters.says_null else ""
     return template_lines(
         parse_tokens(letters.format()),
         key=shows["key"],

@@ -55,8 +55,8 @@ def read(
     ] = None,
     project: ProjectOption = Path(),
     *,
-    given: Given,
-    asked: ReadWords,
+    overrides: Given,
+    words: ReadWords,
     letters: ReadLetters,
 ) -> None:
     """Show the records of a topic as lines, and follow it until stopped.
@@ -72,19 +72,19 @@ def read(
 
     collect_rarely()
     _hush(letters)
-    options = settings_of(asked.client, letters)
+    options = settings_of(words.client, letters)
     if letters.lists or letters.asks:
         check_reader(options)
-        _tell(_project(project, given, options), names, letters)
+        _tell(_project(project, overrides, options), names, letters)
         return
     (topic,) = _named(names, letters.named, most=1)
-    wanted = wanted_of(topic, asked, letters, options)
+    request = wanted_of(topic, words, letters, options)
     check_reader(options)
-    settings = _project(project, given, options)
+    settings = _project(project, overrides, options)
     with closing(Schemas(settings)) as schemas:
         leaders = Leaders(settings.kafka)
-        lines = lines_of(topic, asked, letters, schemas.framed, leaders.of)
-        reading = Reading(settings.kafka, wanted, lines, Output())
+        lines = lines_of(topic, words, letters, schemas.framed, leaders.of)
+        reading = Reading(settings.kafka, request, lines, Output())
         try:
             reached = reading.run(stop_on_signals())
         except ClosedError:
@@ -157,8 +157,8 @@ def write(
     ] = None,
     project: ProjectOption = Path(),
     *,
-    given: Given,
-    asked: _Write,
+    overrides: Given,
+    words: _Write,
     letters: WriteLetters,
 ) -> None:
     """Write the lines of standard input to a topic: key, tab, value.
@@ -172,29 +172,29 @@ def write(
     collect_rarely()
     _hush(letters)
     topic, *files = _named(names, [letters.named] if letters.named else None)
-    options = settings_of(asked.client, letters, compression_type=letters.compression)
+    options = settings_of(words.client, letters, compression_type=letters.compression)
     own = options.pop("transactional.id", "")
     check_writer(options)
     if letters.line_file and len(files) != 1:
         raise ConfigurationError("-l takes the lines of one FILE", hint="name it behind the topic")
-    settings = _project(project, given, options)
+    settings = _project(project, overrides, options)
     target = Target(
         topic=topic,
-        partition=None if asked.partition == -1 else asked.partition,
-        whole=asked.whole or bool(own),
+        partition=None if words.partition == -1 else words.partition,
+        whole=words.whole or bool(own),
         transactional_id=own,
         most=letters.count,
         skips_empty=letters.is_kcat,
     )
     by_file = bool(files) and not letters.line_file
-    parse, stop = _parser(asked, letters, by_file=by_file), stop_on_signals()
-    delimiter = unescaped(asked.delimiter, "--delimiter")
+    parse, stop = _parser(words, letters, by_file=by_file), stop_on_signals()
+    delimiter = unescaped(words.delimiter, "--delimiter")
     with ExitStack() as opened:
         source = opened.enter_context(_opened(files[0])).fileno() if letters.line_file else 0
         lines = whole_files(files) if by_file else split(delimiter, stop, source)
-        told = opened.enter_context(_progress(topic, source, hidden=letters.quiet or by_file))
+        progress = opened.enter_context(_progress(topic, source, hidden=letters.quiet or by_file))
         try:
-            Writing(settings.kafka, target, parse, told).run(lines, stop)
+            Writing(settings.kafka, target, parse, progress).run(lines, stop)
         except StoppedError:
             raise typer.Exit(_INTERRUPTED) from None
 
@@ -208,14 +208,14 @@ def _opened(file: str) -> BinaryIO:
 
 def _named(names: list[str] | None, named: list[str] | None, most: int | None = None) -> list[str]:
     """Return the topic, by `-t` or as the first word, and the words behind it."""
-    found = [*(named or ()), *(names or ())]
-    if not found:
+    words = [*(named or ()), *(names or ())]
+    if not words:
         raise ConfigurationError("which topic?", hint="TOPIC, or -t TOPIC")
-    if (named and len(named) > 1) or (most is not None and len(found) > most):
+    if (named and len(named) > 1) or (most is not None and len(words) > most):
         raise ConfigurationError(
-            f"one topic, and not {len(found)}", hint="a command for each of them"
+            f"one topic, and not {len(words)}", hint="a command for each of them"
         )
-    return found
+    return words
 
 
 def _hush(letters: ReadLetters | WriteLetters) -> None:
@@ -233,8 +233,8 @@ def _tell(settings: Project, names: list[str] | None, letters: ReadLetters) -> N
     if letters.asks:
         if not named:
             raise ConfigurationError("-Q takes -t TOPIC:PARTITION:MS, once for each")
-        asked = [parse_moment(each) for each in named]
-        print(offsets_text(settings.kafka, asked, as_json=letters.envelope))
+        places = [parse_moment(text) for text in named]
+        print(offsets_text(settings.kafka, places, as_json=letters.envelope))
         return
     (topic,) = _named(names, letters.named, most=1) if named else [None]
     print(metadata_text(settings.kafka, topic, as_json=letters.envelope))
@@ -264,38 +264,38 @@ def _progress(topic: str, source: int, *, hidden: bool) -> Iterator[Callable[[in
         yield told
 
 
-def _parser(asked: _Write, letters: WriteLetters, *, by_file: bool) -> Parse:
+def _parser(words: _Write, letters: WriteLetters, *, by_file: bool) -> Parse:
     from changelog.lines.forms.parse import Given as Lines
     from changelog.lines.forms.parse import bytes_of, json_parser, line_parser
     from changelog.lines.forms.shown import parse_form
     from changelog.lines.forms.template import unescaped
 
-    separator = unescaped(r"\t" if asked.separator is None else asked.separator, "--separator")
-    if not separator or not asked.delimiter:
+    separator = unescaped(r"\t" if words.separator is None else words.separator, "--separator")
+    if not separator or not words.delimiter:
         raise ConfigurationError("separator and delimiter have a character at least")
-    if letters.empties and asked.null:
+    if letters.empties and words.null:
         raise ConfigurationError("-Z and --null contradict each other", hint="give one")
-    null = "" if letters.empties else asked.null
-    alone = asked.separator is None and (letters.is_kcat or letters.fixed is not None)
+    null = "" if letters.empties else words.null
+    alone = words.separator is None and (letters.is_kcat or letters.fixed is not None)
     how = Lines(
         separator=separator,
-        keyed=not (asked.no_key or by_file or alone),
+        keyed=not (words.no_key or by_file or alone),
         null=None if null is None else unescaped(null, "--null"),
-        key=bytes_of(parse_form(asked.key_form or asked.form)),
-        value=bytes_of(parse_form(asked.value_form or asked.form)),
-        headers=tuple(parse_header(each) for each in asked.header or ()),
+        key=bytes_of(parse_form(words.key_form or words.form)),
+        value=bytes_of(parse_form(words.value_form or words.form)),
+        headers=tuple(parse_header(text) for text in words.header or ()),
         fixed=None if letters.fixed is None else letters.fixed.encode(),
         lenient=letters.is_kcat or letters.fixed is not None,
     )
-    return json_parser(how) if asked.as_json else line_parser(how)
+    return json_parser(how) if words.as_json else line_parser(how)
 
 
-def _project(project: Path, given: Given, options: Mapping[str, str]) -> Project:
+def _project(project: Path, options_given: Given, options: Mapping[str, str]) -> Project:
     """Return the settings of a command that needs the brokers alone."""
-    overrides = {**given, "kafka.options": dict(options) or None}
+    overrides = {**options_given, "kafka.options": dict(options) or None}
     return load_project(project, overrides=overrides, needs=[BROKERS], one_source=False)
 
 
-def project_of(project: Path, given: Given, client: list[str] | None) -> Project:
+def project_of(project: Path, overrides: Given, client: list[str] | None) -> Project:
     """Return the settings of a command with `-X` that needs the brokers alone."""
-    return _project(project, given, parse_properties(client, "-X") or {})
+    return _project(project, overrides, parse_properties(client, "-X") or {})

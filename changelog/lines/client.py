@@ -44,26 +44,26 @@ _GLOBAL = ("topic.metadata.", "topic.blacklist", "topic.propagation.")
 """Settings whose own names begin so."""
 
 
-def given_settings(given: list[str] | None, file: str | None) -> dict[str, str]:
+def given_settings(properties: list[str] | None, file: str | None) -> dict[str, str]:
     """Return the settings of `-X` and, before them, of a file as kcat's `-F` reads it.
 
     Raises:
         ConfigurationError: a text has no form of theirs, or the file cannot be read.
     """
-    said = given or []
-    if "dump" in said:
+    texts = properties or []
+    if "dump" in texts:
         raise ConfigurationError(
             "-X dump would print passwords", hint="-X list prints each property with its default"
         )
-    found = dict(_lines(Path(file))) if file and file not in {"-", "none"} else {}
-    return _plain(found) | _plain(parse_properties(said, "-X") or {})
+    from_file = dict(_lines(Path(file))) if file and file not in {"-", "none"} else {}
+    return _plain(from_file) | _plain(parse_properties(texts, "-X") or {})
 
 
-def _plain(found: Mapping[str, str]) -> dict[str, str]:
+def _plain(properties: Mapping[str, str]) -> dict[str, str]:
     """Return properties by the names that the client takes: those of topics among the others."""
     return {
         name if name.startswith(_GLOBAL) else name.removeprefix(_BEGIN_TOPIC): value
-        for name, value in found.items()
+        for name, value in properties.items()
     }
 
 

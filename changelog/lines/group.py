@@ -54,26 +54,26 @@ class GroupPlaces:
         """
         if not self._group:
             return {}
-        asked = [*partitions]
-        found = {} if self._anew else stored_offsets(consumer, self._topic, asked)
-        there = {n: each for n, each in found.items() if each is not None}
+        numbers = [*partitions]
+        stored = {} if self._anew else stored_offsets(consumer, self._topic, numbers)
+        there = {n: offset for n, offset in stored.items() if offset is not None}
         self._stored |= there
         # What is lost and comes back, as after an outage, is not shown by us once more.
-        shown = {n: self._shown[n] for n in {*asked} & self._shown.keys()}
-        return there | {n: max(each, there.get(n, 0)) for n, each in shown.items()}
+        shown = {n: self._shown[n] for n in {*numbers} & self._shown.keys()}
+        return there | {n: max(offset, there.get(n, 0)) for n, offset in shown.items()}
 
     def gone(self, places: Mapping[int, int], bounds: Mapping[int, Bounds]) -> LogError | None:
         """Return the error about offsets that a topic no longer has, or None if it has all."""
-        said = [
+        faults = [
             f"{place} of partition {n}, which has {bounds[n].first} to {bounds[n].end}"
             for n, place in sorted(places.items())
             if not bounds[n].first <= place <= bounds[n].end
         ]
-        if not said:
+        if not faults:
             return None
         return LogError(
             f'group "{self._group}" is at offsets of topic "{self._topic}" that are not there any '
-            f"more: {', '.join(said)}",
+            f"more: {', '.join(faults)}",
             hint="records were removed, or the topic was made anew: `--from beginning`, "
             "`--from end` or a time says where to go on",
         )
@@ -92,8 +92,8 @@ class GroupPlaces:
         if not self._group:
             return []
         places = self._progress.places.items()
-        moved = {n: each for n, each in places if self._stored.get(n) != each}
-        return [TopicPartition(self._topic, n, each) for n, each in moved.items()]
+        moved = {n: place for n, place in places if self._stored.get(n) != place}
+        return [TopicPartition(self._topic, n, place) for n, place in moved.items()]
 
     def store_aside(self, consumer: Consumer) -> None:
         """Ask for the places to be stored; `answered` is told while the read goes on."""
@@ -103,11 +103,11 @@ class GroupPlaces:
 
     def answered(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
         """Take an answer; what fails in passing is asked again."""
-        wrong = error or next((each.error for each in places if each.error is not None), None)
+        wrong = error or next((place.error for place in places if place.error is not None), None)
         if wrong is None:
-            for each in places:
-                if each.partition in self._progress.places:
-                    self._stored[each.partition] = each.offset
+            for place in places:
+                if place.partition in self._progress.places:
+                    self._stored[place.partition] = place.offset
         elif is_passing(wrong) or wrong.code() in _REBALANCES:
             log.debug("%s", self._not_stored(wrong))
         else:
@@ -126,12 +126,12 @@ class GroupPlaces:
         if self.is_away:  # the client would ask for a minute before it said so
             raise self._not_stored(KafkaError(KafkaError._ALL_BROKERS_DOWN))
         try:
-            for each in consumer.commit(offsets=moved, asynchronous=False) or ():
-                if each.error is not None:
-                    raise KafkaException(each.error)
+            for place in consumer.commit(offsets=moved, asynchronous=False) or ():
+                if place.error is not None:
+                    raise KafkaException(place.error)
         except KafkaException as error:
             raise self._not_stored(error) from error
-        self._stored |= {each.partition: each.offset for each in moved}
+        self._stored |= {place.partition: place.offset for place in moved}
 
     def _not_stored(self, error: KafkaException | KafkaError) -> LogError:
         return log_error(

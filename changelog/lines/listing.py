@@ -24,16 +24,16 @@ def metadata_text(kafka: KafkaConnection, topic: str | None, *, as_json: bool) -
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    found = _metadata(kafka, topic)
+    metadata = _metadata(kafka, topic)
     if as_json:
-        return json.dumps(_as_object(found, topic), ensure_ascii=False, separators=(",", ":"))
-    return "\n".join(_lines(found, topic))
+        return json.dumps(_as_object(metadata, topic), ensure_ascii=False, separators=(",", ":"))
+    return "\n".join(_lines(metadata, topic))
 
 
 def _metadata(kafka: KafkaConnection, topic: str | None) -> ClusterMetadata:
     with explained("cannot list the topics"), _asker(kafka) as consumer:
-        found: ClusterMetadata = consumer.list_topics(topic, timeout=REQUEST_S)
-    return found
+        metadata: ClusterMetadata = consumer.list_topics(topic, timeout=REQUEST_S)
+    return metadata
 
 
 def _asker(kafka: KafkaConnection) -> closing[Consumer]:
@@ -42,23 +42,25 @@ def _asker(kafka: KafkaConnection) -> closing[Consumer]:
     return closing(reading_consumer(kafka))
 
 
-def _lines(found: ClusterMetadata, topic: str | None) -> Iterator[str]:
-    origin = f"broker {found.orig_broker_id}: {found.orig_broker_name}"
+def _lines(metadata: ClusterMetadata, topic: str | None) -> Iterator[str]:
+    origin = f"broker {metadata.orig_broker_id}: {metadata.orig_broker_name}"
     yield f"Metadata for {topic or 'all topics'} (from {origin}):"
-    yield f" {len(found.brokers)} brokers:"
-    for broker in found.brokers.values():
-        own = " (controller)" if broker.id == found.controller_id else ""
+    yield f" {len(metadata.brokers)} brokers:"
+    for broker in metadata.brokers.values():
+        own = " (controller)" if broker.id == metadata.controller_id else ""
         yield f"  broker {broker.id} at {broker.host}:{broker.port}{own}"
-    yield f" {len(found.topics)} topics:"
-    for each in found.topics.values():
-        wrong = "" if each.error is None else f" {each.error.str()}"
-        yield f'  topic "{each.topic}" with {len(each.partitions)} partitions:{wrong}'
-        for partition in each.partitions.values():
+    yield f" {len(metadata.topics)} topics:"
+    for entry in metadata.topics.values():
+        wrong = "" if entry.error is None else f" {entry.error.str()}"
+        yield f'  topic "{entry.topic}" with {len(entry.partitions)} partitions:{wrong}'
+        for partition in entry.partitions.values():
             yield _line(partition)
 
 
 def _line(partition: PartitionMetadata) -> str:
-    replicas, isrs = (",".join(map(str, each)) for each in (partition.replicas, partition.isrs))
+    replicas, isrs = (
+        ",".join(map(str, brokers)) for brokers in (partition.replicas, partition.isrs)
+    )
     wrong = "" if partition.error is None else f", {partition.error.str()}"
     return (
         f"    partition {partition.id}, leader {partition.leader}, replicas: {replicas}, "
@@ -66,31 +68,32 @@ def _line(partition: PartitionMetadata) -> str:
     )
 
 
-def _as_object(found: ClusterMetadata, topic: str | None) -> dict[str, Any]:
+def _as_object(metadata: ClusterMetadata, topic: str | None) -> dict[str, Any]:
     return {
-        "originating_broker": {"id": found.orig_broker_id, "name": found.orig_broker_name},
+        "originating_broker": {"id": metadata.orig_broker_id, "name": metadata.orig_broker_name},
         "query": {"topic": topic or "*"},
-        "controllerid": found.controller_id,
+        "controllerid": metadata.controller_id,
         "brokers": [
-            {"id": each.id, "name": f"{each.host}:{each.port}"} for each in found.brokers.values()
+            {"id": broker.id, "name": f"{broker.host}:{broker.port}"}
+            for broker in metadata.brokers.values()
         ],
-        "topics": [_topic_object(each) for each in found.topics.values()],
+        "topics": [_topic_object(entry) for entry in metadata.topics.values()],
     }
 
 
-def _topic_object(found: TopicMetadata) -> dict[str, Any]:
+def _topic_object(entry: TopicMetadata) -> dict[str, Any]:
     partitions = [
         {
-            "partition": each.id,
-            **({} if each.error is None else {"error": each.error.str()}),
-            "leader": each.leader,
-            "replicas": [{"id": broker} for broker in each.replicas],
-            "isrs": [{"id": broker} for broker in each.isrs],
+            "partition": partition.id,
+            **({} if partition.error is None else {"error": partition.error.str()}),
+            "leader": partition.leader,
+            "replicas": [{"id": broker} for broker in partition.replicas],
+            "isrs": [{"id": broker} for broker in partition.isrs],
         }
-        for each in found.partitions.values()
+        for partition in entry.partitions.values()
     ]
-    wrong = {} if found.error is None else {"error": found.error.str()}
-    return {"topic": found.topic, **wrong, "partitions": partitions}
+    wrong = {} if entry.error is None else {"error": entry.error.str()}
+    return {"topic": entry.topic, **wrong, "partitions": partitions}
 
 
 def parse_moment(text: str) -> TopicPartition:
@@ -108,7 +111,7 @@ def parse_moment(text: str) -> TopicPartition:
         ) from None
 
 
-def offsets_text(kafka: KafkaConnection, asked: Sequence[TopicPartition], *, as_json: bool) -> str:
+def offsets_text(kafka: KafkaConnection, times: Sequence[TopicPartition], *, as_json: bool) -> str:
     """Return the first offset since a time of each partition that is asked for; -1 for none.
 
     Raises:
@@ -116,14 +119,16 @@ def offsets_text(kafka: KafkaConnection, asked: Sequence[TopicPartition], *, as_
         LogError: they refuse, or do not know the topic.
     """
     with explained("cannot find a time"), _asker(kafka) as consumer:
-        found = consumer.offsets_for_times(sorted(asked), timeout=REQUEST_S)
-    for each in found:
-        if each.error is not None:
-            raise log_error(each.error, f'cannot find a time in topic "{each.topic}"')
+        answers = consumer.offsets_for_times(sorted(times), timeout=REQUEST_S)
+    for answer in answers:
+        if answer.error is not None:
+            raise log_error(answer.error, f'cannot find a time in topic "{answer.topic}"')
     if not as_json:
-        return "\n".join(f"{each.topic} [{each.partition}] offset {each.offset}" for each in found)
+        return "\n".join(
+            f"{answer.topic} [{answer.partition}] offset {answer.offset}" for answer in answers
+        )
     topics: dict[str, dict[str, Any]] = {}
-    for each in found:
-        of_topic = topics.setdefault(each.topic, {"topic": each.topic})
-        of_topic[str(each.partition)] = {"partition": each.partition, "offset": each.offset}
+    for answer in answers:
+        of_topic = topics.setdefault(answer.topic, {"topic": answer.topic})
+        of_topic[str(answer.partition)] = {"partition": answer.partition, "offset": answer.offset}
     return json.dumps(topics, separators=(",", ":"))

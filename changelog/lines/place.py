@@ -80,14 +80,14 @@ def parse_start(text: str) -> Start:
         return named[text]
     if _FROM_END.fullmatch(text):
         return BeforeEnd(int(text[1:]))
-    found = _offset_or_time(text)
-    if found is None:
+    start = _offset_or_time(text)
+    if start is None:
         raise ConfigurationError(
             f'--from "{text}" is no place in a topic',
             hint="beginning, end, stored, an offset such as 42, -10 for ten offsets before the "
             "end, or @2026-01-31T12:00:00Z",
         )
-    return found
+    return start
 
 
 def parse_until(text: str) -> Until:
@@ -96,13 +96,13 @@ def parse_until(text: str) -> Until:
     Raises:
         ConfigurationError: it is none of these.
     """
-    found = End() if text == "end" else _offset_or_time(text)
-    if found is None:
+    until = End() if text == "end" else _offset_or_time(text)
+    if until is None:
         raise ConfigurationError(
             f'--until "{text}" is no place in a topic',
             hint="end, an offset such as 42, or @2026-01-31T12:00:00Z",
         )
-    return found
+    return until
 
 
 def _offset_or_time(text: str) -> At | Since | None:
@@ -116,13 +116,13 @@ def _milliseconds(text: str) -> int:
     if _OFFSET.fullmatch(text):
         return int(text)
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigurationError(
             f'"@{text}" is no time',
             hint="@2026-01-31T12:00:00Z, or milliseconds since 1970: @1769860800000",
         ) from error
-    moment = found if found.tzinfo else found.replace(tzinfo=UTC)
+    moment = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     # Rounded up: a record of the millisecond before is older than what was asked for.
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
@@ -145,13 +145,13 @@ def first_offsets(
             _check(offset, bounds)
             return dict.fromkeys(bounds, offset)
         case BeforeEnd(offsets):
-            return {n: max(each.first, each.end - offsets) for n, each in bounds.items()}
+            return {n: max(bound.first, bound.end - offsets) for n, bound in bounds.items()}
         case Since():
-            return {n: _or_end(since[n], each) for n, each in bounds.items()}
+            return {n: _or_end(since[n], bound) for n, bound in bounds.items()}
         case End():
-            return {n: each.end for n, each in bounds.items()}
+            return {n: bound.end for n, bound in bounds.items()}
         case Beginning() | Stored():
-            return {n: each.first for n, each in bounds.items()}
+            return {n: bound.first for n, bound in bounds.items()}
 
 
 def _or_end(offset: int | None, bounds: Bounds) -> int:
@@ -159,11 +159,11 @@ def _or_end(offset: int | None, bounds: Bounds) -> int:
 
 
 def _check(offset: int, bounds: Mapping[int, Bounds]) -> None:
-    lacking = {n: each for n, each in bounds.items() if not each.first <= offset <= each.end}
+    lacking = {n: bound for n, bound in bounds.items() if not bound.first <= offset <= bound.end}
     if lacking:
-        said = ", ".join(f"partition {n} has {b.first} to {b.end}" for n, b in lacking.items())
+        ranges = ", ".join(f"partition {n} has {b.first} to {b.end}" for n, b in lacking.items())
         raise ConfigurationError(
-            f"offset {offset} is not there: {said}",
+            f"offset {offset} is not there: {ranges}",
             hint="--partition chooses partitions, --from beginning starts with what there is",
         )
 
@@ -187,9 +187,9 @@ def end_offsets(
         case None:
             return dict.fromkeys(bounds)
         case End():
-            return {n: each.end for n, each in bounds.items()}
+            return {n: bound.end for n, bound in bounds.items()}
         case At(offset):
             return dict.fromkeys(bounds, offset)
         case Since(ms):
-            rest = {n: each.end if ms <= now_ms else None for n, each in bounds.items()}
+            rest = {n: bound.end if ms <= now_ms else None for n, bound in bounds.items()}
             return {n: rest[n] if since[n] is None else since[n] for n in bounds}

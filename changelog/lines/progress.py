@@ -78,8 +78,8 @@ class Progress:
         """
         if before_ms is not None or twice:
             return self._one_by_one(batch, before_ms)
-        first = {each.partition(): each.offset() for each in reversed(batch)}
-        last = {each.partition(): each.offset() for each in batch}
+        first = {record.partition(): record.offset() for record in reversed(batch)}
+        last = {record.partition(): record.offset() for record in batch}
         if all(self._holds(n, first[n], last[n]) for n in last):
             return batch
         return self._one_by_one(batch, before_ms)
@@ -97,22 +97,22 @@ class Progress:
 
     def _one_by_one(self, batch: Sequence[R], before_ms: int | None) -> list[R]:
         kept, places = [], dict(self.places)
-        for each in batch:
-            partition, offset = each.partition() or 0, each.offset() or 0
+        for record in batch:
+            partition, offset = record.partition() or 0, record.offset() or 0
             if partition not in places or offset < places[partition]:
                 continue
             end = self.ends[partition]
-            if end is None and before_ms is not None and each.timestamp()[1] >= before_ms:
+            if end is None and before_ms is not None and record.timestamp()[1] >= before_ms:
                 end = self.ends[partition] = offset
             if end is not None and offset >= end:
                 self._done.add(partition)
                 continue
             places[partition] = offset + 1
-            kept.append(each)
+            kept.append(record)
         return kept
 
     def note(self, shown: Sequence[Record]) -> None:
         """Note that records were shown."""
-        for partition, offset in {each.partition(): each.offset() for each in shown}.items():
+        for partition, offset in {record.partition(): record.offset() for record in shown}.items():
             self.places[partition or 0] = (offset or 0) + 1
             self.reach(partition or 0, (offset or 0) + 1)

@@ -94,15 +94,15 @@ class Reading:
         shown: how many records were shown.
     """
 
-    def __init__(self, kafka: KafkaConnection, wanted: Wanted, lines: Lines, out: Output) -> None:
+    def __init__(self, kafka: KafkaConnection, request: Wanted, lines: Lines, out: Output) -> None:
         """Prepare; nothing is asked yet."""
-        self._kafka, self._wanted, self._lines, self._out = kafka, wanted, lines, out
+        self._kafka, self._wanted, self._lines, self._out = kafka, request, lines, out
         self._cluster = Cluster(kafka)
         self.shown = 0
         self._progress = Progress()
         self._frozen: dict[int, Bounds] = {}
-        self._group = GroupPlaces(wanted.group, wanted.topic, self._progress, anew=wanted.anew)
-        self._was_assigned = not wanted.shares
+        self._group = GroupPlaces(request.group, request.topic, self._progress, anew=request.anew)
+        self._was_assigned = not request.shares
         self._failure: Exception | None = None
         self._stored_at = self._looked_at = self._heard_at = time.monotonic()
         self._was_said = self._is_shaken = False
@@ -118,8 +118,8 @@ class Reading:
             ClosedError: nobody reads the output any more.
         """
         topic = self._wanted.topic
-        found = find_topic(self._cluster, topic)
-        partitions = chosen(topic, found.partitions, self._wanted.partitions)
+        description = find_topic(self._cluster, topic)
+        partitions = chosen(topic, description.partitions, self._wanted.partitions)
         consumer: Consumer = make_client(Consumer, self._settings())
         batches = MessageBatches(consumer, _BATCH, lingers=False)
         try:
@@ -181,7 +181,7 @@ class Reading:
             self._failure = self._failure or error
 
     def _given(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        partitions = [each.partition for each in places]
+        partitions = [place.partition for place in places]
         self._freeze([n for n in partitions if n not in self._frozen])
         self._take(consumer, partitions)
         self._was_assigned = True
@@ -195,11 +195,11 @@ class Reading:
         if places:
             log.warning("the group gave partitions away: others may show the last lines too")
         self._is_shaken = True
-        self._group.lose(each.partition for each in places)
+        self._group.lose(place.partition for place in places)
         self._forget(places)
 
     def _forget(self, places: list[TopicPartition]) -> None:
-        partitions = [each.partition for each in places]
+        partitions = [place.partition for place in places]
         self._progress.forget(partitions)
         self._group.forget(partitions)
 
@@ -208,14 +208,14 @@ class Reading:
             self._frozen |= self._bounds(partitions)
 
     def _bounds(self, partitions: Sequence[int]) -> dict[int, Bounds]:
-        wanted = self._wanted
-        return bounds_of(self._cluster, wanted.topic, partitions, committed=wanted.committed)
+        request = self._wanted
+        return bounds_of(self._cluster, request.topic, partitions, committed=request.committed)
 
     def _take(self, consumer: Consumer, partitions: Sequence[int]) -> None:
         """Find where partitions begin and end."""
         bounds = {n: self._frozen[n] for n in partitions}
         stored = self._still_there(self._group.find(consumer, partitions))
-        fresh = {n: each for n, each in bounds.items() if n not in stored}
+        fresh = {n: bound for n, bound in bounds.items() if n not in stored}
         since = self._since(self._wanted.start, list(fresh))
         starts = first_offsets(self._wanted.start, fresh, since)
         self._progress.take(starts | stored, self._ends(bounds))
@@ -223,14 +223,14 @@ class Reading:
     def _still_there(self, stored: dict[int, int]) -> dict[int, int]:
         """Return the places of the group; one that is gone is told, unless `--from` says more."""
         # Another member may have gone on since we looked.
-        self._freeze([n for n, each in stored.items() if each > self._frozen[n].end])
+        self._freeze([n for n, offset in stored.items() if offset > self._frozen[n].end])
         wrong = self._group.gone(stored, self._frozen)
         if wrong is not None and self._wanted.start == Stored():
             raise wrong
         return {
-            n: each
-            for n, each in stored.items()
-            if self._frozen[n].first <= each <= self._frozen[n].end
+            n: offset
+            for n, offset in stored.items()
+            if self._frozen[n].first <= offset <= self._frozen[n].end
         }
 
     def _ends(self, bounds: dict[int, Bounds]) -> dict[int, int | None]:
@@ -243,9 +243,9 @@ class Reading:
     ) -> dict[int, int | None]:
         if not isinstance(place, Since) or not partitions:
             return {}
-        wanted = self._wanted
+        request = self._wanted
         return offsets_since(
-            self._cluster, wanted.topic, partitions, place.ms, committed=wanted.committed
+            self._cluster, request.topic, partitions, place.ms, committed=request.committed
         )
 
     def _open(self, partitions: Sequence[int]) -> list[TopicPartition]:
@@ -263,7 +263,7 @@ class Reading:
         failure = self._failure or self._group.refusal
         if failure is not None:
             raise failure
-        records = [each for each in batch if each.error() is None]
+        records = [record for record in batch if record.error() is None]
         kept = self._progress.kept(records, before_ms=self._before_ms(), twice=self._is_shaken)
         if self._wanted.count is not None:
             kept = kept[: self._wanted.count - self.shown]
@@ -272,9 +272,9 @@ class Reading:
         else:
             self._out.check()
         if len(records) < len(batch):
-            for each in batch:
-                if each.error() is not None:
-                    self._noticed(each)
+            for record in batch:
+                if record.error() is not None:
+                    self._noticed(record)
         self._now_and_then(consumer)
 
     def _show(self, records: Sequence[Message]) -> None:

@@ -169,9 +169,9 @@ class Writing:
             UnavailableLogError: the brokers do not answer.
             LogError: they refuse.
         """
-        topic, wanted = self._target.topic, self._target.partition
+        topic, partition = self._target.topic, self._target.partition
         there = find_topic(Cluster(self._kafka), topic)
-        chosen(topic, there.partitions, () if wanted is None else (wanted,))
+        chosen(topic, there.partitions, () if partition is None else (partition,))
         self._is_compacted = "compact" in there.settings.get("cleanup.policy", "")
         check_unclaimed(self._kafka, topic)
         own = self._target.transactional_id or f"changelog-write-{uuid.uuid4()}"
@@ -235,12 +235,12 @@ class Writing:
 
     def _watch(self, producer: LogProducer, stop: Callable[[], bool]) -> None:
         """End a wait in which nothing was acknowledged for a minute."""
-        now, left = time.monotonic(), producer.queued
-        if left != self._left or now - self._asked_at > _PAUSE_S:
-            self._left, self._moved_at = left, now
+        now, queued = time.monotonic(), producer.queued
+        if queued != self._left or now - self._asked_at > _PAUSE_S:
+            self._left, self._moved_at = queued, now
         self._asked_at = now
         if now - self._moved_at > WRITE_S or stop():
             raise UnavailableLogError(
-                f"{left} of {self.taken} records are not acknowledged",
+                f"{queued} of {self.taken} records are not acknowledged",
                 hint="are the brokers running? " + self._what_stands("they"),
             )

@@ -39,16 +39,16 @@ def check_expression(text: str, where: str) -> None:
     """
     opened: list[str] = []
     for token in _TOKEN.finditer(text):
-        said = token[0]
+        symbol = token[0]
         if token["open"]:
-            opened.append(said)
-        elif token["close"] and (not opened or opened.pop() != _PAIRS[said]):
-            raise _refused(where, f"it has a {said} that closes nothing")
+            opened.append(symbol)
+        elif token["close"] and (not opened or opened.pop() != _PAIRS[symbol]):
+            raise _refused(where, f"it has a {symbol} that closes nothing")
         elif token["comment"]:
-            raise _refused(where, f"it has a comment, {said}")
+            raise _refused(where, f"it has a comment, {symbol}")
         elif token["odd"]:
-            raise _refused(where, _ODD[said])
-        elif token["text"] and "\\'" in said:
+            raise _refused(where, _ODD[symbol])
+        elif token["text"] and "\\'" in symbol:
             raise _refused(where, "a text of it has a backslash before a quote: write E'…\\\\'")
     if opened:
         raise _refused(where, f"its {opened[-1]} is not closed")

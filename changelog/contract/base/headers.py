@@ -73,11 +73,11 @@ def decode_headers(headers: RawHeaders | None) -> RecordHeaders:
     Raises:
         CorruptRecordError: one is missing or malformed; says which.
     """
-    found = dict(headers or ())
+    values = dict(headers or ())
     try:
-        position = Position.from_bytes(_bytes(found[POSITION]))
-        op = Op(found[OP])
-        (ts_us,) = _TS_LAYOUT.unpack(_bytes(found[TS]))
+        position = Position.from_bytes(_bytes(values[POSITION]))
+        op = Op(values[OP])
+        (ts_us,) = _TS_LAYOUT.unpack(_bytes(values[TS]))
     except KeyError as error:
         raise CorruptRecordError(f"record header {error} is missing") from error
     except (ValueError, struct.error) as error:

@@ -81,26 +81,26 @@ def libpq_uri(text: str) -> str:
             "the JDBC URL of PostgreSQL cannot be read",
             hint="jdbc:postgresql://host:port/database?user=…; or postgresql://user@host/database",
         )
-    found = dict(_translated(parse_qsl(query, keep_blank_values=True)))
-    tail = f"?{urlencode(found, quote_via=quote)}" if found else ""
+    parameters = dict(_translated(parse_qsl(query, keep_blank_values=True)))
+    tail = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
     return f"postgresql://{hosts or _HOST}/{quote(unquote(database), safe='')}{tail}"
 
 
 def _translated(parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    found = []
+    translated = []
     names = {name for name, _ in parameters}
     for name, value in parameters:
         if name in _PARAMETERS:
-            found.append((_PARAMETERS[name], value))
+            translated.append((_PARAMETERS[name], value))
         elif name == "ssl":
             # A driver of today checks certificate and host where nothing else is said.
             if value in {"true", ""} and "sslmode" not in names:
-                found.append(("sslmode", "verify-full"))
+                translated.append(("sslmode", "verify-full"))
         elif name == "targetServerType" and value in _SERVERS:
-            found.append(("target_session_attrs", _SERVERS[value]))
+            translated.append(("target_session_attrs", _SERVERS[value]))
         elif name not in _OF_THE_DRIVER.split():
             raise ConfigurationError(
                 f'the JDBC URL has the parameter "{name}", which has no counterpart here',
                 hint="leave it out; or write postgresql://user@host/database with libpq's own",
             )
-    return found
+    return translated

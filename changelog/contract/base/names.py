@@ -13,7 +13,7 @@ SLOT_NAME = re.compile("[a-z0-9_]+")
 """The letters of a slot's name."""
 
 
-def check_length(name: str, what: str) -> str:
+def check_length(name: str, subject: str) -> str:
     """Return a name that PostgreSQL takes whole.
 
     Raises:
@@ -22,13 +22,13 @@ def check_length(name: str, what: str) -> str:
     size = len(name.encode())
     if size > LONGEST:
         raise ConfigurationError(
-            f'{what}: the name "{name}" has {size} bytes',
+            f'{subject}: the name "{name}" has {size} bytes',
             hint=f"PostgreSQL takes {LONGEST} at most; a letter outside of ASCII has several",
         )
     return name
 
 
-def check_slot_name(name: str, what: str) -> str:
+def check_slot_name(name: str, subject: str) -> str:
     """Return a name that PostgreSQL takes for a slot.
 
     Raises:
@@ -36,7 +36,7 @@ def check_slot_name(name: str, what: str) -> str:
     """
     if SLOT_NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f'{what}: "{name}" cannot name a slot' if name else f"{what} is empty",
+            f'{subject}: "{name}" cannot name a slot' if name else f"{subject} is empty",
             hint=f"1 to {LONGEST} lower-case letters, digits and underscores",
         )
-    return check_length(name, what)
+    return check_length(name, subject)

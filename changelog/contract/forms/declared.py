@@ -218,7 +218,7 @@ def avro_columns(text: str, shape: ValueShape) -> tuple[LoggedColumn, ...]:
         if not shape.is_flat:
             fields = {field["name"]: field for field in raw["fields"]}
             branches = fields["before"]["type"]
-            raw = next(each for each in branches if isinstance(each, dict))
+            raw = next(branch for branch in branches if isinstance(branch, dict))
         return tuple(_avro_column(field) for field in raw["fields"])
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise CorruptRecordError(
@@ -229,7 +229,7 @@ def avro_columns(text: str, shape: ValueShape) -> tuple[LoggedColumn, ...]:
 
 def _avro_column(field: Mapping[str, Any]) -> LoggedColumn:
     union = field["type"] if isinstance(field["type"], list) else [field["type"]]
-    types = [each for each in union if each != "null"]
+    types = [branch for branch in union if branch != "null"]
     if len(types) != 1:
         raise _inexact(field["name"], union)
     default = field.get("default")
@@ -258,7 +258,7 @@ def _avro_type(name: str, raw: Any) -> ColumnType:  # noqa: ANN401 - an Avro sch
     plain = raw["type"]
     if plain == "array":
         items = raw["items"] if isinstance(raw["items"], list) else [raw["items"]]
-        inner = [each for each in items if each != "null"]
+        inner = [branch for branch in items if branch != "null"]
         element = _avro_type(name, inner[0]) if len(inner) == 1 else None
         if element is None or element.name in {MILLIS, DIGITS} or element.has_escape:
             raise _inexact(name, raw)
@@ -268,9 +268,9 @@ def _avro_type(name: str, raw: Any) -> ColumnType:  # noqa: ANN401 - an Avro sch
         if not 0 <= scale <= precision <= MAX_DECIMAL_PRECISION:
             raise _inexact(name, raw)
         return ColumnType(f"decimal({precision},{scale})", Kind.DECIMAL, precision, scale)
-    for known, marks in ((_CONNECT, raw.get("connect.name")), (_LOGICAL, raw.get("logicalType"))):
-        if (plain, str(marks)) in known:
-            return known[plain, str(marks)]
+    for kinds, marks in ((_CONNECT, raw.get("connect.name")), (_LOGICAL, raw.get("logicalType"))):
+        if (plain, str(marks)) in kinds:
+            return kinds[plain, str(marks)]
     return ColumnType(plain, _AVRO_PLAIN[plain])
 
 

@@ -171,8 +171,10 @@ class Documents:
             EncodeError: a value has no exact form; names table and column.
         """
         pairs = zip(self._columns, row, strict=True)
-        known = [(column, field) for column, field in pairs if field is not UNCHANGED]
-        return self._written([column for column, _ in known], [field for _, field in known])
+        pairs_sent = [(column, field) for column, field in pairs if field is not UNCHANGED]
+        return self._written(
+            [column for column, _ in pairs_sent], [field for _, field in pairs_sent]
+        )
 
     def key_members(self, key: KeyRow) -> list[str]:
         """Return the members of a key.
@@ -187,18 +189,18 @@ class Documents:
         columns: Sequence[tuple[Column, str, Writer]],
         fields: Sequence[Field | Unchanged],
     ) -> list[str]:
-        found = []
+        members = []
         for (column, name, write), field in zip(columns, fields, strict=True):
             if field is None:
-                found.append(name + NULL)
+                members.append(name + NULL)
                 continue
             if not isinstance(field, bytes):
                 raise refused(self.relation, column, "a TOAST value not fetched")
             try:
-                found.append(name + write(field))
+                members.append(name + write(field))
             except (ValueError, IndexError, EncodeError) as error:
                 raise refused(self.relation, column, f"no exact JSON form: {error}") from error
-        return found
+        return members
 
 
 class DocumentCodec:

@@ -152,10 +152,10 @@ def read_value_schema(text: str) -> LoggedSchema:
         if envelope == Envelope.NESTED.value:
             text = json.dumps(raw["fields"][0]["type"][1])
         elif envelope == Envelope.FLAT.value:
-            fields = [each for each in raw["fields"] if each.get("side") == AFTER.rstrip("_")]
+            fields = [member for member in raw["fields"] if member.get("side") == AFTER.rstrip("_")]
             text = json.dumps({**raw, "fields": fields})
         elif envelope == Envelope.LABELLED.value:
-            fields = [each for each in raw["fields"] if each["name"] not in LABELS]
+            fields = [member for member in raw["fields"] if member["name"] not in LABELS]
             text = json.dumps({**raw, "fields": fields})
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise CorruptRecordError(f"a schema is not one that capture writes: {error!r}") from error
@@ -175,12 +175,15 @@ def event_row_schema(text: str) -> str:
         envelope = raw.get("envelope")
         if envelope is None:
             return text
-        fields = {each["name"]: each for each in raw["fields"]}
+        fields = {member["name"]: member for member in raw["fields"]}
         if envelope == Envelope.NESTED.value:
             kept = [fields["op"], {**fields["after"], "type": fields["before"]["type"]}]
         else:
             side = AFTER.rstrip("_")
-            kept = [fields["op"], *(each for each in raw["fields"] if each.get("side") == side)]
+            kept = [
+                fields["op"],
+                *(member for member in raw["fields"] if member.get("side") == side),
+            ]
         head = {name: raw[name] for name in ("type", "name", "namespace")}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptRecordError(f"a schema is not one that capture writes: {error!r}") from error

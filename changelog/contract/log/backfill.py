@@ -98,9 +98,9 @@ class TableBackfill:
             "stale": self.stale,
             "scope": self.scope.to_json(),
             "columns": self.columns,
-            "stores": [[*each.name, each.filenode, each.pages] for each in self.stores],
+            "stores": [[*store.name, store.filenode, store.pages] for store in self.stores],
             "blocks": self.blocks,
-            "done": [list(each) for each in self.done],
+            "done": [list(chunk) for chunk in self.done],
             "rows": self.rows,
             "high": str(self.high),
             "topic_id": self.topic_id,
@@ -120,7 +120,7 @@ class TableBackfill:
             stale=raw["stale"],
             scope=Scope.from_json(raw["scope"]),
             columns=raw["columns"],
-            stores=tuple(Store(TableName(*each[:2]), *each[2:]) for each in raw["stores"]),
+            stores=tuple(Store(TableName(*store[:2]), *store[2:]) for store in raw["stores"]),
             blocks=raw["blocks"],
             done=tuple((start, end) for start, end in raw["done"]),
             rows=raw["rows"],
@@ -168,7 +168,7 @@ class BackfillRecord:
                 "timeline": self.timeline,
                 "start_lsn": str(self.start_lsn),
                 "lsn": str(self.lsn),
-                "tables": {topic: each.to_json() for topic, each in self.tables.items()},
+                "tables": {topic: table.to_json() for topic, table in self.tables.items()},
                 **({"groups": [*self.groups]} if self.groups else {}),
             },
             separators=(",", ":"),
@@ -192,7 +192,7 @@ class BackfillRecord:
                 start_lsn=Lsn.parse(raw["start_lsn"]),
                 lsn=Lsn.parse(raw["lsn"]),
                 tables={
-                    topic: TableBackfill.from_json(each) for topic, each in raw["tables"].items()
+                    topic: TableBackfill.from_json(table) for topic, table in raw["tables"].items()
                 },
                 groups=tuple(raw.get("groups", ())),
             )
@@ -211,10 +211,10 @@ def ranges_of(numbers: set[int]) -> tuple[tuple[int, int], ...]:
     >>> ranges_of({4, 0, 1})
     ((0, 2), (4, 5))
     """
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for number in sorted(numbers):
-        if found and found[-1][1] == number:
-            found[-1] = (found[-1][0], number + 1)
+        if ranges and ranges[-1][1] == number:
+            ranges[-1] = (ranges[-1][0], number + 1)
         else:
-            found.append((number, number + 1))
-    return tuple(found)
+            ranges.append((number, number + 1))
+    return tuple(ranges)

@@ -147,10 +147,10 @@ class Frontier:
 
     def lost_of(self, topic: str, ends: Sequence[int]) -> list[str]:
         """Return the partitions, now ending at `ends`, that have lost their last records."""
-        known = enumerate(zip(ends, self.ends.get(topic, ()), strict=False))
+        places = enumerate(zip(ends, self.ends.get(topic, ()), strict=False))
         return [
             f"partition {partition} ends at {now}, before the frontier's {end}: records lost"
-            for partition, (now, end) in known
+            for partition, (now, end) in places
             if now < end
         ]
 
@@ -177,19 +177,23 @@ class Frontier:
                 "tables": {topic: list(name) for topic, name in self.tables.items()},
                 "topic_ids": dict(self.topic_ids),
                 "ends": {topic: list(ends) for topic, ends in self.ends.items()},
-                "leader_epochs": {topic: list(each) for topic, each in self.leader_epochs.items()},
-                "grown": {topic: [each.ms, str(each.lsn)] for topic, each in self.grown.items()},
+                "leader_epochs": {
+                    topic: list(numbers) for topic, numbers in self.leader_epochs.items()
+                },
+                "grown": {
+                    topic: [growth.ms, str(growth.lsn)] for topic, growth in self.grown.items()
+                },
                 "since": {topic: str(position) for topic, position in self.since.items()},
-                "alive_from": {topic: list(each) for topic, each in self.alive_from.items()},
+                "alive_from": {topic: list(offsets) for topic, offsets in self.alive_from.items()},
                 "scopes": {topic: scope.to_json() for topic, scope in self.scopes.items()},
                 "whole": {topic: str(lsn) for topic, lsn in self.whole.items()},
                 # The log's own name for them, since its first frontiers.
                 "aside": [[*table, reason] for table, reason in self.excluded.items()],
                 "children": [
-                    [*table, [list(child) for child in each]]
-                    for table, each in self.children.items()
+                    [*table, [list(child) for child in children]]
+                    for table, children in self.children.items()
                 ],
-                "signals": [list(each) for each in self.signals.items()],
+                "signals": [list(signal) for signal in self.signals.items()],
                 "paused": self.paused,
                 "key_ids": dict(self.key_ids),
                 "commit": [str(self.commit.end), self.commit.ts_us] if self.commit else None,
@@ -219,26 +223,26 @@ class Frontier:
                 topic_ids=raw["topic_ids"],
                 ends={topic: tuple(ends) for topic, ends in raw["ends"].items()},
                 leader_epochs={
-                    topic: tuple(each) for topic, each in raw.get("leader_epochs", {}).items()
+                    topic: tuple(numbers) for topic, numbers in raw.get("leader_epochs", {}).items()
                 },
                 grown={
-                    topic: Growth(int(each[0]), Lsn.parse(each[1]))
-                    for topic, each in raw.get("grown", {}).items()
+                    topic: Growth(int(growth[0]), Lsn.parse(growth[1]))
+                    for topic, growth in raw.get("grown", {}).items()
                 },
                 since={topic: Position.parse(text) for topic, text in raw["since"].items()},
                 alive_from={
-                    topic: tuple(each) for topic, each in raw.get("alive_from", {}).items()
+                    topic: tuple(offsets) for topic, offsets in raw.get("alive_from", {}).items()
                 },
                 scopes={
                     topic: Scope.from_json(scope) for topic, scope in raw.get("scopes", {}).items()
                 },
                 whole={topic: Lsn.parse(lsn) for topic, lsn in raw.get("whole", {}).items()},
-                excluded={TableName(*each[:2]): each[2] for each in raw.get("aside", [])},
+                excluded={TableName(*entry[:2]): entry[2] for entry in raw.get("aside", [])},
                 children={
-                    TableName(*each[:2]): tuple(TableName(*child) for child in each[2])
-                    for each in raw.get("children", [])
+                    TableName(*entry[:2]): tuple(TableName(*child) for child in entry[2])
+                    for entry in raw.get("children", [])
                 },
-                signals={int(each[0]): str(each[1]) for each in raw.get("signals", [])},
+                signals={int(signal[0]): str(signal[1]) for signal in raw.get("signals", [])},
                 paused=raw.get("paused"),
                 key_ids=raw.get("key_ids", {}),
                 commit=_last_commit(raw.get("commit")),

@@ -58,14 +58,14 @@ def joined(first: Frontier, parts: Mapping[str, tuple[TableName, Frontier]]) -> 
     def both(name: str) -> dict[str, object]:
         own = dict(getattr(first, name))
         for topic, (_, frontier) in parts.items():
-            if (found := getattr(frontier, name).get(topic)) is not None:
-                own[topic] = found
+            if (value := getattr(frontier, name).get(topic)) is not None:
+                own[topic] = value
         return own
 
     of_topics = (
         "topic_ids", "ends", "leader_epochs", "grown", "since", "alive_from", "scopes", "whole",
     )  # fmt: skip
-    values = {each.name: getattr(first, each.name) for each in fields(Frontier)}
+    values = {attribute.name: getattr(first, attribute.name) for attribute in fields(Frontier)}
     children = {
         name: frontier.children[their]
         for topic, (name, frontier) in parts.items()
@@ -87,11 +87,11 @@ def joined(first: Frontier, parts: Mapping[str, tuple[TableName, Frontier]]) -> 
 
 def beside(frontier: Frontier, topics: Collection[str]) -> list[tuple[Frontier, list[str]]]:
     """Return the frontiers beside the first that some topics are read to, each with its topics."""
-    found: dict[tuple[str, str], tuple[Frontier, list[str]]] = {}
+    frontiers: dict[tuple[str, str], tuple[Frontier, list[str]]] = {}
     first = (frontier.system_id, frontier.slot)
     for topic in topics:
         own = frontier.of(topic)
         place = (own.system_id, own.slot)
         if place != first:
-            found.setdefault(place, (own, []))[1].append(topic)
-    return list(found.values())
+            frontiers.setdefault(place, (own, []))[1].append(topic)
+    return list(frontiers.values())

@@ -55,31 +55,31 @@ TOPIC_KEPT: Mapping[str, str] = {
 """Settings of a topic that cannot be given, with the reason."""
 
 
-def check_producer_properties(given: Mapping[str, str]) -> None:
+def check_producer_properties(properties: Mapping[str, str]) -> None:
     """Check that settings of the producer leave the log's contract whole.
 
     Raises:
         ConfigurationError: some do not; names each with the reason.
     """
-    _check(given, PRODUCER_KEPT, "capture.producer (-C)")
+    _check(properties, PRODUCER_KEPT, "capture.producer (-C)")
 
 
-def check_topic_properties(given: Mapping[str, str]) -> None:
+def check_topic_properties(properties: Mapping[str, str]) -> None:
     """Check that settings of new topics leave the log's contract whole.
 
     Raises:
         ConfigurationError: some do not; names each with the reason.
     """
-    _check(given, {**PRODUCER_KEPT, **TOPIC_KEPT}, "capture.topic (-T)")
+    _check(properties, {**PRODUCER_KEPT, **TOPIC_KEPT}, "capture.topic (-T)")
 
 
-def largest_record(given: Mapping[str, str]) -> int:
+def largest_record(properties: Mapping[str, str]) -> int:
     """Return the largest size of a record by a topic's settings, or 0 if they set none.
 
     Raises:
         ConfigurationError: the setting is no number of bytes.
     """
-    text = given.get(LARGEST, "0")
+    text = properties.get(LARGEST, "0")
     if not text.isdecimal():
         raise ConfigurationError(
             f"capture.topic (-T): {LARGEST} is no whole number of bytes", hint="such as 10485760"
@@ -87,37 +87,37 @@ def largest_record(given: Mapping[str, str]) -> int:
     return int(text)
 
 
-def producer_properties(given: Mapping[str, str], largest: int) -> dict[str, str]:
+def producer_properties(properties: Mapping[str, str], largest: int) -> dict[str, str]:
     """Return settings of the producer by which it takes records that the topics take.
 
     Its queue has to hold more than one, or else a record waits for room that there never is.
     """
     if largest <= RECORD_BYTES:
-        return dict(given)
+        return dict(properties)
     room = {"message.max.bytes": str(largest), "queue.buffering.max.kbytes": str(largest // 512)}
-    return {**room, **given}
+    return {**room, **properties}
 
 
-def _check(given: Mapping[str, str], kept: Mapping[str, str], where: str) -> None:
-    refused = [f"{name} ({kept[name]})" for name in given if name in kept]
+def _check(properties: Mapping[str, str], kept: Mapping[str, str], where: str) -> None:
+    refused = [f"{name} ({kept[name]})" for name in properties if name in kept]
     if refused:
         raise ConfigurationError(
             f"{where} cannot set {', '.join(refused)}", hint="leave it out of the settings"
         )
 
 
-def parse_properties(given: list[str] | None, option: str) -> dict[str, str] | None:
+def parse_properties(texts: list[str] | None, option: str) -> dict[str, str] | None:
     """Parse `prop=value` texts of a repeated option; return None if it was not given.
 
     Raises:
         ConfigurationError: a text has another form; the text itself is not shown.
     """
-    if not given:
+    if not texts:
         return None
-    found = {}
-    for text in given:
+    properties = {}
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise ConfigurationError(f"{option} takes name=value, once for each")
-        found[name.strip()] = value.strip()
-    return found
+        properties[name.strip()] = value.strip()
+    return properties

@@ -72,56 +72,58 @@ class Scope:
 
     def obstacles(self) -> tuple[str, ...]:
         """Return the reasons why the table's state cannot be computed from the topic."""
-        found = []
-        missing = [each for each in OPERATIONS if each not in self.operations]
+        reasons = []
+        missing = [operation for operation in OPERATIONS if operation not in self.operations]
         if missing:
-            found.append(f"it was captured without {', '.join(missing)}")
+            reasons.append(f"it was captured without {', '.join(missing)}")
         if not self.keyed and self.form.has_events:
-            found.append(f"its table has no primary key, and its records are events ({self.form})")
+            reasons.append(
+                f"its table has no primary key, and its records are events ({self.form})"
+            )
         if self.form.envelope is Envelope.LABELLED:
-            found.append(
+            reasons.append(
                 f"its records are {self.form}: declare it as a log of flattened rows ([logs.NAME])"
             )
         if not self.copied:
-            found.append("its table was not copied (--skip-snapshot), it holds changes alone")
-        return tuple(found)
+            reasons.append("its table was not copied (--skip-snapshot), it holds changes alone")
+        return tuple(reasons)
 
     def notes(self) -> tuple[str, ...]:
         """Return notes on how the topic differs from the table."""
-        found = []
+        notes = []
         if self.dropped:
-            found.append(f"columns left out: {', '.join(self.dropped)}")
+            notes.append(f"columns left out: {', '.join(self.dropped)}")
         if self.masked:
-            found.append(
+            notes.append(
                 "columns masked: " + ", ".join(f"{name} ({how})" for name, how in self.masked)
             )
         if self.rows:
-            found.append(f"only rows where {self.rows}")
-        return tuple(found)
+            notes.append(f"only rows where {self.rows}")
+        return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the differences from the whole table, in the form that the frontier stores."""
         whole = Scope()
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         if self.operations != whole.operations:
-            found["operations"] = list(self.operations)
+            members["operations"] = list(self.operations)
         if self.dropped:
-            found["dropped"] = list(self.dropped)
+            members["dropped"] = list(self.dropped)
         if self.masked:
-            found["masked"] = [list(each) for each in self.masked]
+            members["masked"] = [list(mask) for mask in self.masked]
         if self.mask_key:
-            found["mask_key"] = self.mask_key
+            members["mask_key"] = self.mask_key
         if self.rows:
-            found["rows"] = self.rows
+            members["rows"] = self.rows
         if not self.keyed:
-            found["keyed"] = False
+            members["keyed"] = False
         if not self.copied:
-            found["copied"] = False
+            members["copied"] = False
         if self.form.output is not whole.form.output:
-            found["output"] = self.form.output.value
+            members["output"] = self.form.output.value
         if self.form.envelope is not whole.form.envelope:
-            found["envelope"] = self.form.envelope.value
-        return found
+            members["envelope"] = self.form.envelope.value
+        return members
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
@@ -131,10 +133,10 @@ class Scope:
             ValueError: it holds something that we do not know, so it may be narrower than we
                 could tell.
         """
-        known = {"operations", "dropped", "masked", "mask_key", "rows", "keyed"}
-        known |= {"copied", "output", "envelope"}
-        if set(raw) - known:
-            raise ValueError(f"a scope with {sorted(set(raw) - known)}")
+        names = {"operations", "dropped", "masked", "mask_key", "rows", "keyed"}
+        names |= {"copied", "output", "envelope"}
+        if set(raw) - names:
+            raise ValueError(f"a scope with {sorted(set(raw) - names)}")
         return cls(
             operations=tuple(raw.get("operations", OPERATIONS)),
             dropped=tuple(raw.get("dropped", ())),

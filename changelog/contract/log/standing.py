@@ -162,8 +162,8 @@ class Standing:
 
     def has_other_columns(self, before: Standing) -> bool:
         """Tell whether columns came or went, or have another type."""
-        mine = {name: (each.number, each.type) for name, each in self.columns.items()}
-        old = {name: (each.number, each.type) for name, each in before.columns.items()}
+        mine = {name: (column.number, column.type) for name, column in self.columns.items()}
+        old = {name: (column.number, column.type) for name, column in before.columns.items()}
         return mine != old
 
     def is_unexplained(self, before: Standing, truncated: Collection[int]) -> bool:
@@ -178,12 +178,12 @@ class Standing:
         return f'the table is called "{self.name}" now' if self.name != before.name else ""
 
     def _columns_changed(self, before: Standing) -> str:
-        old = {each.number: name for name, each in before.columns.items()}
-        new = {each.number: name for name, each in self.columns.items()}
+        old = {column.number: name for name, column in before.columns.items()}
+        new = {column.number: name for name, column in self.columns.items()}
         again = sorted(
             name
-            for name, each in self.columns.items()
-            if name in before.columns and before.columns[name].number != each.number
+            for name, column in self.columns.items()
+            if name in before.columns and before.columns[name].number != column.number
         )
         if again:
             return f"columns {again} are others of the same name"
@@ -222,13 +222,15 @@ class Standing:
                 altered columns when there were rows again.
         """
         columns = {
-            name: each for name, each in self.columns.items() if not emptied or each.xid in emptied
+            name: column
+            for name, column in self.columns.items()
+            if not emptied or column.xid in emptied
         }
         # VACUUM FULL makes a new file too, but touches no column, save to take its constant out.
         altered = sorted(
             name
-            for name, each in columns.items()
-            if name in before.columns and _is_altered(before.columns[name], each)
+            for name, column in columns.items()
+            if name in before.columns and _is_altered(before.columns[name], column)
         )
         if altered:
             return (
@@ -237,8 +239,8 @@ class Standing:
             )
         came = sorted(
             name
-            for name, each in columns.items()
-            if each.number > before.last_number and not (each.missing or each.came)
+            for name, column in columns.items()
+            if column.number > before.last_number and not (column.missing or column.came)
         )
         if came:
             return f"columns {came} came and the table was rewritten, maybe with values in them"
@@ -248,32 +250,32 @@ class Standing:
         if set(before.stores) - set(self.stores):
             return "a partition was detached or dropped, with its rows"
         joined = [
-            each
-            for oid, each in self.stores.items()
-            if oid not in before.stores or before.stores[oid].joined != each.joined
+            store
+            for oid, store in self.stores.items()
+            if oid not in before.stores or before.stores[oid].joined != store.joined
         ]
-        if any(each.attached for each in joined):
+        if any(store.attached for store in joined):
             return "a table was attached as a partition, with the rows that it had"
         if self._other_files(before, truncated):
             return "a partition was truncated or rewritten by itself"
         new_files = [
-            each
-            for oid, each in self.stores.items()
-            if oid in before.stores and before.stores[oid].filenode != each.filenode
+            store
+            for oid, store in self.stores.items()
+            if oid in before.stores and before.stores[oid].filenode != store.filenode
         ]
-        emptied = {xid for each in new_files for xid in each.emptied_by(truncated)}
+        emptied = {xid for store in new_files for xid in store.emptied_by(truncated)}
         return self._revalued(before, emptied) if emptied else ""
 
     def _other_files(self, before: Standing, truncated: Collection[int]) -> list[int]:
         return [
             oid
-            for oid, each in self.stores.items()
+            for oid, store in self.stores.items()
             if not (
-                before.stores[oid].filenode == each.filenode
+                before.stores[oid].filenode == store.filenode
                 if oid in before.stores
-                else each.is_as_made(oid)
+                else store.is_as_made(oid)
             )
-            and not each.emptied_by(truncated)
+            and not store.emptied_by(truncated)
         ]
 
     def to_json(self, types: dict[str, int]) -> list[Any]:
@@ -284,7 +286,7 @@ class Standing:
         """
         shown = None
         if self.types is not None:
-            texts = {oid: _compact(each.to_json()) for oid, each in self.types.items()}
+            texts = {oid: _compact(user_type.to_json()) for oid, user_type in self.types.items()}
             shown = {str(oid): types.setdefault(text, len(types)) for oid, text in texts.items()}
         index = self.key_index
         key = None if index is None else [index.oid, index.name, list(index.columns)]
@@ -294,9 +296,9 @@ class Standing:
         return [
             self.oid,
             list(self.name),
-            {name: each.to_json() for name, each in self.columns.items()},
+            {name: column.to_json() for name, column in self.columns.items()},
             self.last_number,
-            {str(oid): each.to_json() for oid, each in self.stores.items()},
+            {str(oid): store.to_json() for oid, store in self.stores.items()},
             shown,
             *more,
         ]
@@ -308,10 +310,12 @@ class Standing:
         return cls(
             oid,
             TableName(*name),
-            {name: SeenColumn.from_json(each) for name, each in columns.items()},
+            {name: SeenColumn.from_json(column) for name, column in columns.items()},
             last_number,
             {int(store): SeenStore.from_json(each) for store, each in stores.items()},
-            None if shown is None else {int(each): types[place] for each, place in shown.items()},
+            None
+            if shown is None
+            else {int(type_oid): types[place] for type_oid, place in shown.items()},
             None if index is None else KeyIndex(index[0], index[1], tuple(index[2])),
             hears,
             constraint,
@@ -374,20 +378,20 @@ class PublicationVersion:
         and says what it said before has sent something else meanwhile; one that says something else
         is compared with what is wanted.
         """
-        found: frozenset[int] = frozenset()
+        oids: frozenset[int] = frozenset()
         groups = dict(self.groups)
         for name, old in before.groups:
             now = groups.get(name)
             taken = now.taken_out_since(old) if now is not None else old.all_oids
             if taken is None:
                 return None
-            found |= taken
+            oids |= taken
         if self.own[0] != before.own[0] or (self.own != before.own and self.says == before.says):
             return None
         others = before.entries - self.entries
         if any(text.startswith(_SCHEMA) for _, text in others):
             return None
-        return found | {oid for oid, _ in others}
+        return oids | {oid for oid, _ in others}
 
     @property
     def all_oids(self) -> frozenset[int]:
@@ -396,7 +400,7 @@ class PublicationVersion:
 
     def to_json(self) -> list[Any]:
         """Return it as the record stores it."""
-        groups = [{name: each.to_json() for name, each in self.groups}] if self.groups else []
+        groups = [{name: version.to_json() for name, version in self.groups}] if self.groups else []
         return [[*self.own], self.says, sorted(map(list, self.entries)), *groups]
 
     @classmethod
@@ -408,7 +412,7 @@ class PublicationVersion:
             (oid, xid),
             says,
             frozenset((oid, text) for oid, text in entries),
-            tuple((name, cls.from_json(each)) for name, each in groups),
+            tuple((name, cls.from_json(version)) for name, version in groups),
         )
 
 
@@ -435,10 +439,12 @@ class Standings:
     def to_json(self) -> str:
         """Return the value of the record on the frontier topic."""
         types: dict[str, int] = {}
-        tables = {topic: each.to_json(types) for topic, each in self.tables.items()}
+        tables = {topic: standing.to_json(types) for topic, standing in self.tables.items()}
         sighted = {
-            topic: [[each.standing.to_json(types), str(each.before)] for each in found]
-            for topic, found in self.sighted.items()
+            topic: [
+                [sighting.standing.to_json(types), str(sighting.before)] for sighting in sightings
+            ]
+            for topic, sightings in self.sighted.items()
         }
         return _compact(
             {
@@ -459,16 +465,17 @@ class Standings:
         """
         try:
             raw: dict[str, Any] = json.loads(text)
-            types = [type_from_json(each) for each in raw.get("types", [])]
+            types = [type_from_json(user_type) for user_type in raw.get("types", [])]
             tables = {
-                topic: Standing.from_json(each, types) for topic, each in raw["tables"].items()
+                topic: Standing.from_json(standing, types)
+                for topic, standing in raw["tables"].items()
             }
             sighted = {
                 topic: tuple(
-                    Sighting(Standing.from_json(each, types), Lsn.parse(before))
-                    for each, before in found
+                    Sighting(Standing.from_json(standing, types), Lsn.parse(before))
+                    for standing, before in sightings
                 )
-                for topic, found in raw.get("sighted", {}).items()
+                for topic, sightings in raw.get("sighted", {}).items()
             }
             published = raw.get("publication")
             version = None if published is None else PublicationVersion.from_json(published)

@@ -144,21 +144,21 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
         ConfigurationError: tables would share a topic, or take one that is no table's; names all.
     """
     names = {table: topic_name(table, prefix) for table in sorted(tables)}
-    own = {_folded(topic): what for topic, what in own_topics(prefix).items()}
+    own = {_folded(topic): purpose for topic, purpose in own_topics(prefix).items()}
     takers: dict[str, list[TableName]] = {}
     for table, name in names.items():
         takers.setdefault(_folded(name), []).append(table)
-    found, surplus = [], []
-    for topic, each in takers.items():
-        others = each if topic in own else each[1:]
+    clashes, surplus = [], []
+    for topic, tables_of in takers.items():
+        others = tables_of if topic in own else tables_of[1:]
         if others:
-            sharing = [f"table {table}" for table in each]
+            sharing = [f"table {table}" for table in tables_of]
             sharing += [own[topic]] if topic in own else []
-            found.append(f'{" and ".join(sharing)} would share the topic "{names[each[0]]}"')
+            clashes.append(f'{" and ".join(sharing)} would share the topic "{names[tables_of[0]]}"')
             surplus += others
-    if found:
+    if clashes:
         raise ConfigurationError(
-            "; ".join(found)
+            "; ".join(clashes)
             + ": Kafka does not tell . from _ in names, and other characters become _",
             hint="leave out all but one of each, such as by --exclude "
             f"{pasted(*(quoted(*table) for table in surplus))}, or rename them",
@@ -214,14 +214,16 @@ class TopicSettings:
         A longer lag or retention than asked for keeps every promise, so it is no difference; nor is
         room for larger records.
         """
-        found = []
-        for name, wanted in self.to_config().items():
+        faults = []
+        for name, required in self.to_config().items():
             has = actual.get(name, "")
-            longer = name.endswith((".ms", ".bytes")) and has.isdigit() and int(has) >= int(wanted)
-            if has != wanted and not longer:
-                found.append(f"{name} is {has or 'not set'}, must be {wanted}")
+            longer = (
+                name.endswith((".ms", ".bytes")) and has.isdigit() and int(has) >= int(required)
+            )
+            if has != required and not longer:
+                faults.append(f"{name} is {has or 'not set'}, must be {required}")
         lag = int(actual.get("min.compaction.lag.ms") or 0)
         longest = int(actual.get("max.compaction.lag.ms") or 2**63 - 1)
         if longest < lag:
-            found.append(f"max.compaction.lag.ms is {longest}, below min.compaction.lag.ms")
-        return found
+            faults.append(f"max.compaction.lag.ms is {longest}, below min.compaction.lag.ms")
+        return faults

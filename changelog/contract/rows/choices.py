@@ -29,10 +29,10 @@ class ChoicesError(ConfigurationError):
     @classmethod
     def of(cls, mistakes: Iterable[ConfigurationError]) -> Self:
         """Join the messages and hints of several errors, without repetitions."""
-        found = list(mistakes)
-        said = dict.fromkeys(str(each.args[0]) for each in found)
-        hints = dict.fromkeys(each.hint for each in found if each.hint)
-        return cls("; ".join(said), hint="; ".join(hints))
+        errors = list(mistakes)
+        messages = dict.fromkeys(str(error.args[0]) for error in errors)
+        hints = dict.fromkeys(error.hint for error in errors if error.hint)
+        return cls("; ".join(messages), hint="; ".join(hints))
 
 
 class ValueChoice(Enum):
@@ -67,13 +67,13 @@ class ColumnChoice:
         Raises:
             ConfigurationError: it has another form.
         """
-        found = _PATTERN.fullmatch(pattern.strip())
-        if found is None:
+        parts = _PATTERN.fullmatch(pattern.strip())
+        if parts is None:
             raise ConfigurationError(
                 f'rebuild.values: "{pattern}" is not a pattern of columns',
                 hint="write schema.table.column, * for any text; put double quotes round odd names",
             )
-        return cls(pattern, choice, found["schema"] or "public", found["table"], found["column"])
+        return cls(pattern, choice, parts["schema"] or "public", parts["table"], parts["column"])
 
     @property
     def is_wild(self) -> bool:
@@ -86,9 +86,9 @@ class ColumnChoice:
 
     def obstacles(self, schema: LoggedSchema) -> list[str] | None:
         """Say why it does nothing in a table; None if it does something."""
-        found = [each for each in schema.columns if covers(self.column, each.column)]
-        reasons = [_obstacle(schema, each, self.choice) for each in found]
-        return None if None in reasons else [each for each in reasons if each is not None]
+        columns = [column for column in schema.columns if covers(self.column, column.column)]
+        reasons = [_obstacle(schema, column, self.choice) for column in columns]
+        return None if None in reasons else [reason for reason in reasons if reason is not None]
 
 
 def choices_of(values: Mapping[str, ValueChoice]) -> tuple[ColumnChoice, ...]:
@@ -97,15 +97,15 @@ def choices_of(values: Mapping[str, ValueChoice]) -> tuple[ColumnChoice, ...]:
     Raises:
         ChoicesError: some are of no column.
     """
-    found, mistakes = list[ColumnChoice](), list[ConfigurationError]()
+    parsed, mistakes = list[ColumnChoice](), list[ConfigurationError]()
     for pattern, choice in values.items():
         try:
-            found.append(ColumnChoice.parse(pattern, choice))
+            parsed.append(ColumnChoice.parse(pattern, choice))
         except ConfigurationError as error:
             mistakes.append(error)
     if mistakes:
         raise ChoicesError.of(mistakes)
-    return tuple(found)
+    return tuple(parsed)
 
 
 def advice(table: TableName, column: LoggedColumn) -> str:
@@ -141,33 +141,33 @@ def chosen(choices: Iterable[ColumnChoice], schema: LoggedSchema) -> dict[str, V
     Raises:
         ChoicesError: two patterns cover a column and say different things.
     """
-    found: dict[str, ColumnChoice] = {}
+    choice_of: dict[str, ColumnChoice] = {}
     mistakes = list[ConfigurationError]()
-    own = [each for each in choices if each.is_of(schema.table)]
+    own = [choice for choice in choices if choice.is_of(schema.table)]
     for column in schema.columns:
-        for each in sorted(own, key=lambda choice: choice.is_wild):
-            if not covers(each.column, column.column) or _obstacle(schema, column, each.choice):
+        for choice in sorted(own, key=lambda choice: choice.is_wild):
+            if not covers(choice.column, column.column) or _obstacle(schema, column, choice.choice):
                 continue
-            other = found.setdefault(column.column, each)
-            if other.choice is not each.choice and (other.is_wild or not each.is_wild):
+            other = choice_of.setdefault(column.column, choice)
+            if other.choice is not choice.choice and (other.is_wild or not choice.is_wild):
                 mistake = ConfigurationError(
-                    f'rebuild.values: "{other.pattern}" and "{each.pattern}" both cover '
+                    f'rebuild.values: "{other.pattern}" and "{choice.pattern}" both cover '
                     f"{schema.table}.{column.column} and say different things",
                     hint="give the column a line of its own, by its whole name",
                 )
                 mistakes.append(mistake)
     if mistakes:
         raise ChoicesError.of(mistakes)
-    made = {name: each.choice for name, each in found.items()}
-    return {name: choice for name, choice in made.items() if choice is not ValueChoice.REFUSE}
+    settings = {name: choice.choice for name, choice in choice_of.items()}
+    return {name: choice for name, choice in settings.items() if choice is not ValueChoice.REFUSE}
 
 
 def as_viewed(schema: LoggedSchema, choices: Mapping[str, ValueChoice]) -> LoggedSchema:
     """Return a schema with the types that its columns have in views."""
     columns = tuple(
-        replace(each, type=replace(each.type, kind=Kind.STRING, precision=0, scale=0))
-        if choices.get(each.column) is ValueChoice.TEXT
-        else each
-        for each in schema.columns
+        replace(column, type=replace(column.type, kind=Kind.STRING, precision=0, scale=0))
+        if choices.get(column.column) is ValueChoice.TEXT
+        else column
+        for column in schema.columns
     )
     return replace(schema, columns=columns)

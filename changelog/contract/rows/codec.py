@@ -103,8 +103,8 @@ class RowCodec:
 
     def _encoded(self, column: Column, encode: Encoder, field: Field | Unchanged) -> bytes:
         if not isinstance(field, bytes):
-            what = "null in the primary key" if field is None else "a TOAST value not fetched"
-            raise refused(self.relation, column, what)
+            reason = "null in the primary key" if field is None else "a TOAST value not fetched"
+            raise refused(self.relation, column, reason)
         try:
             return encode(field)
         except _INEXACT as error:
@@ -114,10 +114,10 @@ class RowCodec:
         return refused(self.relation, column, f"a value has no exact Avro form: {error}")
 
 
-def refused(relation: Relation, column: Column, what: str) -> EncodeError:
+def refused(relation: Relation, column: Column, reason: str) -> EncodeError:
     """Return the error for a value of a column."""
     return EncodeError(
-        f'table {relation.name.said}, column "{column.name}" ({column.type.name}): {what}',
+        f'table {relation.name.said}, column "{column.name}" ({column.type.name}): {reason}',
         hint="exclude the table or the column, or correct the value at the source",
     )
 

@@ -75,12 +75,14 @@ def alive(versions: Sequence[Version]) -> list[Version]:
 
 def version_at(versions: Sequence[Version], position: Position) -> Version:
     """Return the version of a row at a position; the first one for a row before all versions."""
-    found = versions[0]
+    latest = versions[0]
     for version in versions[1:]:
         begun = version.since is None or version.since <= position
-        if begun and (found.since is None or version.since is None or found.since <= version.since):
-            found = version
-    return found
+        if begun and (
+            latest.since is None or version.since is None or latest.since <= version.since
+        ):
+            latest = version
+    return latest
 
 
 def obstacles(writer: LoggedSchema, reader: LoggedSchema) -> list[str]:
@@ -128,27 +130,27 @@ def _in_full(raw: Any, space: str) -> Any:  # noqa: ANN401 - JSON
     A registry may leave out a namespace that the type around it has, and shorten what refers to it
     (https://avro.apache.org/docs/1.12.0/specification/#names).
     """
-    made = raw
+    full_type = raw
     match raw:
         case str():
-            made = raw if raw in _PRIMITIVE else full_name(raw, space)
+            full_type = raw if raw in _PRIMITIVE else full_name(raw, space)
         case list():
-            made = [_in_full(each, space) for each in raw]
+            full_type = [_in_full(branch, space) for branch in raw]
         case {"type": "record" | "enum" | "fixed", "name": name}:
             full = full_name(name, raw.get("namespace", space))
             inside = full.rpartition(".")[0]
-            made = {key: value for key, value in raw.items() if key != "namespace"}
-            made["name"] = full
+            full_type = {key: value for key, value in raw.items() if key != "namespace"}
+            full_type["name"] = full
             if "fields" in raw:
-                made["fields"] = [
+                full_type["fields"] = [
                     {**field, "type": _in_full(field["type"], inside)} for field in raw["fields"]
                 ]
         case {"type": "array", "items": items}:
-            made = {**raw, "items": _in_full(items, space)}
+            full_type = {**raw, "items": _in_full(items, space)}
         case {"type": "map", "values": values}:
-            made = {**raw, "values": _in_full(values, space)}
+            full_type = {**raw, "values": _in_full(values, space)}
         case {"type": kind}:
-            made = {**raw, "type": _in_full(kind, space)}
+            full_type = {**raw, "type": _in_full(kind, space)}
         case _:
             raise foreign_schema(ValueError("no type"))
-    return made
+    return full_type

@@ -16,12 +16,12 @@ _MOST_NESTED = 32
 _SIZELESS = "null"
 
 
-def check_tame(text: str, what: str) -> None:
+def check_tame(text: str, subject: str) -> None:
     """Refuse an Avro schema under which a short record could end its reader.
 
     Args:
         text: the schema.
-        what: names it for the message, such as `schema 7`.
+        subject: names it for the message, such as `schema 7`.
 
     Raises:
         CorruptRecordError: it is recursive, nests too deep, has items without a size, or is no
@@ -31,11 +31,11 @@ def check_tame(text: str, what: str) -> None:
         _walk(json.loads(text), "", (), {}, 0)
     except _HarmfulError as error:
         raise CorruptRecordError(
-            f"{what} of the registry is refused: {error}",
+            f"{subject} of the registry is refused: {error}",
             hint="capture does not write such schemas: find out who registered it",
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptRecordError(f"{what} of the registry is not an Avro schema") from error
+        raise CorruptRecordError(f"{subject} of the registry is not an Avro schema") from error
 
 
 class _HarmfulError(Exception):
@@ -46,7 +46,7 @@ def _walk(
     raw: Any,  # noqa: ANN401 - JSON
     space: str,
     inside: tuple[str, ...],
-    known: dict[str, bool],
+    sizeless: dict[str, bool],
     depth: int,
 ) -> bool:
     """Tell whether a value of the schema can take no bytes at all."""
@@ -57,40 +57,40 @@ def _walk(
             name = full_name(raw, space)
             if name in inside:
                 raise _HarmfulError(f'type "{raw}" contains itself')
-            return known.get(name, raw == _SIZELESS)
+            return sizeless.get(name, raw == _SIZELESS)
         case list():
             for branch in raw:
-                _walk(branch, space, inside, known, depth + 1)
+                _walk(branch, space, inside, sizeless, depth + 1)
             return False  # the number of the branch takes a byte
         case dict():
-            return _walk_complex(raw, space, inside, known, depth + 1)
+            return _walk_complex(raw, space, inside, sizeless, depth + 1)
         case _:
             raise TypeError("a schema is a name, a list or an object")
 
 
 def _walk_complex(
-    raw: dict[str, Any], space: str, inside: tuple[str, ...], known: dict[str, bool], depth: int
+    raw: dict[str, Any], space: str, inside: tuple[str, ...], sizeless: dict[str, bool], depth: int
 ) -> bool:
     kind = raw["type"]
     if not isinstance(kind, str):
-        return _walk(kind, space, inside, known, depth)
+        return _walk(kind, space, inside, sizeless, depth)
     if kind in {"array", "map"}:
         items = raw["items"] if kind == "array" else raw["values"]
-        if _walk(items, space, inside, known, depth) and kind == "array":
+        if _walk(items, space, inside, sizeless, depth) and kind == "array":
             raise _HarmfulError("an array's items have no size")
         return False
     if kind == "record":
         own = raw.get("namespace", space)
         name = full_name(raw["name"], own)
         sizes = [
-            _walk(field["type"], own, (*inside, name), known, depth) for field in raw["fields"]
+            _walk(field["type"], own, (*inside, name), sizeless, depth) for field in raw["fields"]
         ]
-        known[name] = all(sizes)
-        return known[name]
+        sizeless[name] = all(sizes)
+        return sizeless[name]
     if kind in {"enum", "fixed"}:
-        known[full_name(raw["name"], raw.get("namespace", space))] = raw.get("size") == 0
+        sizeless[full_name(raw["name"], raw.get("namespace", space))] = raw.get("size") == 0
         return raw.get("size") == 0
-    return _walk(kind, space, inside, known, depth)
+    return _walk(kind, space, inside, sizeless, depth)
 
 
 def full_name(name: str, space: str) -> str:

@@ -31,9 +31,9 @@ def unread(
         read: tables that are read together.
         children: of `Frontier`.
     """
-    found = []
+    lines = []
     for table in sorted(set(read) & children.keys()):
         others = set(children[table]) - set(read)
         if others:
-            found.append(f"{alone(table, others)}; {WAY_OUT}")
-    return found
+            lines.append(f"{alone(table, others)}; {WAY_OUT}")
+    return lines

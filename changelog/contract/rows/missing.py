@@ -40,8 +40,8 @@ def avro_default(kind: ColumnType, text: bytes) -> str | None:
         text: the value as PostgreSQL writes it under `SESSION_SETTINGS`.
     """
     with suppress(ValueError, ArithmeticError, EncodeError):
-        found = _default(kind, text)
-        return None if found is None else json.dumps(found)
+        default = _default(kind, text)
+        return None if default is None else json.dumps(default)
     return None
 
 

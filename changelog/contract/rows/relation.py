@@ -50,10 +50,10 @@ class TableName(NamedTuple):
 
         A bare name is of the schema `public`.
         """
-        found = _NAME.fullmatch(text.strip())
-        if found is None:
+        match = _NAME.fullmatch(text.strip())
+        if match is None:
             return None
-        parts = [_unquoted(part) for part in found.groups() if part is not None]
+        parts = [_unquoted(part) for part in match.groups() if part is not None]
         if not all(parts):
             return None
         return cls("public", parts[0]) if len(parts) == 1 else cls(parts[0], parts[1])

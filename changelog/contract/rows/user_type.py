@@ -54,7 +54,12 @@ class EnumType:
 
     def to_json(self) -> list[Any]:
         """Return it as the record stores it."""
-        return ["e", self.name, self.late, {str(oid): [*each] for oid, each in self.labels.items()}]
+        return [
+            "e",
+            self.name,
+            self.late,
+            {str(oid): [*label] for oid, label in self.labels.items()},
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class CompositeType:
 
     def to_json(self) -> list[Any]:
         """Return it as the record stores it."""
-        attributes = {str(number): [*each] for number, each in self.attributes.items()}
+        attributes = {str(number): [*attribute] for number, attribute in self.attributes.items()}
         return ["c", self.name, self.late, attributes, self.last_number]
 
 
@@ -100,7 +105,7 @@ def type_from_json(raw: list[Any]) -> UserType:
     """
     match raw:
         case ["e", name, late, labels]:
-            return EnumType(name, late, {int(oid): Label(*each) for oid, each in labels.items()})
+            return EnumType(name, late, {int(oid): Label(*label) for oid, label in labels.items()})
         case ["c", name, late, attributes, last]:
             kinds = {int(number): (kind, mod) for number, (kind, mod) in attributes.items()}
             return CompositeType(name, late, kinds, last)
@@ -114,16 +119,20 @@ def types_changed(before: Mapping[int, UserType], now: Mapping[int, UserType]) -
     A type that the table has only since then is compared with itself at the time at which the
     column came: rows may have been written, and streamed, between that and an alteration.
     """
-    for oid, each in now.items():
-        match before.get(oid), each:
+    for oid, user_type in now.items():
+        match before.get(oid), user_type:
             case EnumType() as old, EnumType():
-                what = each.change_since(old)
+                change = user_type.change_since(old)
             case CompositeType() as old, CompositeType():
-                what = each.change_since(old)
+                change = user_type.change_since(old)
             case None, _:
-                what = f"type {each.name} was altered after columns of it came" if each.late else ""
+                change = (
+                    f"type {user_type.name} was altered after columns of it came"
+                    if user_type.late
+                    else ""
+                )
             case _:
-                what = f"type {each.name} is another one"
-        if what:
-            return what
+                change = f"type {user_type.name} is another one"
+        if change:
+            return change
     return ""

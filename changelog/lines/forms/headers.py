@@ -52,10 +52,10 @@ def shown(headers: Raw | None) -> dict[str, Any]:
             OP: own.op.value.decode(),
             TS: moment_text(own.ts_us),
         }
-    found: dict[str, list[Any]] = {}
+    by_name: dict[str, list[Any]] = {}
     for name, value in headers or ():
-        found.setdefault(name, []).append(texts[name] if name in texts else _text(value))
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+        by_name.setdefault(name, []).append(texts[name] if name in texts else _text(value))
+    return {name: values if len(values) > 1 else values[0] for name, values in by_name.items()}
 
 
 def as_json(headers: Raw | None) -> bytes:
@@ -82,31 +82,31 @@ def _text(value: str | bytes | None) -> Any:  # noqa: ANN401 - JSON
 
 def header_text(headers: Raw | None, name: str) -> bytes | None:
     """Return the text of one header in a template, or None if it is missing or null."""
-    found = shown(headers).get(name) if headers else None
-    if found is None:
+    header = shown(headers).get(name) if headers else None
+    if header is None:
         return None
-    return found.encode() if isinstance(found, str) else dumped(found)
+    return header.encode() if isinstance(header, str) else dumped(header)
 
 
-def written(found: Mapping[str, Any]) -> Headers:
+def written(members: Mapping[str, Any]) -> Headers:
     """Return the headers of which `shown` says this: the way back.
 
     Raises:
         TypeError: a header is neither a text, a null, `{"base64": …}` nor a list of these.
         ValueError: base64 is malformed.
     """
-    own = _written_ours(found)
+    own = _written_ours(members)
     return [
-        (name, own[name] if name in own else _bytes(name, each))
-        for name, value in found.items()
-        for each in (value if isinstance(value, list) else [value])
+        (name, own[name] if name in own else _bytes(name, item))
+        for name, value in members.items()
+        for item in (value if isinstance(value, list) else [value])
     ]
 
 
-def _written_ours(found: Mapping[str, Any]) -> dict[str, str | bytes | None]:
+def _written_ours(members: Mapping[str, Any]) -> dict[str, str | bytes | None]:
     """Return the headers of a record of our log; none where one of the three is not as it is."""
     try:
-        position, op, ts = (found[name] for name in (POSITION, OP, TS))
+        position, op, ts = (members[name] for name in (POSITION, OP, TS))
         moment = ts.removesuffix("+00:00").replace("T", " ", 1)
         return dict(
             encode_headers(

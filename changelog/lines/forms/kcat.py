@@ -52,25 +52,25 @@ def parse_tokens(template: str) -> list[bytes | Field]:
     if _OURS.search(template) and not _THEIRS.search(template):
         raise ConfigurationError(
             f"-f is kcat's format, and {_OURS.search(template)[0]} is none of its tokens",  # type: ignore[index]
-            hint=f"--format takes it; -f takes {', '.join(f'%{each}' for each in TOKENS)}",
+            hint=f"--format takes it; -f takes {', '.join(f'%{token}' for token in TOKENS)}",
         )
     parts: list[bytes | Field] = []
     place = 0
-    for found in _PART.finditer(template):
-        parts.append(template[place : found.start()].encode())
-        place = found.end()
-        if found["escape"] is not None:
-            parts.append(_byte(found["escape"]))
-        elif found["mark"] == "%":
+    for part in _PART.finditer(template):
+        parts.append(template[place : part.start()].encode())
+        place = part.end()
+        if part["escape"] is not None:
+            parts.append(_byte(part["escape"]))
+        elif part["mark"] == "%":
             parts.append(b"%")
-        elif found["mark"] in TOKENS:
-            parts.append(Field(TOKENS[found["mark"]]))
+        elif part["mark"] in TOKENS:
+            parts.append(Field(TOKENS[part["mark"]]))
         else:
             raise ConfigurationError(
-                f"-f: there is no token %{found['mark']}",
-                hint=f"there are {', '.join(f'%{each}' for each in TOKENS)} and %%",
+                f"-f: there is no token %{part['mark']}",
+                hint=f"there are {', '.join(f'%{token}' for token in TOKENS)} and %%",
             )
-    return [each for each in [*parts, template[place:].encode()] if each]
+    return [piece for piece in [*parts, template[place:].encode()] if piece]
 
 
 def check_ours(template: str) -> None:
@@ -169,11 +169,11 @@ def envelope_lines(
     return Lines(
         pattern + delimiter.replace(b"%", b"%%"),
         [
-            ("partition", lambda batch: [each.partition() for each in batch]),
-            ("offset", lambda batch: [each.offset() for each in batch]),
-            ("timestamp", lambda batch: [_stamp(*each.timestamp()) for each in batch]),
-            ("broker", lambda batch: [broker(each) for each in batch]),
-            ("headers", lambda batch: [_headers(each.headers()) for each in batch]),
+            ("partition", lambda batch: [record.partition() for record in batch]),
+            ("offset", lambda batch: [record.offset() for record in batch]),
+            ("timestamp", lambda batch: [_stamp(*record.timestamp()) for record in batch]),
+            ("broker", lambda batch: [broker(record) for record in batch]),
+            ("headers", lambda batch: [_headers(record.headers()) for record in batch]),
             ("key", keys(key, NULL)),
             ("value", values(value, NULL)),
         ],
@@ -194,12 +194,12 @@ def _headers(headers: Raw | None) -> bytes:
 
 
 def _each(headers: Raw) -> Sequence[bytes]:
-    found = []
+    items = []
     for name, value in headers:
-        found.append(string(name.encode()))
+        items.append(string(name.encode()))
         raw = value.encode() if isinstance(value, str) else value
-        found.append(NULL if raw is None else string(raw))
-    return found
+        items.append(NULL if raw is None else string(raw))
+    return items
 
 
 def string(raw: bytes) -> bytes:
@@ -214,7 +214,7 @@ def string(raw: bytes) -> bytes:
     shown = text(raw)
     if rb"\u00" not in shown:
         return shown
-    return _ESCAPED.sub(lambda found: found[0][:2] + found[0][2:].upper(), shown)
+    return _ESCAPED.sub(lambda escape: escape[0][:2] + escape[0][2:].upper(), shown)
 
 
 def with_schema(show: Show, name: str) -> Show:

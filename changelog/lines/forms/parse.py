@@ -92,36 +92,38 @@ def bytes_of(form: As) -> Raw:
             )
 
 
-def line_parser(given: Given) -> Parse:
+def line_parser(line_format: Given) -> Parse:
     """Return the parser of `key<separator>value`, or of a value alone without keys."""
-    separator, headers = given.separator, list(given.headers)
+    separator, headers = line_format.separator, list(line_format.headers)
 
     def alone(line: bytes) -> Sent:
-        return Sent(given.fixed, _raw(given.value, line, given.null, "value"), headers)
+        return Sent(
+            line_format.fixed, _raw(line_format.value, line, line_format.null, "value"), headers
+        )
 
     def parse(line: bytes) -> Sent:
-        if not given.keyed:
+        if not line_format.keyed:
             return alone(line)
-        key, found, value = line.partition(separator)
-        if not found and given.lenient:
+        key, separated, value = line.partition(separator)
+        if not separated and line_format.lenient:
             return alone(line)
-        if not found:
+        if not separated:
             raise InputError(
                 f"there is no separator {separator.decode(errors='replace')!r} between key and "
                 "value",
                 hint="--separator names another, --no-key takes the line for a value",
             )
-        own = _raw(given.key, key, given.null, "key")
+        own = _raw(line_format.key, key, line_format.null, "key")
         return Sent(
-            given.fixed if own is None else own,
-            _raw(given.value, value, given.null, "value"),
+            line_format.fixed if own is None else own,
+            _raw(line_format.value, value, line_format.null, "value"),
             headers,
         )
 
     return parse
 
 
-def _raw(read: Raw, text: bytes, null: bytes | None, what: str) -> bytes | None:
+def _raw(read: Raw, text: bytes, null: bytes | None, part: str) -> bytes | None:
     if text == null:
         return None
     if read is bytes:
@@ -129,10 +131,10 @@ def _raw(read: Raw, text: bytes, null: bytes | None, what: str) -> bytes | None:
     try:
         return read(text)
     except (ValueError, ChangelogError) as error:
-        raise InputError(f"the {what} is not in its form: {error}") from error
+        raise InputError(f"the {part} is not in its form: {error}") from error
 
 
-def json_parser(given: Given) -> Parse:
+def json_parser(line_format: Given) -> Parse:
     """Return the parser of objects with `key`, `value` and `headers`, as of `read --json`."""
 
     def parse(line: bytes) -> Sent:
@@ -141,40 +143,42 @@ def json_parser(given: Given) -> Parse:
         except ValueError as error:
             raise InputError(f"it is no object of JSON: {error}") from error
         unknown = sorted(members.keys() - _TAKEN - _TOLD)
-        lacking = [n for n in ("key", "value") if n not in members and (given.keyed or n != "key")]
+        lacking = [
+            n for n in ("key", "value") if n not in members and (line_format.keyed or n != "key")
+        ]
         if unknown or lacking:
-            said = f'has no "{lacking[0]}"' if lacking else f'has "{unknown[0]}"'
+            difference = f'has no "{lacking[0]}"' if lacking else f'has "{unknown[0]}"'
             raise InputError(
-                f"the object {said}",
+                f"the object {difference}",
                 hint='it takes "key", "value" and "headers"; a null is written out, and --no-key '
                 "does without keys",
             )
         return Sent(
-            _member(given.key, members.get("key"), given.null, "key"),
-            _member(given.value, members["value"], given.null, "value"),
-            [*given.headers, *_headers(members.get("headers"))],
+            _member(line_format.key, members.get("key"), line_format.null, "key"),
+            _member(line_format.value, members["value"], line_format.null, "value"),
+            [*line_format.headers, *_headers(members.get("headers"))],
         )
 
     return parse
 
 
 def _member(
-    read: Raw, member: tuple[Any, str] | None, null: bytes | None, what: str
+    read: Raw, member: tuple[Any, str] | None, null: bytes | None, part: str
 ) -> bytes | None:
-    found, text = member or (None, "")
-    if found is None:
+    decoded, text = member or (None, "")
+    if decoded is None:
         return None
     try:
-        raw = (found if isinstance(found, str) else text).encode()
+        raw = (decoded if isinstance(decoded, str) else text).encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"the {what} cannot be written in UTF-8: {error.reason}") from error
-    return _raw(read, raw, null, what)
+        raise InputError(f"the {part} cannot be written in UTF-8: {error.reason}") from error
+    return _raw(read, raw, null, part)
 
 
 def _headers(member: tuple[Any, str] | None) -> Headers:
-    found = {} if member is None else member[0]
+    headers = {} if member is None else member[0]
     try:
-        return written(found) if isinstance(found, Mapping) else written({"": found})
+        return written(headers) if isinstance(headers, Mapping) else written({"": headers})
     except (ValueError, TypeError) as error:
         raise InputError(f"the headers cannot be used: {error}") from error
 
@@ -186,20 +190,20 @@ def _members(text: str) -> dict[str, tuple[Any, str]]:
         ValueError: it is no object, or one with a member twice.
     """
     decoder = json.JSONDecoder(parse_constant=_no_constant)
-    found: dict[str, tuple[Any, str]] = {}
+    members: dict[str, tuple[Any, str]] = {}
     place = _after(text, 0, "{")
     if text[place : place + 1] == "}":
-        return _ended(text, place + 1, found)
+        return _ended(text, place + 1, members)
     while True:
         name, place = scanstring(text, _after(text, place, '"'))
         place = _after(text, place, ":")
         value, end = decoder.raw_decode(text, place)
-        if name in found:
+        if name in members:
             raise ValueError(f'"{name}" is there twice')
-        found[name] = value, text[place:end]
+        members[name] = value, text[place:end]
         place = _BLANKS.match(text, end).end()  # type: ignore[union-attr]
         if text[place : place + 1] == "}":
-            return _ended(text, place + 1, found)
+            return _ended(text, place + 1, members)
         place = _after(text, place, ",")
 
 
@@ -210,10 +214,12 @@ def _after(text: str, place: int, mark: str) -> int:
     return place + 1 if mark == '"' else _BLANKS.match(text, place + 1).end()  # type: ignore[union-attr]
 
 
-def _ended(text: str, place: int, found: dict[str, tuple[Any, str]]) -> dict[str, tuple[Any, str]]:
+def _ended(
+    text: str, place: int, members: dict[str, tuple[Any, str]]
+) -> dict[str, tuple[Any, str]]:
     if text[place:].strip(" \t\r\n"):
         raise ValueError(f"something stands behind it at character {place}")
-    return found
+    return members
 
 
 def _no_constant(name: str) -> Any:  # noqa: ANN401 - never returns

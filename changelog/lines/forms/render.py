@@ -86,7 +86,7 @@ class Lines:
         """Say which record is at fault, and what of it; a server that is away is not."""
         if not isinstance(error, CorruptRecordError):
             return error
-        what = next(
+        part = next(
             (
                 name
                 for name, column in zip(self._names, self._columns, strict=True)
@@ -94,15 +94,15 @@ class Lines:
             ),
             "value",
         )
-        said = CorruptRecordError(
+        fault = CorruptRecordError(
             f'topic "{record.topic()}", partition {record.partition()}, offset '
-            f"{record.offset()}: the {what} cannot be shown: {error.args[0]}",
+            f"{record.offset()}: the {part} cannot be shown: {error.args[0]}",
             hint=error.hint
-            or f"`--{what}-as hex` shows it; `--partition {record.partition()} "
+            or f"`--{part}-as hex` shows it; `--partition {record.partition()} "
             f"--from {(record.offset() or 0) + 1}` goes on behind it",
         )
-        said.__cause__ = error
-        return said
+        fault.__cause__ = error
+        return fault
 
 
 def _fails(column: Column, record: Record) -> bool:
@@ -146,9 +146,9 @@ def json_lines(topic: str, *, key: Show, value: Show, delimiter: bytes) -> Lines
         b',"partition":%d,"offset":%d,"timestamp":%d,"key":%b,"value":%b,"headers":%b}'
     )
     columns: list[tuple[str, Column]] = [
-        ("partition", lambda batch: [each.partition() for each in batch]),
-        ("offset", lambda batch: [each.offset() for each in batch]),
-        ("timestamp", lambda batch: [each.timestamp()[1] for each in batch]),
+        ("partition", lambda batch: [record.partition() for record in batch]),
+        ("offset", lambda batch: [record.offset() for record in batch]),
+        ("timestamp", lambda batch: [record.timestamp()[1] for record in batch]),
         ("key", keys(key, NULL)),
         ("value", values(value, NULL)),
         ("headers", _headers),
@@ -159,15 +159,15 @@ def json_lines(topic: str, *, key: Show, value: Show, delimiter: bytes) -> Lines
 def keys(show: Show | None, null: bytes) -> Column:
     """Return the column of keys, where a null is what `null` says."""
     if show is None:
-        return lambda batch: [null if (k := each.key()) is None else k for each in batch]
-    return lambda batch: [null if (k := each.key()) is None else show(k) for each in batch]
+        return lambda batch: [null if (k := record.key()) is None else k for record in batch]
+    return lambda batch: [null if (k := record.key()) is None else show(k) for record in batch]
 
 
 def values(show: Show | None, null: bytes) -> Column:
     """Return the column of values, likewise."""
     if show is None:
-        return lambda batch: [null if (v := each.value()) is None else v for each in batch]
-    return lambda batch: [null if (v := each.value()) is None else show(v) for each in batch]
+        return lambda batch: [null if (v := record.value()) is None else v for record in batch]
+    return lambda batch: [null if (v := record.value()) is None else show(v) for record in batch]
 
 
 def _length(raw: bytes | None) -> int:
@@ -185,7 +185,7 @@ def _listed(headers: Raw | None) -> bytes:
 
 
 def _headers(batch: Sequence[Record]) -> list[bytes]:
-    return [as_json(each.headers()) for each in batch]
+    return [as_json(record.headers()) for record in batch]
 
 
 def _field(name: str, key: Show | None, value: Show | None, null: bytes) -> Column:
@@ -196,11 +196,11 @@ def _field(name: str, key: Show | None, value: Show | None, null: bytes) -> Colu
     if name == "headers":
         return _headers
     if name.startswith(HEADER):
-        wanted = name.removeprefix(HEADER)
+        header = name.removeprefix(HEADER)
 
         def one(batch: Sequence[Record]) -> list[bytes]:
-            found = [header_text(each.headers(), wanted) for each in batch]
-            return [null if each is None else each for each in found]
+            texts = [header_text(record.headers(), header) for record in batch]
+            return [null if text is None else text for text in texts]
 
         return one
     if name in _OF_OURS:
@@ -210,8 +210,8 @@ def _field(name: str, key: Show | None, value: Show | None, null: bytes) -> Colu
 
 def _of_ours(read: Callable[[RecordHeaders], str], null: bytes) -> Column:
     def of(batch: Sequence[Record]) -> list[bytes]:
-        found = [ours(each.headers()) for each in batch]
-        return [null if each is None else read(each).encode() for each in found]
+        fields = [ours(record.headers()) for record in batch]
+        return [null if field is None else read(field).encode() for field in fields]
 
     return of
 
@@ -223,18 +223,20 @@ _OF_OURS: dict[str, Callable[[RecordHeaders], str]] = {
     "ts": lambda own: moment_text(own.ts_us),
 }
 _SIMPLE: dict[str, Column] = {
-    "topic": lambda batch: [(each.topic() or "").encode() for each in batch],
-    "partition": lambda batch: [b"%d" % (each.partition() or 0) for each in batch],
-    "offset": lambda batch: [b"%d" % (each.offset() or 0) for each in batch],
-    "timestamp": lambda batch: [b"%d" % each.timestamp()[1] for each in batch],
-    "time": lambda batch: [moment_text(each.timestamp()[1], digits=3).encode() for each in batch],
-    "key_bytes": lambda batch: [b"%d" % len(each.key() or b"") for each in batch],
-    "value_bytes": lambda batch: [b"%d" % len(each.value() or b"") for each in batch],
-    # kcat's tokens of which we have no field: `kcat.TOKENS`.
-    "key_length": lambda batch: [b"%d" % _length(each.key()) for each in batch],
-    "value_length": lambda batch: [b"%d" % _length(each.value()) for each in batch],
-    "value_length_packed": lambda batch: [
-        _length(each.value()).to_bytes(4, "big", signed=True) for each in batch
+    "topic": lambda batch: [(record.topic() or "").encode() for record in batch],
+    "partition": lambda batch: [b"%d" % (record.partition() or 0) for record in batch],
+    "offset": lambda batch: [b"%d" % (record.offset() or 0) for record in batch],
+    "timestamp": lambda batch: [b"%d" % record.timestamp()[1] for record in batch],
+    "time": lambda batch: [
+        moment_text(record.timestamp()[1], digits=3).encode() for record in batch
     ],
-    "headers_listed": lambda batch: [_listed(each.headers()) for each in batch],
+    "key_bytes": lambda batch: [b"%d" % len(record.key() or b"") for record in batch],
+    "value_bytes": lambda batch: [b"%d" % len(record.value() or b"") for record in batch],
+    # kcat's tokens of which we have no field: `kcat.TOKENS`.
+    "key_length": lambda batch: [b"%d" % _length(record.key()) for record in batch],
+    "value_length": lambda batch: [b"%d" % _length(record.value()) for record in batch],
+    "value_length_packed": lambda batch: [
+        _length(record.value()).to_bytes(4, "big", signed=True) for record in batch
+    ],
+    "headers_listed": lambda batch: [_listed(record.headers()) for record in batch],
 }

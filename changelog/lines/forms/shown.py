@@ -47,7 +47,7 @@ def parse_form(text: str) -> As:
     except ValueError:
         raise ConfigurationError(
             f'"{text}" is no form of keys and values',
-            hint=f"there are {', '.join(each.value for each in As)}",
+            hint=f"there are {', '.join(form.value for form in As)}",
         ) from None
 
 
@@ -60,8 +60,8 @@ def plain(form: As, framed: Framed) -> Show | None:
     """Return the function that shows a key or value in a template; None for its bytes alone."""
 
     def avro(raw: bytes) -> bytes:
-        found = framed(raw)
-        return found.encode() if isinstance(found, str) else dumped(found)
+        row = framed(raw)
+        return row.encode() if isinstance(row, str) else dumped(row)
 
     match form:
         case As.AUTO:

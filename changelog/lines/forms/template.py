@@ -57,19 +57,19 @@ def parse_template(text: str) -> list[bytes | Field]:
     """
     parts: list[bytes | Field] = []
     place = 0
-    for found in _PART.finditer(text):
-        parts.append(text[place : found.start()].encode())
-        place = found.end()
-        if found["field"] is not None:
-            parts.append(_field(found["field"]))
-        elif found["stray"]:
+    for part in _PART.finditer(text):
+        parts.append(text[place : part.start()].encode())
+        place = part.end()
+        if part["field"] is not None:
+            parts.append(_field(part["field"]))
+        elif part["stray"]:
             raise ConfigurationError(
-                f'--format: a brace stands alone at "{text[found.start() :]}"',
+                f'--format: a brace stands alone at "{text[part.start() :]}"',
                 hint="{{ and }} stand for braces",
             )
         else:
-            parts.append(found["brace"][0].encode() if found["brace"] else _byte(found["escape"]))
-    return [each for each in [*parts, text[place:].encode()] if each]
+            parts.append(part["brace"][0].encode() if part["brace"] else _byte(part["escape"]))
+    return [piece for piece in [*parts, text[place:].encode()] if piece]
 
 
 def unescaped(text: str, option: str) -> bytes:
@@ -78,10 +78,10 @@ def unescaped(text: str, option: str) -> bytes:
     Raises:
         ConfigurationError: an escape is unknown.
     """
-    found = b""
-    for each in re.split(r"(\\(?:x[0-9a-fA-F]{2}|.))", text, flags=re.DOTALL):
-        found += _byte(each, option) if each.startswith("\\") else each.encode()
-    return found
+    raw = b""
+    for piece in re.split(r"(\\(?:x[0-9a-fA-F]{2}|.))", text, flags=re.DOTALL):
+        raw += _byte(piece, option) if piece.startswith("\\") else piece.encode()
+    return raw
 
 
 def _byte(escape: str, option: str = "--format") -> bytes:
