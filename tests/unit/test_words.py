@@ -28,18 +28,18 @@ LINES = {
     ),
 }
 NAMES = {
-    "each": 808,
-    "found": 458,
-    "said": 179,
-    "what": 168,
-    "wanted": 133,
-    "known": 94,
-    "asked": 102,
-    "held": 27,
-    "given": 90,
-    "made": 67,
-    "left": 48,
-    "told": 38,
+    "each": 371,
+    "found": 257,
+    "said": 82,
+    "what": 59,
+    "wanted": 77,
+    "known": 48,
+    "asked": 35,
+    "held": 24,
+    "given": 41,
+    "made": 38,
+    "left": 28,
+    "told": 27,
 }
 
 
