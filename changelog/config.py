@@ -155,7 +155,12 @@ def load_project(
     variables = _take_variables(raw, given)
     for name, value in given.items():
         _set(raw, name, value)
-    found = validated(_resolved(raw, root), {*variables} - {*given})
+    parts = [  # a setting of names may have others from the file
+        part
+        for name, value in given.items()
+        for part in ([f"{name}.{key}" for key in value] if isinstance(value, dict) else [name])
+    ]
+    found = validated(_resolved(raw, root), {*variables} - {*given}, parts)
     postgres, kafka = _of(Postgres, found), _of(Kafka, found)
     registry, capture = _of(Registry, found), _of(CaptureSettings, found)
     if capture.output_format is Output.JSON:
@@ -243,8 +248,17 @@ def every_setting() -> Iterator[Declared]:
         yield from declared(model, name)
 
 
-def validated(raw: Mapping[str, Any], from_variables: Collection[str] = ()) -> dict[str, BaseModel]:
+def validated(
+    raw: Mapping[str, Any],
+    from_variables: Collection[str] = (),
+    from_options: Collection[str] = (),
+) -> dict[str, BaseModel]:
     """Return the sections that `raw` has, by name; no server is asked anything.
+
+    Args:
+        raw: as the file has them.
+        from_variables: settings that the environment gave.
+        from_options: settings, and parts of settings, that the command line gave.
 
     Raises:
         ConfigurationError: there is an unknown or malformed setting; its value is not shown.
@@ -254,11 +268,11 @@ def validated(raw: Mapping[str, Any], from_variables: Collection[str] = ()) -> d
     for name, model in known.items():
         if name not in raw:
             continue
-        _check_types(name, model, raw, from_variables)
+        _check_types(name, model, raw, from_variables, from_options)
         try:
             found[name] = model.model_validate(raw[name])
         except ValidationError as error:
-            raise _explained(error, name, from_variables) from None
+            raise _explained(error, name, from_variables, from_options) from None
     for name in raw:
         if name not in known:
             raise _unknown(name)
@@ -266,7 +280,11 @@ def validated(raw: Mapping[str, Any], from_variables: Collection[str] = ()) -> d
 
 
 def _check_types(
-    section: str, model: type[BaseModel], raw: Mapping[str, Any], from_variables: Collection[str]
+    section: str,
+    model: type[BaseModel],
+    raw: Mapping[str, Any],
+    from_variables: Collection[str],
+    from_options: Collection[str],
 ) -> None:
     """Check that no value is of a type that pydantic would turn into the setting's: true into 1."""
     for each in declared(model, section):
@@ -275,20 +293,34 @@ def _check_types(
         if taken is None or value is None or isinstance(value, str | dict | list):
             continue  # a variable is a text
         if not isinstance(value, taken) or isinstance(value, bool) != (each.shape is bool):
-            where = variable_of(each.name) if each.name in from_variables else FILE_NAME
+            where = _origin(each.name, from_variables, from_options)
             raise ConfigurationError(
                 f"{where}: {each.name}: should be {_SHAPES[each.shape]}", hint=_HINT
             )
 
 
+def _origin(name: str, from_variables: Collection[str], from_options: Collection[str]) -> str:
+    """Return the option, the variable or the file from which a setting is, or a part of it."""
+
+    def holds(setting: str) -> bool:
+        return f"{name}.".startswith(f"{setting}.")
+
+    if any(map(holds, from_options)):
+        flags = [each.setting.flags for each in every_setting() if holds(each.name)]
+        return next((each[-1] for each in flags if each), FILE_NAME)
+    return next((variable_of(each) for each in from_variables if holds(each)), FILE_NAME)
+
+
 def _explained(
-    error: ValidationError, section: str, from_variables: Collection[str]
+    error: ValidationError,
+    section: str,
+    from_variables: Collection[str],
+    from_options: Collection[str],
 ) -> ConfigurationError:
     """Return the first thing that is wrong with a section, in the user's words."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     name = ".".join([section, *(str(part) for part in first["loc"])])
-    given = [each for each in from_variables if f"{name}.".startswith(f"{each}.")]
-    where = variable_of(given[0]) if given else FILE_NAME
+    where = _origin(name, from_variables, from_options)
     if first["type"] == "extra_forbidden":
         return _unknown(name, where)
     said = first["msg"].lower().replace("valid tuple", "valid list")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -467,12 +467,34 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
                 "tables": [short_name(table) for table in spec.tables],
                 "views": list(spec.views),
                 "description": spec.description,
-                "generation": serving[spec.name].generation if spec.name in serving else None,
-                "refuted": spec.name in serving and serving[spec.name].state == REFUTED,
+                **_serves(spec.name, serving),
                 **(looked[spec.name].to_json() if spec.name in looked else {}),
             }
         )
+    if names is None:
+        _tell_without_file(project, serving or {})
     _end_with(unusable, as_json=as_json)
+
+
+def _serves(name: str, serving: Mapping[str, HistoryRow] | None) -> dict[str, object]:
+    """Return what serves of a view, nothing where that is not known."""
+    if serving is None:
+        return {}
+    row = serving.get(name)
+    return {
+        "generation": None if row is None else row.generation,
+        "refuted": row is not None and row.state == REFUTED,
+    }
+
+
+def _tell_without_file(project: Path, serving: Mapping[str, HistoryRow]) -> None:
+    """Name the views that serve although their files are gone: a file may have another name now."""
+    for name in sorted(serving.keys() - {*_catalog(project).names}):
+        row = serving[name]
+        tell(
+            f"{name} has no file any more, and generation {row.generation} still serves in "
+            f"{', '.join(row.sinks)}: rebuild-view {name} --drop removes it"
+        )
 
 
 def _catalog(project: Path) -> Catalog:
@@ -498,13 +520,13 @@ def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
     return analyses
 
 
-def _serving(project: Path) -> dict[str, HistoryRow]:
-    """Return the row of what serves of each view, as far as the history can be read."""
+def _serving(project: Path) -> dict[str, HistoryRow] | None:
+    """Return the row of what serves of each view, or None where the settings cannot be used."""
     try:
         rows = History(warehouse_of(load_project(project, needs=[]))).rows()
     except ConfigurationError as error:
         tell(f"what is published is not shown: {one_line(error)}")
-        return {}
+        return None
     own: dict[str, list[HistoryRow]] = {}
     for row in rows:
         own.setdefault(row.view, []).append(row)

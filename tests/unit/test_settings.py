@@ -240,6 +240,28 @@ def test_a_variable_that_is_wrong_is_named_without_its_value(
     assert "canary" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("runs.timeout_seconds", 0.0, "--timeout: runs.timeout_seconds: input should be greater"),
+        ("capture.partitions", 0, "--partitions: capture.partitions: input should be greater"),
+        ("capture.producer", {"b": ["1"]}, "--kafka-config: capture.producer.b: input should be"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named(
+    folder: Path, name: str, value: object, says: str
+) -> None:
+    (folder / "changelog.toml").write_text('[capture]\nproducer = { a = "1" }\n')
+    with pytest.raises(ConfigurationError, match=says):
+        load(folder, overrides={name: value})
+
+
+def test_what_the_file_says_wrongly_beside_an_option_is_the_files(folder: Path) -> None:
+    (folder / "changelog.toml").write_text('[capture]\nproducer = { a = ["x"] }\n')
+    with pytest.raises(ConfigurationError, match=r"changelog\.toml: capture\.producer\.a"):
+        load(folder, overrides={"capture.producer": {"b": "1"}})
+
+
 def test_a_variable_that_is_nearly_one_is_told_and_a_foreign_one_is_not(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from typer.main import get_command
 from changelog.config import load_project
 from replay.base.sections import warehouse_of
 from views import cli
-from views.generations.history import PUBLISHED, REFUTED, History, HistoryRow
+from views.generations.history import DROPPED, PUBLISHED, REFUTED, History, HistoryRow
 from views.scaffold.write import write_project
 
 
@@ -94,6 +95,31 @@ def test_what_was_refuted_while_it_serves_is_listed_so(run, tmp_path) -> None:
     history.append([served, served.again(state=REFUTED, verified=False)])
     assert json.loads(run("--list", "--json")[1])["refuted"]
     assert "refuted: 4, LSN 0/1" in " ".join(run("--list")[2].split())
+
+
+def test_what_serves_without_a_file_is_named_by_the_list(run, tmp_path) -> None:
+    row = HistoryRow(view="before", generation=4, state=PUBLISHED, lsn="0/1", sinks=("search",))
+    gone = replace(row, view="gone")
+    history = History(warehouse_of(load_project(tmp_path / "p", needs=[])))
+    history.append([row, gone, gone.again(state=DROPPED)])
+    code, out, err = run("--list", "--json")
+    assert (code, json.loads(out)["generation"]) == (0, None)
+    said = "before has no file any more, and generation 4 still serves in search"
+    assert [line for line in err.splitlines() if line.startswith("before")] == [
+        f"{said}: rebuild-view before --drop removes it"
+    ]
+    assert "before" not in run("orders_per_customer", "--list")[2]
+
+
+def test_a_list_does_not_say_that_nothing_serves_where_the_settings_cannot_be_used(
+    run, tmp_path
+) -> None:
+    (tmp_path / "p" / "changelog.toml").write_text("[rebuild]\nkep = 1\n", "utf-8")
+    code, out, err = run("--list", "--json")
+    assert (code, "generation" in json.loads(out)) == (0, False)
+    assert "what is published is not shown: " in err
+    code, _, err = run("--list")
+    assert (code, "orders_per_customer" in err, "nothing yet" in err) == (0, True, False)
 
 
 def test_a_file_that_cannot_be_used_leaves_the_others_on_the_list(run, tmp_path) -> None:

@@ -13,23 +13,29 @@ from views.rebuild.plan.analysis import Analysis
 
 def catalog_table(
     specs: Sequence[ViewSpec],
-    serving: Mapping[str, HistoryRow],
+    serving: Mapping[str, HistoryRow] | None,
     looked: Mapping[str, Analysis],
 ) -> Table:
-    """Show the views of a project, what serves of each, and how they are proved and refreshed."""
+    """Show the views of a project, what serves of each, and how they are proved and refreshed.
+
+    Args:
+        specs: the views.
+        serving: the row of what serves by view; None where that is not known.
+        looked: how they are proved and refreshed, where that is known.
+    """
     table = Table()
-    columns = ["view", "kind", "reads", "key", "sinks", "serves", "description"]
-    for column in columns + (["proof", "refresh"] if looked else []):
+    columns = ["view", "kind", "reads", "key", "sinks"]
+    columns += [] if serving is None else ["serves"]
+    for column in [*columns, "description", *(["proof", "refresh"] if looked else [])]:
         table.add_column(column)
     for spec in specs:
-        row = serving.get(spec.name)
         table.add_row(
             spec.name,
             spec.kind,
             _reads(spec),
             ", ".join(spec.key),
             ", ".join(spec.sinks),
-            _serves(row),
+            *([] if serving is None else [_serves(serving.get(spec.name))]),
             spec.description,
             *(looked[spec.name].words() if spec.name in looked else []),
         )
