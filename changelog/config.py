@@ -299,16 +299,16 @@ def _check_types(
             )
 
 
-def _origin(name: str, from_variables: Collection[str], from_options: Collection[str]) -> str:
+def _origin(place: str, from_variables: Collection[str], from_options: Collection[str]) -> str:
     """Return the option, the variable or the file from which a setting is, or a part of it."""
 
     def holds(setting: str) -> bool:
-        return f"{name}.".startswith(f"{setting}.")
+        return f"{place}.".startswith(f"{setting}.")
 
     if any(map(holds, from_options)):
-        flags = [each.setting.flags for each in every_setting() if holds(each.name)]
-        return next((each[-1] for each in flags if each), FILE_NAME)
-    return next((variable_of(each) for each in from_variables if holds(each)), FILE_NAME)
+        flags = [setting.setting.flags for setting in every_setting() if holds(setting.name)]
+        return next((names[-1] for names in flags if names), FILE_NAME)
+    return next((variable_of(name) for name in from_variables if holds(name)), FILE_NAME)
 
 
 def _explained(

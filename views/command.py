@@ -477,7 +477,7 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
 
 
 def _serves(name: str, serving: Mapping[str, HistoryRow] | None) -> dict[str, object]:
-    """Return what serves of a view, nothing where that is not known."""
+    """Return the generation that serves of a view, as JSON; nothing where that is not known."""
     if serving is None:
         return {}
     row = serving.get(name)

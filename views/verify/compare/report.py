@@ -13,7 +13,7 @@ from rich.text import Text
 from changelog.contract.base.errors import RefutedError
 
 _WIDEST = 60
-_UNPUBLISHED = "the generation is not published; the one before keeps serving"
+_UNPUBLISHED = "the generation is not published: readers see what they saw before"
 
 
 @dataclass(frozen=True, slots=True)
