@@ -15,6 +15,7 @@ import pyarrow as pa
 from changelog.avro.arrow import array_maker, arrow_type
 from changelog.avro.rows import AvroRowReader, UnreadableRecordError
 from changelog.contract.base.errors import LogError
+from changelog.contract.forms.moments import date_text, moment_text
 from changelog.contract.log.form import Output
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.text import (
@@ -116,9 +117,9 @@ def _text(value: Any, kind: ColumnType) -> str:  # noqa: ANN401 - any type
     """Return a value of a key for a message."""
     if kind.kind is Kind.DECIMAL and isinstance(value, bytes):
         return str(array_maker(kind)([value])[0].as_py())
-    if kind.kind in {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
-        ends = DATE_ENDS if kind.kind is Kind.DATE else TIMESTAMP_ENDS
-        if value in ends:
-            return ends[value]
-        return str(array_maker(kind)([value]).cast(pa.string())[0].as_py())
+    if kind.kind is Kind.DATE:
+        return DATE_ENDS.get(value) or date_text(value)
+    if kind.kind in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
+        text = moment_text(value, zoned=kind.kind is Kind.TIMESTAMPTZ)
+        return TIMESTAMP_ENDS.get(value) or text.replace("T", " ").replace("+00:00", "+00")
     return str(value)

@@ -127,6 +127,9 @@ def obstacles(
     old, new = base.record.frontier, record.frontier
     if state is None:
         yield "it does not exist any more"
+    if topic not in new.ends:
+        yield f"the frontier at LSN {new.lsn} does not have it"
+        return
     for what, was, now in _identity(base, record, topic):
         if was != now:
             yield f"{what} changed from {was} to {now} since the stored state"

@@ -123,6 +123,9 @@ def obstacles(
         now_ms: our clock.
     """
     old, topic = proved.frontier, proved.topic
+    if topic not in frontier.ends:
+        yield f"the frontier at LSN {frontier.lsn} does not have the topic"
+        return
     for fact, was, now in _identity(old, frontier, topic):
         if was != now:
             yield f"{fact} changed from {was} to {now}"

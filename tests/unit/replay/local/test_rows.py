@@ -1,5 +1,6 @@
 """Records of every form are read as rows, and what is wrong with one is said: replay.local.rows."""
 
+import re
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -115,13 +116,27 @@ def test_a_value_without_a_place_is_refused_where_its_column_is_read():
     )
 
 
-@pytest.mark.parametrize("kind", ["date", "timestamptz", "timestamp"])
-@pytest.mark.parametrize("end", ["infinity", "-infinity"])
-def test_a_key_at_the_end_of_time_is_said_as_postgresql_says_it(kind, end):
+MOMENTS = [
+    *(
+        (kind, end)
+        for kind in ("date", "timestamptz", "timestamp")
+        for end in ("infinity", "-infinity")
+    ),
+    ("date", "2024-02-29"),
+    ("date", "10000-01-01"),
+    ("date", "0044-03-15 BC"),
+    ("timestamp", "2024-02-29 01:02:03"),
+    ("timestamp", "0044-03-15 01:02:03.5 BC"),
+    ("timestamptz", "2024-02-29 01:02:03.000001+00"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), MOMENTS)
+def test_a_date_or_a_moment_in_a_key_is_said_as_postgresql_says_it(kind, text):
     relation = make_relation({"id": column_type(kind, kind), "price": decimal_type(6, 2)})
     of = replace(schemas(value_schema(relation)), key=key_schema(relation))
-    with pytest.raises(LogError, match=rf"of the row with key \({end}\) has no exact form"):
-        read(of, encoded((end.encode(), b"NaN"), relation), columns=("price",))
+    with pytest.raises(LogError, match=re.escape(f"of the row with key ({text}) has no exact")):
+        read(of, encoded((text.encode(), b"NaN"), relation), columns=("price",))
 
 
 def test_documents_and_unknown_columns_are_not_for_this_reader():

@@ -90,6 +90,12 @@ def test_a_topic_that_is_gone_is_named() -> None:
     assert verdict.reasons == ('topic "things": it does not exist any more',)
 
 
+def test_a_frontier_without_the_topic_is_one_reason_in_words() -> None:
+    bare = replace(LATER.frontier, ends={}, topic_ids={}, leader_epochs={})
+    verdict = judged(record=replace(LATER, frontier=bare))
+    assert verdict.reasons == (f'topic "things": the frontier at LSN {bare.lsn} does not have it',)
+
+
 FRONTIER = LATER.frontier
 
 

@@ -148,6 +148,15 @@ def test_a_state_of_another_log_is_not_gone_on_from(log, monkeypatch, what) -> N
     is_whole(log, monkeypatch, why)
 
 
+def test_a_frontier_without_the_topic_is_one_reason_in_words(log) -> None:
+    proved = manifest_of(log).proved
+    bare = replace(proved.frontier, ends={}, topic_ids={}, leader_epochs={})
+    reasons = judgement.obstacles(
+        proved, bare, reading=proved.reading, cleaning=proved.cleaning, starts=(), now_ms=0
+    )
+    assert [*reasons] == [f"the frontier at LSN {bare.lsn} does not have the topic"]
+
+
 def test_a_state_of_another_topic_or_reading_is_not_gone_on_from(log, monkeypatch) -> None:
     known = manifest_of(log).proved
     rewritten(log, topic="p.others")
