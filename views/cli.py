@@ -82,7 +82,7 @@ def schedule(
     """
     from views import scheduling
 
-    scheduling.run(project, next_times=next_times)
+    scheduling.run(project, app, next_times=next_times)
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ log = logging.getLogger("changelog.views")
 _LOOK_S = 0.5
 _END_S = 90.0
 """What a run may take to end when it is asked to."""
-_OURS = ("--project", "--follow", "--list", "--history", "--help", "--version")
+_OURS = ("--project", "--follow", "--drop", "--list", "--history", "--help", "--version")
 """Options that a schedule cannot have: the project is known, and the others are no runs."""
 
 
@@ -78,6 +78,8 @@ def _due(name: str, planned: Planned) -> Due:
         words = tuple(shlex.split(planned.run))
     except ValueError as error:
         raise ConfigurationError(f"{where}: run: {error}") from error
+    if not words:
+        raise ConfigurationError(f"{where}: run is empty", hint='such as run = "--all"')
     if wrong := [word for word in words if word.partition("=")[0] in _OURS]:
         raise ConfigurationError(f"{where}: run cannot have {wrong[0]}")
     return Due(name, schedule, words)

@@ -1,5 +1,6 @@
 """Declared schedules: read, run one at a time, ended with the process that runs them."""
 
+import re
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ import pytest
 
 from changelog.contract.base.errors import ConfigurationError
 from tests.support.wait import wait_until
+from views import cli, scheduling
 from views.base.sections import Planned
 from views.runs.scheduled import Due, Scheduled, due_of
 
@@ -55,12 +57,32 @@ def test_a_schedule_is_read_with_its_time_zone() -> None:
         ({"cron": "0 3 * * *", "run": "--all 'a"}, "No closing quotation"),
         ({"cron": "0 3 * * *", "run": "--follow --all"}, "cannot have --follow"),
         ({"cron": "0 3 * * *", "run": "--project=/x a"}, "cannot have --project=/x"),
+        ({"cron": "0 3 * * *", "run": "--all --drop --yes"}, "cannot have --drop"),
+        ({"cron": "0 3 * * *", "run": ""}, "run is empty"),
     ],
 )
 def test_what_cannot_be_read_is_named(planned, words) -> None:
     with pytest.raises(ConfigurationError) as error:
         due_of({"x": Planned(**planned)})
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("a --foo", "schedule.x: run: No such option: --foo"),
+        ("a --verify nope", "'nope' is not one of"),
+        ("--all --keep 0", "greater than or equal to 1"),
+        ("--all --timeout", "requires an argument"),
+    ],
+)
+def test_options_are_read_before_they_fall_due(tmp_path: Path, words, problem) -> None:
+    (tmp_path / "changelog.toml").write_text(
+        'kafka.brokers = "b:1"\nregistry.url = "http://r"\n'
+        f'[schedule.x]\ncron = "0 3 * * *"\nrun = "{words}"\n'
+    )
+    with pytest.raises(ConfigurationError, match=re.escape(problem)):
+        scheduling.run(tmp_path, cli.app, next_times=True)
 
 
 def test_a_project_without_schedules_is_told_how_one_looks() -> None:
