@@ -81,7 +81,7 @@ _WIDE = 200
 
 
 def run(request: Asked, overrides: Given) -> None:
-    """Do what is asked for, with the settings that are given on the command line.
+    """Run the requested action, with the settings of the command line.
 
     Raises:
         ChangelogError: it cannot be done.
@@ -506,7 +506,7 @@ def _catalog(project: Path) -> Catalog:
 
 
 def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
-    """Look at the views as a plan does, as far as the log can be asked how its tables are."""
+    """Analyse the views as a plan does, if the log answers about its tables."""
     try:
         settings = RebuildSettings(
             project=load_project(project, needs=[BROKERS, REGISTRY]), verify=VerifyMode.NONE

@@ -1,4 +1,4 @@
-"""Prove what serves now: its rows against the log, at the frontier that it was built from.
+"""Prove the serving generation: its rows against the log, at the frontier of its build.
 
 A rebuild proves a generation before readers see it. What happened to it since (a hand in the
 warehouse, a disk) is found here, for as long as the log can still give that state exactly.

@@ -123,7 +123,7 @@ class View:
         return recorded(self._spec(), self._settings, generation)[0]
 
     def prove(self) -> Proof:
-        """Compare what serves now with the log, at the frontier that it was built from.
+        """Compare the serving generation with the log, at the frontier of its build.
 
         Of several sinks the first that differs is returned. A mismatch raises nothing: it is
         in what is returned.

@@ -1,4 +1,4 @@
-"""Where one sealed generation of a view can be read, by a reader that knows no sink's code."""
+"""The address of one sealed generation of a view, for a reader that knows no sink's code."""
 
 from __future__ import annotations
 

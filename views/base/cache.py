@@ -1,4 +1,4 @@
-"""How a view's entries are named in a cache, and connections to one server or to a cluster.
+"""Names of a view's entries in a cache, and connections to one server or to a cluster.
 
 Writers, the verifier and readers all need both, so that they stand here once.
 """

@@ -1,4 +1,4 @@
-"""Errors of Spark in the words of who wrote a view: the column, the cause, and what to do.
+"""Errors of Spark in the words of a view's author: the column, the cause, and the remedy.
 
 Spark names a condition (`ARITHMETIC_OVERFLOW`), its parameters and the part of the query that
 failed. They may come as an exception of PySpark, of a server, or in the text of one of Java's with
@@ -233,7 +233,7 @@ def _of_java(java: object) -> BaseException | None:
 
 
 def _told(error: BaseException) -> Iterator[_Found]:
-    """Yield what an error tells: by its parts, and by its text, whose last cause is the inmost."""
+    """Yield the findings of an error: from its parts, and its text, innermost cause last."""
     text = str(error)
     for part in (text, *_CAUSE.findall(text)):
         for match in _CONDITION.finditer(part):

@@ -1,4 +1,4 @@
-"""Turn what Spark, Kafka or a disk throws into one line that says what to do."""
+"""Turn errors of Spark, Kafka or a disk into one line with a remedy."""
 
 from __future__ import annotations
 

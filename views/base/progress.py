@@ -113,7 +113,7 @@ class Stages:
 
     @contextmanager
     def looking(self, text: str) -> Iterator[None]:
-        """Show what is looked at before a stage, while that lasts; a log has no line of its end."""
+        """Show a look before a stage, while it lasts; a log has no line of its end."""
         task = self._shown.add_task(text, total=1) if self._shown is not None else None
         outer, self._running, self._logged = self._running, (text, task), time.monotonic()
         try:
@@ -132,7 +132,7 @@ class Stages:
         return StageSteps(self.tell, expected)
 
     def tell(self, how_far: str) -> None:
-        """Show how far the stage is that runs now; a log has a line of it every ten seconds."""
+        """Show the progress of the running stage; a log has a line of it every ten seconds."""
         text, task = self._running
         now = time.monotonic()
         if self._shown is not None and task is not None:

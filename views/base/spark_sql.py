@@ -53,7 +53,7 @@ def _touch(sql: str, one: Token, two: Token) -> bool:
 
 
 def leaves(query: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the queries of which UNION, INTERSECT and EXCEPT make one; itself where it is one."""
+    """Yield the queries under UNION, INTERSECT and EXCEPT; a plain query yields itself."""
     query = query.unnest()
     if isinstance(query, exp.SetOperation):
         yield from leaves(query.left)
@@ -97,6 +97,6 @@ def shown(node: exp.Expr) -> str:
 
 
 def briefly(node: exp.Expr) -> str:
-    """Return the same, cut to what stands in a message."""
+    """Return an expression as text, cut to the length of a message."""
     text = shown(node)
     return text if len(text) <= _AT_MOST else text[: _AT_MOST - 3] + "..."

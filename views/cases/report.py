@@ -27,7 +27,7 @@ def tell_result(out: Console, result: Result) -> None:
 
 
 def summary(results: list[Result]) -> str:
-    """Say in a line how many cases passed."""
+    """Return a line with the number of passed cases."""
     failed = sum(not result.passed for result in results)
     views = len({result.view for result in results})
     return f"{len(results) - failed} of {len(results)} cases passed, {views} views"

@@ -197,7 +197,7 @@ def _computed(
     types: Mapping[TableName, Mapping[str, Type]],
     columns: Columns,
 ) -> tuple[Mapping[str, Bag], str]:
-    """Compute a SQL view as the verifier does; say why when it does not."""
+    """Compute a SQL view as the verifier does; return its bags, or the reason of a refusal."""
     if spec.sql is None:
         return {}, ""
     for number, (table, rows) in enumerate(inputs.items()):

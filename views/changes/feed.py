@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """Some changes on the way to a frontier; the view is not complete after them."""
+    """Some changes before a frontier; the view is not complete after them."""
 
     changes: Sequence[Change]
 

@@ -224,7 +224,7 @@ class _Work:
         )
 
     def _of_function(self) -> Explanation:
-        """Show the records that have the key themselves: what a function does is not known."""
+        """Show the records that have the key themselves: a function cannot be traced."""
         sources = []
         for table, state in self._states.items():
             if not set(state.key) <= set(self._key):

@@ -133,7 +133,7 @@ class Explanation:
         }
 
     def lines(self) -> list[str]:
-        """Say it for people."""
+        """Return the explanation as lines for people."""
         frontier = self.plan.record.frontier
         key = ", ".join(f"{name} = {value}" for name, value in self.key.items())
         out = [f"{self.view}, {key}: at LSN {frontier.lsn}, epoch {frontier.epoch}"]

@@ -60,7 +60,7 @@ MOVES: dict[GenerationState, frozenset[GenerationState]] = {
 
 
 class IllegalMoveError(ChangelogError):
-    """A generation was asked to do what its state does not allow."""
+    """A move that a generation's state does not allow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Generations that wait: whole in every sink, seen by no reader until somebody publishes them.
+"""Staged generations: whole in every sink, seen by no reader until they are published.
 
 What marks one is its last row in the history, `staged`: every run that clears up asks there, so
 what a killed run left goes and what was put aside on purpose stays. A view has one at most; a

@@ -127,7 +127,7 @@ class _Move(Generic[S]):
 
 
 class _Swap:
-    """Moves readers: in transactions they see it when all others have been moved.
+    """Moves readers: sinks with transactions show the move once all sinks have moved.
 
     The work of transactions comes first, since it can have to wait for other sessions' locks. Those
     that keep readers out meanwhile are tried, undone, and done last.
@@ -148,7 +148,7 @@ class _Swap:
         self._shown = 0
 
     def prepare(self) -> None:
-        """Do what takes long before the transaction."""
+        """Do the slow part before the transaction."""
         for move in self.in_transaction:
             try:
                 move.sink.prepare(move.generation)
@@ -274,7 +274,7 @@ def settle(
     steps: Steps = UNSEEN,
     peers: Peers = lambda _: None,
 ) -> int | None:
-    """Finish what a killed run of a view was publishing, and remove what others left.
+    """Finish a killed run's publication of a view, and remove leftovers of dead runs.
 
     A staged generation stays, but for one that a newer one was to replace. Only for the holder of
     the view's lock.

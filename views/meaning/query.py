@@ -345,7 +345,7 @@ class _Reader:
     def _compared(
         self, node: exp.Expr, values: list[exp.Expr], *, order: bool = False, shown: bool = False
     ) -> None:
-        """Look at values that are compared with one another.
+        """Check values that are compared with each other.
 
         Args:
             node: the comparison.
@@ -381,7 +381,7 @@ class _Reader:
     def _compared_nested(
         self, node: exp.Expr, values: list[exp.Expr], contents: list[Held]
     ) -> None:
-        """Look at lists and structs: what is inside of them has to be of the same types."""
+        """Check compared lists and structs: their inner values have to be of the same types."""
         for value in values:
             if isinstance(value, exp.Literal):
                 name, meaning = min(
@@ -524,7 +524,7 @@ class _Reader:
         return list(node.expressions)
 
     def _set_operation(self, node: exp.SetOperation) -> None:
-        """Look at the columns of two queries that become one."""
+        """Check the columns of two queries that become one."""
         sides = self._held.of_query(node.left), self._held.of_query(node.right)
         # A constant of several queries is a text, and takes no other type any more.
         items = [
@@ -557,7 +557,7 @@ class _Reader:
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
 
     def _matched(self, node: exp.Expr) -> None:
-        """Look at LIKE and its kind: of a char with its blanks, as in PostgreSQL."""
+        """Check LIKE and its kind: a char counts with its blanks, as in PostgreSQL."""
         content = self._held.of(node.this)
         for name, meaning in content.kinds:
             if meaning.base == "bytea":
@@ -587,7 +587,7 @@ class _Reader:
                     raise self._refusal(node, name, meaning, why, advice="rtrim({})")
 
     def _of_elements(self, node: exp.Lambda) -> None:
-        """Look at a function of the elements of a list: what it does with them is not followed."""
+        """Check a function of the elements of a list, whose use of them is not followed."""
         around = node.parent
         for part in around.iter_expressions() if around is not None else ():
             for name, meaning in self._held.of(part).kinds:

@@ -1,4 +1,4 @@
-"""Other commands of ours, asked as people and scripts ask them: by `--json`.
+"""Answers of our other commands, asked with `--json` as scripts ask them.
 
 They look at parts that views know nothing of. Each is a process of its own, and they go side by
 side.

@@ -1,4 +1,4 @@
-"""`changelog doctor`: everything looked at, and for each problem what mends it."""
+"""`changelog doctor`: a look at everything, with the remedy of each problem."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Teardown:
 
 
 def look(project: Project, steps: Steps = UNSEEN) -> Teardown:
-    """Find out what a project has made outside; removes nothing.
+    """List everything that a project has made outside; removes nothing.
 
     Args:
         project: whose settings say where.

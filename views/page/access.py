@@ -1,4 +1,4 @@
-"""Who may see the page, and whose forms count.
+"""Access to the page, and the check of its forms.
 
 Whoever has the token signs in with it once and gets a cookie that holds no token: a random name and
 an end, with a code that only a holder of the token can make. All workers of one token know it, and

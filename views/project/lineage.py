@@ -186,7 +186,7 @@ def _is_plain(group: exp.Group) -> bool:
 
 
 class _Tracer:
-    """The places of one query, and what its columns mean."""
+    """The places of one query, and the origins of its columns."""
 
     def __init__(
         self,

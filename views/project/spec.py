@@ -1,4 +1,4 @@
-"""A view's declaration: what it is called, reads, is keyed by and where it is served.
+"""A view's declaration: its name, tables, key and sinks.
 
 The two kinds differ only in `source`: the text of a query, or a function over DataFrames. Both
 files, `views/NAME.sql` and `views/NAME.py`, are read into this one value by `views.kinds`.

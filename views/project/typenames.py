@@ -1,4 +1,4 @@
-"""Names of types in casts: Spark's, and what to write for PostgreSQL's."""
+"""Names of types in casts: Spark's, and the replacements of PostgreSQL's."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Apart:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End them, each at a safe place."""
+        """End the processes, each at a safe place."""
         for process in self._running.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

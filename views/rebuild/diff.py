@@ -1,4 +1,4 @@
-"""Compare a generation that waits with the one that serves, before readers see it.
+"""Compare a staged generation with the serving one, before readers see it.
 
 Both are read back as the verifier reads what a sink serves, into DuckDB: in its bounded memory,
 then in its files. Rows are matched by the view's key, values are compared exactly, and only a few
@@ -93,7 +93,7 @@ class Columns:
         )
 
     def lines(self) -> list[str]:
-        """Say it for people."""
+        """Return the difference as lines for people."""
         return [
             *(f"column {name} is new: {kind}" for name, kind in self.added.items()),
             *(f"column {name} is gone: {kind}" for name, kind in self.removed.items()),

@@ -30,7 +30,7 @@ class UncomparableError(ChangelogError):
 
 @dataclass(frozen=True, slots=True)
 class BuiltGeneration:
-    """A generation in one sink: where it is and the form of its rows.
+    """A generation in one sink: its address and the form of its rows.
 
     Attributes:
         view: its view.

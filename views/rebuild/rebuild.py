@@ -79,7 +79,7 @@ class Rebuild:
         place: Place | None = None,
         bases: Mapping[str, Base] | None = None,
     ) -> None:
-        """Take what a run needs.
+        """Store the parts of a run.
 
         Args:
             settings: of the run.
@@ -109,7 +109,7 @@ class Rebuild:
         self._alone = False
 
     def run(self, specs: Sequence[ViewSpec]) -> Outcome:
-        """Rebuild the views; a read that the log moved under is begun again, a few times.
+        """Rebuild the views; a read during which the log moved is repeated a few times.
 
         Somebody may follow the views meanwhile, but for two kinds of runs: readers go back to an
         older state, or what serves is built upon.
@@ -382,7 +382,7 @@ class Rebuild:
                 build.error = reason if blamed is None else _because(blamed, build)
 
     def _remove(self, plan: Plan, replay: States | None, builds: Sequence[ViewBuild]) -> None:
-        """Put failures on record and remove what was built; what stays, the next run removes."""
+        """Record failures and remove their generations; the next run removes leftovers."""
         gone = [
             build
             for build in builds

@@ -160,7 +160,7 @@ class Resident:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Forget all of it."""
+        """Drop the kept states."""
         self.forget()
         self._local.__exit__()
         self.kafka.close()
@@ -186,7 +186,7 @@ class Resident:
         return self._sending
 
     def forget(self) -> None:
-        """Leave the next round to Spark, from where each sink is then."""
+        """Leave the next round to Spark, from each sink's position at that time."""
         self._sending.end()
         self._held, self._proofs = None, None
         self._views = []
@@ -201,7 +201,7 @@ class Resident:
         plan: Plan,
         stages: Stages,
     ) -> None:
-        """Hold what is needed for the next rounds, where all views stand at one frontier.
+        """Hold the states for the next rounds, if all views are at one frontier.
 
         Args:
             spark: the session of that round.
@@ -378,7 +378,7 @@ class Resident:
             self._proofs.advance(newest.record, newest.captured, asked_ms=newest.asked_ms)
 
     def _compare(self, step: Step) -> None:
-        """Compare how many keys were touched by what two readers of the log say.
+        """Compare the numbers of touched keys according to the two readers of the log.
 
         A record that the one of them skipped changes no key that is named here, so nothing that is
         sent would tell of it.
@@ -417,7 +417,7 @@ class Resident:
         return delta_of(change, view.schema, view.spec.key, view.sinks)
 
     def _verify(self, frontier: Frontier, stages: Stages) -> None:
-        """Have what is to be sent computed by the verifier.
+        """Verify the rows that are about to be sent.
 
         Raises:
             NotHereError: it finds something else: Spark has the next word.

@@ -1,4 +1,4 @@
-"""Compute a view's rows from few rows of its tables by Spark: what DataFusion is not known to do.
+"""Compute a view's rows from few rows of its tables by Spark, where DataFusion is not known to.
 
 The session has plans for few rows. It still takes some tenths of a second a view.
 """

@@ -1,4 +1,4 @@
-"""The rows that take part in what changed of a view, place by place of its query.
+"""The rows that take part in a view's changes, place by place of its query.
 
 A view's row is made of tuples, one row of each place that names a table (`views.project.lineage`).
 In every tuple the columns that joins compare are equal. So from a row that changed one comes, by

@@ -88,7 +88,7 @@ class LocalTable:
         """The first position whose changes are not in it."""
 
     def close(self) -> None:
-        """Forget all of it."""
+        """Close the database, and with it the table."""
         self._database.close()
 
     def fill(self, records: Iterable[tuple[bytes, bytes, int, int]], position: Position) -> None:

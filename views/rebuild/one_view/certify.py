@@ -125,7 +125,7 @@ class Certifier:
         columns: tuple[tuple[str, str], ...],
         subject: Address | Sent,
     ) -> VerifyReport:
-        """Verify what one sink holds of one view, or what is about to be sent to its sinks."""
+        """Verify the rows of one view in one sink, or the rows about to be sent to its sinks."""
         inputs = spec.tables if spec.sql is None else ()
         states = {table: self._written[spec.name, table] for table in inputs}
         request = request_of(self._settings, self._frontier, spec, columns, subject, states)
@@ -135,7 +135,7 @@ class Certifier:
         return report
 
     def keep(self) -> None:
-        """Keep what was proved for the next proof, but of the tables of refuted views."""
+        """Keep the proved states for the next proof, except the tables of refuted views."""
         self._evidence.keep()
 
     def keep_inputs(self, spec: ViewSpec, states: Mapping[TableName, DataFrame]) -> None:

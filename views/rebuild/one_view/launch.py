@@ -1,4 +1,4 @@
-"""Spark as what runs the tasks of a verification: it calls the verifier's own code, and no more.
+"""Spark as the runner of a verification's tasks: it calls the verifier's own code alone.
 
 What Spark moves are the descriptions of the tasks, as replay's are moved, with the closure of a
 job: in no setting, no plan and no event; and the receipts, one short text a task.

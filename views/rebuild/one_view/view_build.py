@@ -93,7 +93,7 @@ class ViewBuild:
         return sum(counts) if counts else None
 
     def bring(self, there: ViewBuild, states: States) -> None:
-        """Take what an unpublished generation was brought to: itself, or one in its place."""
+        """Take over the result of bringing a generation forward: itself, or its replacement."""
         if there.unchanged or there.delta is not None:
             self.reports = {**self.reports, **there.reports}
         else:

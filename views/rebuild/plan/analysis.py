@@ -1,4 +1,4 @@
-"""Analysis of a view before Spark starts: its columns, its proof, and how a refresh goes.
+"""Analysis of a view before Spark starts: its columns, its proof, and its way of refresh.
 
 The schemas of its tables are asked for; sqlglot and DuckDB, over empty tables, do the rest. So
 what the verifier would refuse after the rows were computed is refused before.
@@ -95,17 +95,17 @@ class Analysis:
     other_types: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Say it for people."""
+        """Return the analysis as lines for people."""
         proof = "every row" if self.unprovable is None else f"none: {self.unprovable}"
         refresh = "the rows that changed" if self.whole is None else f"all rows: {self.whole}"
         return [f"proof: {proof}", f"a refresh computes {refresh}", *self.other_types]
 
     def line(self) -> str:
-        """Say it in one line."""
+        """Return the analysis as one line."""
         return "; ".join(self.lines())
 
     def words(self) -> tuple[str, str]:
-        """Say it in a word each, for a list."""
+        """Return proof and refresh as a word each, for a list."""
         refresh = "changed rows" if self.whole is None else "all rows"
         if self.sends:
             refresh = "all rows, changed keys by --follow"
@@ -241,7 +241,7 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the database."""
         self._database.close()
 
     def types_of(

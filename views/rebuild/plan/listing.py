@@ -16,7 +16,7 @@ def catalog_table(
     serving: Mapping[str, HistoryRow] | None,
     looked: Mapping[str, Analysis],
 ) -> Table:
-    """Show the views of a project, what serves of each, and how they are proved and refreshed.
+    """Return the views of a project as a table: serving generation, proof and refresh of each.
 
     Args:
         specs: the views.

@@ -23,7 +23,7 @@ _PLACED = re.compile(r"[\s)`\"]*(asc|desc)?\s*nulls\s+(first|last)\b", re.IGNORE
 
 
 class Nulls:
-    """Knows of the values of one query whether they can be null."""
+    """The nullability of the values of one query."""
 
     def __init__(self, query: exp.Expr, sql: str, filled: Mapping[str, Collection[str]]) -> None:
         """Look at a query.
@@ -69,7 +69,7 @@ class Nulls:
                 return True
 
     def orders(self) -> Iterator[exp.Ordered]:
-        """Yield each order that changes rows, is of what can be null, and leaves open where."""
+        """Yield each order that changes rows, is by a nullable value, and leaves its place open."""
         for node in self._query.find_all(exp.Ordered):
             order = node.parent
             around = None if order is None else order.parent

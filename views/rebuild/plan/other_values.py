@@ -1,4 +1,4 @@
-"""Values of a view that are others than PostgreSQL would give them for the same text. Pure.
+"""Values of a view that differ from PostgreSQL's for the same query. Pure.
 
 The language is Spark's, and both engines of a proof go by it: what a reader of PostgreSQL's SQL
 would take for another value is said by the plan.
@@ -181,7 +181,7 @@ def _joined(node: exp.Expr, nulls: Nulls) -> Iterator[str]:
 
 
 def _scaled(node: exp.Expr, part: exp.Expr) -> Iterator[str]:
-    """Say which numbers get the digits of another branch, which counts in their text alone."""
+    """Yield a sentence for each number whose text gets the digits of another branch."""
     number = number_of(part)
     if number is None or number.sort is not Sort.DECIMAL:
         return
@@ -240,7 +240,7 @@ def _of_reals(node: exp.Expr) -> Iterator[str]:
 
 
 def _of_doubles(node: exp.Expr) -> Iterator[str]:
-    """Say which lists are compared as doubles because one of their values is one."""
+    """Yield a sentence for each list that is compared as doubles because of one value."""
     number = number_of(node.this)
     if not isinstance(node, exp.In) or number is None or number.sort is Sort.FLOAT:
         return

@@ -187,7 +187,7 @@ class ViewPlan:
         return sum(self.cut.offsets(topic) for topic in self._topics)
 
     def _from(self) -> dict[str, str]:
-        """Say for each topic where its read begins."""
+        """Return for each topic the begin of its read, as text."""
         topics = [self.cut.topics[table] for table in self.spec.tables]
         if self.advance is None:
             return dict.fromkeys(topics, "the log's start")
@@ -216,7 +216,7 @@ class ViewPlan:
         ]
 
     def lines(self) -> list[str]:
-        """Say all of it for people."""
+        """Return the whole plan as lines for people."""
         now = f"generation {self.serving} serves" if self.serving else "nothing serves yet"
         reads = ", ".join(f"{short_name(t)} (topic {self.cut.topics[t]})" for t in self.spec.tables)
         return [
@@ -475,14 +475,14 @@ def _require_column(
 
 
 def choices_of(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> list[str]:
-    """Say which values a view has in another form than its tables."""
+    """Return sentences on the values that a view has in another form than its tables."""
     return choices_told(
         {t: table_schemas.choices for t, table_schemas in schemas.items() if t in spec.tables}
     )
 
 
 def choices_told(choices: Mapping[TableName, Sequence[tuple[str, str]]]) -> list[str]:
-    """Say which columns have a choice, and what follows for a view."""
+    """Return a sentence for each column with a chosen form of its values."""
     sentences = {
         ValueChoice.TEXT: "{} is PostgreSQL's text, as rebuild.values says",
         ValueChoice.NULL: "what {} cannot hold is null, as rebuild.values says",
@@ -609,7 +609,7 @@ def _definition_diff(spec: ViewSpec, serving: int | None, history: History) -> s
 
 
 def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:
-    """Say which rows a view lacks that its tables have for a reader of the source."""
+    """Return sentences on the rows that a view lacks and its source has."""
     return tuple(unread(spec.tables, record.frontier.children))
 
 

@@ -1,4 +1,4 @@
-"""Comparisons of a value's text that are none of its value. Pure.
+"""Comparisons of a value's text that differ from comparisons of the value. Pure.
 
 A cast to string is the author's own word, and PostgreSQL compares its text alike; who reads the
 view, or pasted the cast, may still take it for a comparison of values: `'12:00:00' > '12:00'`.
@@ -23,7 +23,7 @@ _ORDERED = (
 
 
 def compared_texts(query: exp.Expr, columns: Mapping[tuple[str, str], ColumnType]) -> Iterator[str]:
-    """Yield a sentence for each comparison of texts that could be taken for one of values.
+    """Yield a sentence for each comparison of texts that looks like one of values.
 
     Args:
         query: with qualified columns.

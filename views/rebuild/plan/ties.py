@@ -69,7 +69,7 @@ def open_order(
 
 
 class _Rows:
-    """Knows which columns determine the rows of one SELECT, or of several put together."""
+    """The columns that determine the rows of one SELECT, or of a set operation."""
 
     def __init__(self, scope: Scope, unique: Mapping[str, Collection[str]]) -> None:
         self._scope = scope
@@ -85,7 +85,7 @@ class _Rows:
             self._conditions(self._query)
 
     def open_places(self, own_key: Collection[str] | None) -> Iterator[str]:
-        """Yield what of the query an order leaves open; `own_key` is the view's, of its rows."""
+        """Yield the parts of a query that an order leaves open; `own_key` is the view's key."""
         query = self._query
         if isinstance(query, exp.Select):
             for window in self._scope.find_all(exp.Window):

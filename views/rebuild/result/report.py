@@ -272,7 +272,7 @@ def fitted(table: Table, console: Console) -> Table | Group:
 
 
 def results_table(results: Sequence[ViewResult]) -> Table:
-    """Show what became of each view."""
+    """Return the results of the views as a table."""
     first = next((result for result in results if result.frontier is not None), None)
     table = Table(title=_cut_line(first), caption=_verdict_line(results))
     for column in ("view", "sinks", "generation", "rows", "records", "tombstones", "seconds"):
@@ -298,7 +298,7 @@ def results_table(results: Sequence[ViewResult]) -> Table:
 
 
 def history_table(rows: Sequence[HistoryRow]) -> Table:
-    """Show what became of each generation."""
+    """Return the generations of the history as a table."""
     table = Table()
     for column in ("when", "view", "generation", "state", "LSN", "rows", "verified", "note"):
         table.add_column(column, justify="right" if column in {"generation", "rows"} else "left")
@@ -342,7 +342,7 @@ def _published(result: ViewResult) -> str:
 
 
 def _apart(moved: ViewResult | HistoryRow) -> str:
-    """Say for how long the sinks of a view differed while its readers moved."""
+    """Return the time for which a view's sinks differed while readers moved, as text."""
     if moved.switch_seconds is None or len(moved.sinks) < _SEVERAL:
         return ""
     return f"sinks moved within {moved.switch_seconds * 1000:,.0f} ms"

@@ -1,4 +1,4 @@
-"""The generation that a run moves forward: the one that serves, or one that nobody sees yet.
+"""The generation that a run moves forward: the serving one, or an unpublished one.
 
 A delta is computed where all sinks of a view take one, proved, and applied to each of them; what is
 served is compared whole now and then, since the proof of some keys does not say that no other one

@@ -1,4 +1,4 @@
-"""The proofs of a run: what is to be published, or sent, is computed by the verifier too."""
+"""The proofs of a run: rows to be published or sent are computed by the verifier too."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Proof:
         self._run = run
 
     def verify(self, certifier: Certifier, replay: States, builds: Sequence[ViewBuild]) -> None:
-        """Verify views; what a view cannot be published for becomes its failure."""
+        """Verify views; a reason against publishing becomes the view's failure."""
         if self._run.settings.verify is VerifyMode.NONE:
             return
         for build in builds:

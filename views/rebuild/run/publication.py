@@ -1,4 +1,4 @@
-"""The end of a run: readers are moved to what was proved, or it is put aside for later.
+"""The end of a run: readers move to the proved generations, or these are staged.
 
 Where somebody follows the views, their new generations are first brought to where readers are.
 """

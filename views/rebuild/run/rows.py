@@ -1,4 +1,4 @@
-"""The rows of views in a run: whole, or what differs from what serves."""
+"""The rows of views in a run: whole, or the differences from the serving generation."""
 
 from __future__ import annotations
 
