@@ -28,7 +28,7 @@ LINES = {
     ),
 }
 NAMES = {
-    "each": 371,
+    "each": 370,
     "found": 257,
     "said": 82,
     "what": 59,
@@ -36,7 +36,7 @@ NAMES = {
     "known": 48,
     "asked": 35,
     "held": 24,
-    "given": 41,
+    "given": 40,
     "made": 38,
     "left": 28,
     "told": 27,
