@@ -78,30 +78,34 @@ class _ByName(TyperGroup):
         entry = _OWN.get(cmd_name) or _others().get(cmd_name)
         if entry is None:
             return None
-        said = described(entry) if self._lists else None
-        if said is None:
+        help_text = described(entry) if self._lists else None
+        if help_text is None:
             return _loaded(entry)
-        first = " ".join(said.partition("\n\n")[0].split())
-        return TyperCommand(entry.name, help=said, short_help=first)
+        first = " ".join(help_text.partition("\n\n")[0].split())
+        return TyperCommand(entry.name, help=help_text, short_help=first)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """List the commands by subject, each with an example; the others at the end."""
-        left = dict.fromkeys(self.list_commands(ctx))
+        remaining = dict.fromkeys(self.list_commands(ctx))
         for title, names, example in (*_SUBJECTS, _Subject("More", (), "")):
-            chosen = [name for name in (names if example else [*left]) if name in left]
+            chosen = [name for name in (names if example else [*remaining]) if name in remaining]
             if chosen:
                 with formatter.section(title):
                     self._list(ctx, formatter, chosen)
                     if example:
                         formatter.write_text(f"$ {example}")
             for name in chosen:
-                del left[name]
+                del remaining[name]
 
     def _list(self, ctx: Context, formatter: HelpFormatter, names: Sequence[str]) -> None:
         limit = formatter.width - 6 - max(map(len, names))
-        found = {name: self.get_command(ctx, name) for name in names}
+        commands = {name: self.get_command(ctx, name) for name in names}
         formatter.write_dl(
-            [(name, each.get_short_help_str(limit)) for name, each in found.items() if each]
+            [
+                (name, command.get_short_help_str(limit))
+                for name, command in commands.items()
+                if command
+            ]
         )
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -115,19 +119,19 @@ class _ByName(TyperGroup):
 
 @cache
 def _others() -> dict[str, Joined]:
-    return {each.name: each for each in (*_NEIGHBOURS, *joined("changelog.commands"))}
+    return {entry.name: entry for entry in (*_NEIGHBOURS, *joined("changelog.commands"))}
 
 
 @cache
 def _loaded(entry: Joined) -> Command:
-    found: Callable[..., None] | typer.Typer = entry.load()
+    command: Callable[..., None] | typer.Typer = entry.load()
     if entry.name in _CAPTURE:
         of_capture: typer.Typer = Joined(entry.name, entry.module, "app").load()
         return get_command(of_capture).commands[entry.name]  # type: ignore[attr-defined,no-any-return]
-    if isinstance(found, typer.Typer):
-        return get_group(found)
+    if isinstance(command, typer.Typer):
+        return get_group(command)
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    alone.command(name=entry.name, cls=class_of(found), epilog=epilog_of(found))(found)
+    alone.command(name=entry.name, cls=class_of(command), epilog=epilog_of(command))(command)
     return get_command(alone)
 
 

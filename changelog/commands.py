@@ -53,8 +53,8 @@ signal_app = typer.Typer(
 )
 
 
-def _tell_settings(asked: bool) -> None:
-    if asked:
+def _tell_settings(is_asked: bool) -> None:
+    if is_asked:
         from changelog.native.properties import client_properties
         from changelog.reference import settings_text
 
@@ -166,27 +166,27 @@ class _Capture(TranslatingCommand):
     ),
 )
 @takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings))
-def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> None:
+def capture(project: ProjectOption = Path(), *, options_given: Given, options: _Asked) -> None:
     """Snapshot the tables, then stream every change, until stopped.
 
     The log is resumed where it ends: stop and start this as often as you like. SIGTERM and
     Ctrl-C stop it cleanly. A broker, registry or database that goes away is waited for; one that
     is away at the start for a minute (`--wait`).
     """
-    names = _several(project, given, all_of_them=asked.all_sources)
+    names = _several(project, options_given, all_of_them=options.all_sources)
     if names:
-        _capture_together(names, asked)
-    overrides = {**given, "capture.wait_s": 0} if asked.no_wait else given
-    if asked.print_lines or asked.into is not None:
-        _write_lines(project, overrides, asked)
+        _capture_together(names, options)
+    overrides = {**options_given, "capture.wait_s": 0} if options.no_wait else options_given
+    if options.print_lines or options.into is not None:
+        _write_lines(project, overrides, options)
         return
     settings = load_project(project, overrides=overrides)
     _check_limit(settings)
-    if asked.check:
-        _check(settings, as_json=asked.as_json)
+    if options.check:
+        _check(settings, as_json=options.as_json)
         return
-    report = _captured(settings, asked)
-    if asked.as_json:
+    report = _captured(settings, options)
+    if options.as_json:
         print_json(report.to_json())
     else:
         tell(report.summary())
@@ -206,14 +206,14 @@ def _check_limit(settings: Project) -> None:
         )
 
 
-def _several(project: Path, given: Given, *, all_of_them: bool) -> tuple[str, ...]:
+def _several(project: Path, options_given: Given, *, all_of_them: bool) -> tuple[str, ...]:
     """Return the sources that are asked for together; none for one, or the one that there is.
 
     Raises:
         ConfigurationError: the project has no sources by name.
     """
     if not all_of_them:
-        named = [each.strip() for each in str(given.get("capture.source") or "").split(",")]
+        named = [name.strip() for name in str(options_given.get("capture.source") or "").split(",")]
         return tuple(named) if len(named) > 1 else ()
     names = source_names(project)
     if not names:
@@ -223,7 +223,7 @@ def _several(project: Path, given: Given, *, all_of_them: bool) -> tuple[str, ..
     return names
 
 
-def _capture_together(names: Sequence[str], asked: _Asked) -> NoReturn:
+def _capture_together(names: Sequence[str], options: _Asked) -> NoReturn:
     """Run one capture for each source, and end with the worst of their codes.
 
     Raises:
@@ -231,7 +231,7 @@ def _capture_together(names: Sequence[str], asked: _Asked) -> NoReturn:
     """
     from changelog.capture.loop.together import run_together
 
-    alone = {"--into": asked.into is not None, "--metrics-port": bool(asked.metrics_port)}
+    alone = {"--into": options.into is not None, "--metrics-port": bool(options.metrics_port)}
     for option, is_given in alone.items():
         if is_given:
             raise ConfigurationError(
@@ -240,49 +240,49 @@ def _capture_together(names: Sequence[str], asked: _Asked) -> NoReturn:
     raise typer.Exit(run_together(names, sys.argv[1:], stop_on_signals()))
 
 
-def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
+def _write_lines(project: Path, options_given: Given, options: _Asked) -> None:
     """Capture without a log: changes as lines.
 
     Raises:
         ConfigurationError: options contradict each other.
     """
     # The project's envelope is that of its topics: lines have another one where this run is told.
-    envelope = given.get("capture.envelope") or Envelope.ROW
-    overrides = {**given, "capture.envelope": envelope}
+    envelope = options_given.get("capture.envelope") or Envelope.ROW
+    overrides = {**options_given, "capture.envelope": envelope}
     settings = load_project(project, overrides=overrides, needs=[SOURCE])
     from changelog.capture.lines.command import check_given, check_options, line_run, opened
     from changelog.capture.lines.source import uses_given_slot
     from changelog.capture.loop.run import until_lsn
 
-    check_given(given)
-    temporary = given.get("capture.temporary_slot")
-    is_temporary = asked.into is None if temporary is None else bool(temporary)
+    check_given(options_given)
+    temporary = options_given.get("capture.temporary_slot")
+    is_temporary = options.into is None if temporary is None else bool(temporary)
     is_temporary &= not uses_given_slot(settings.capture)
-    others = {"--check": asked.check, "--metrics-port": asked.metrics_port is not None}
+    others = {"--check": options.check, "--metrics-port": options.metrics_port is not None}
     check_options(
         settings,
-        into=asked.into,
-        prints=asked.print_lines,
-        as_json=asked.as_json,
+        into=options.into,
+        prints=options.print_lines,
+        as_json=options.as_json,
         temporary=is_temporary,
         others=[name for name, is_given in others.items() if is_given],
     )
-    with opened(asked.into) as target:
+    with opened(options.into) as target:
         run = line_run(
             settings,
             target,
             temporary=is_temporary,
             stop=stop_on_signals(),
-            agreed=lambda names: asked.yes or _agreed(names),
+            agreed=lambda names: options.yes or _agreed(names),
         )
-        run.run(until_lsn(settings, asked.until))
-    if asked.as_json:
+        run.run(until_lsn(settings, options.until))
+    if options.as_json:
         print_json(run.report.to_json())
     else:
         tell(run.report.summary())
 
 
-def _captured(settings: Project, asked: _Asked) -> CaptureReport:
+def _captured(settings: Project, options: _Asked) -> CaptureReport:
     if settings.capture.form.output is Output.AVRO:
         begin_to_import("confluent_kafka.schema_registry")
     from changelog.capture.loop.run import CaptureRun, until_lsn
@@ -297,25 +297,25 @@ def _captured(settings: Project, asked: _Asked) -> CaptureReport:
         settings,
         report=report,
         stop=stop,
-        console=bar_console(as_json=asked.as_json),
+        console=bar_console(as_json=options.as_json),
         patience=patience,
-        agreed=lambda names: asked.yes or _agreed(names),
+        agreed=lambda names: options.yes or _agreed(names),
     )
-    with _metrics(settings, report, asked.metrics_port, asked.metrics_address):
-        run.run(patience.ask(lambda: until_lsn(settings, asked.until)))
+    with _metrics(settings, report, options.metrics_port, options.metrics_address):
+        run.run(patience.ask(lambda: until_lsn(settings, options.until)))
     return report
 
 
 def _check(settings: Project, *, as_json: bool) -> None:
     from changelog.capture.inspect.check import check_capture
 
-    found = check_capture(settings)
+    findings = check_capture(settings)
     if as_json:
-        print_json(found.to_json())
+        print_json(findings.to_json())
     else:
-        console.print(found.table("What capture would meet; nothing was made"))
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        console.print(findings.table("What capture would meet; nothing was made"))
+    if findings.exit_code:
+        raise typer.Exit(findings.exit_code)
 
 
 def _agreed(names: str) -> bool:
@@ -359,7 +359,7 @@ def resnapshot(
     ],
     project: ProjectOption = Path(),
     *,
-    given: Given,
+    overrides: Given,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until a frontier speaks of the fresh copies.")
     ] = False,
@@ -370,18 +370,18 @@ def resnapshot(
 
     Readers see the old rows until all are copied; rows of before that are dead then, for good.
     """
-    settings = load_project(project, overrides=given, needs=[SOURCE, BROKERS])
+    settings = load_project(project, overrides=overrides, needs=[SOURCE, BROKERS])
     from changelog.capture.inspect.resnapshot import ask_resnapshot, follow
 
-    asked = ask_resnapshot(settings, tables)
-    tell(f"asked for {', '.join(map(str, asked.tables))} at {asked.lsn}")
-    if not asked.active:
+    request = ask_resnapshot(settings, tables)
+    tell(f"asked for {', '.join(map(str, request.tables))} at {request.lsn}")
+    if not request.active:
         tell("no capture reads the slot now: the copy begins when one does")
     done = wait and follow(
-        settings, asked, console=bar_console(as_json=as_json), stop=stop_on_signals()
+        settings, request, console=bar_console(as_json=as_json), stop=stop_on_signals()
     )
     if as_json:
-        print_json({**asked.to_json(), "done": done})
+        print_json({**request.to_json(), "done": done})
     if wait and not done:
         raise typer.Exit(1)
 
@@ -396,7 +396,7 @@ def resnapshot(
 def status(
     project: ProjectOption = Path(),
     *,
-    given: Given,
+    options_given: Given,
     max_lag_bytes: Annotated[
         int | None,
         typer.Option("--max-lag-bytes", min=0, help="More WAL behind the frontier is a problem."),
@@ -420,9 +420,9 @@ def status(
     from changelog.runtime.progress.bar import StepBar
 
     problems = False
-    names = _several(project, given, all_of_them=all_sources) or [None]
+    names = _several(project, options_given, all_of_them=all_sources) or [None]
     for place, name in enumerate(names, 1):
-        named = {**given, "capture.source": name} if name else given
+        named = {**options_given, "capture.source": name} if name else options_given
         settings = load_project(project, overrides=named, needs=[SOURCE, BROKERS])
         limits = Limits(
             max_lag_bytes=max_lag_bytes,
@@ -430,14 +430,14 @@ def status(
             allow_inactive=allow_inactive,
             temporary_slot=settings.capture.temporary_slot,
         )
-        what = f"asking {name}, {place} of {len(names)} sources" if name else "asking"
-        with StepBar(bar_console(as_json=as_json), what) as steps:
-            found = capture_status(settings, limits, steps=steps)
-        problems |= bool(found.problems)
+        title = f"asking {name}, {place} of {len(names)} sources" if name else "asking"
+        with StepBar(bar_console(as_json=as_json), title) as steps:
+            state = capture_status(settings, limits, steps=steps)
+        problems |= bool(state.problems)
         if as_json:
-            print_json({"source": name, **found.to_json()} if name else found.to_json())
+            print_json({"source": name, **state.to_json()} if name else state.to_json())
         else:
-            console.print(found.table())
+            console.print(state.table())
     if problems:
         raise typer.Exit(1)
 
@@ -450,7 +450,7 @@ def status(
 def slot_drop(
     project: ProjectOption = Path(),
     *,
-    given: Given,
+    overrides: Given,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     debug: DebugOption = False,
 ) -> None:
@@ -458,8 +458,8 @@ def slot_drop(
 
     The next `changelog capture` takes a fresh snapshot under a new epoch.
     """
-    settings = load_project(project, overrides=given, needs=[SOURCE])
-    names = ", ".join(f'"{each}"' for each in settings.capture.slots)
+    settings = load_project(project, overrides=overrides, needs=[SOURCE])
+    names = ", ".join(f'"{name}"' for name in settings.capture.slots)
     if not yes and not typer.confirm(f"Drop slot {names}?"):
         raise ConfigurationError("not dropped", hint="--yes does not ask")
     from changelog.capture.inspect.status import drop_slot_of
@@ -479,7 +479,7 @@ def slot_drop(
 def ddl_install(
     project: ProjectOption = Path(),
     *,
-    given: Given,
+    overrides: Given,
     debug: DebugOption = False,
 ) -> None:
     """Make the event triggers, in the schema `changelog`; needs a superuser.
@@ -488,7 +488,7 @@ def ddl_install(
     """
     from changelog.source.tables.ddl import install_ddl
 
-    with _source(project, given) as connection:
+    with _source(project, overrides) as connection:
         install_ddl(connection)
     console.print("schema changes are noted from now on")
 
@@ -500,13 +500,13 @@ def ddl_install(
 def ddl_remove(
     project: ProjectOption = Path(),
     *,
-    given: Given,
+    overrides: Given,
     debug: DebugOption = False,
 ) -> None:
     """Remove the event triggers and their schema."""
     from changelog.source.tables.ddl import remove_ddl
 
-    with _source(project, given) as connection:
+    with _source(project, overrides) as connection:
         remove_ddl(connection)
     console.print("schema changes are no longer noted")
 
@@ -519,7 +519,7 @@ def ddl_remove(
 def signal_install(
     project: ProjectOption = Path(),
     *,
-    given: Given,
+    overrides: Given,
     debug: DebugOption = False,
 ) -> None:
     """Make the table `changelog.changelog_signal`; each role that is to ask needs INSERT on it.
@@ -528,7 +528,7 @@ def signal_install(
     """
     from changelog.source.stream.signals import install_signals
 
-    with _source(project, given) as connection:
+    with _source(project, overrides) as connection:
         install_signals(connection)
     console.print("capture takes the rows of changelog.changelog_signal from now on")
 
@@ -540,21 +540,21 @@ def signal_install(
 def signal_remove(
     project: ProjectOption = Path(),
     *,
-    given: Given,
+    overrides: Given,
     debug: DebugOption = False,
 ) -> None:
     """Remove the signal table; a capture that is paused goes on."""
     from changelog.source.stream.signals import remove_signals
 
-    with _source(project, given) as connection:
+    with _source(project, overrides) as connection:
         remove_signals(connection)
     console.print("the signal table is removed")
 
 
 @contextmanager
-def _source(project: Path, given: Given) -> Iterator[Connection]:
+def _source(project: Path, overrides: Given) -> Iterator[Connection]:
     from changelog.source.connect.connect import connect
 
-    settings = load_project(project, overrides=given, needs=[SOURCE])
+    settings = load_project(project, overrides=overrides, needs=[SOURCE])
     with closing(connect(settings.postgres)) as connection:
         yield connection

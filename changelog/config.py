@@ -51,9 +51,9 @@ _USUAL = {
 """Options with the places where most servers are, which some programs take without a word."""
 
 _OURS: Mapping[str, type[BaseModel]] = {
-    each.section: each for each in (Postgres, Kafka, Registry, CaptureSettings, Sources)
+    section.section: section for section in (Postgres, Kafka, Registry, CaptureSettings, Sources)
 }
-_PARTS = {each.section for each in (Postgres, Kafka, Registry, CaptureSettings)}
+_PARTS = {section.section for section in (Postgres, Kafka, Registry, CaptureSettings)}
 """What a project holds under names of its own."""
 
 _SHAPES = {bool: "true or false", int: "a whole number, such as 1000", float: "a number"}
@@ -150,19 +150,19 @@ def load_project(
     """
     root = directory.resolve()
     raw = _read(root / FILE_NAME)
-    given = {name: value for name, value in (overrides or {}).items() if value is not None}
-    _take_source(raw, given, must=bool(needs) and one_source)
-    variables = _take_variables(raw, given)
-    for name, value in given.items():
+    given_values = {name: value for name, value in (overrides or {}).items() if value is not None}
+    _take_source(raw, given_values, must=bool(needs) and one_source)
+    variables = _take_variables(raw, given_values)
+    for name, value in given_values.items():
         _set(raw, name, value)
     parts = [  # a setting of names may have others from the file
         part
-        for name, value in given.items()
+        for name, value in given_values.items()
         for part in ([f"{name}.{key}" for key in value] if isinstance(value, dict) else [name])
     ]
-    found = validated(_resolved(raw, root), {*variables} - {*given}, parts)
-    postgres, kafka = _of(Postgres, found), _of(Kafka, found)
-    registry, capture = _of(Registry, found), _of(CaptureSettings, found)
+    sections = validated(_resolved(raw, root), {*variables} - {*given_values}, parts)
+    postgres, kafka = _of(Postgres, sections), _of(Kafka, sections)
+    registry, capture = _of(Registry, sections), _of(CaptureSettings, sections)
     if capture.output_format is Output.JSON:
         needs = {*needs} - {REGISTRY}  # documents have no schema id
     embedded = _Endpoints(root, needs)
@@ -178,7 +178,7 @@ def load_project(
             options=registry.options,
         ),
         capture=capture,
-        later={name: each for name, each in found.items() if name not in _PARTS},
+        later={name: settings for name, settings in sections.items() if name not in _PARTS},
         primary=postgres.primary,
     )
 
@@ -193,27 +193,29 @@ def source_names(directory: Path) -> tuple[str, ...]:
 
 
 def _sources(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found = raw.get(Sources.section, {})
-    is_whole = isinstance(found, dict) and all(isinstance(each, dict) for each in found.values())
-    return found if is_whole else {}  # what else it is, is told later
+    sources = raw.get(Sources.section, {})
+    is_whole = isinstance(sources, dict) and all(
+        isinstance(source, dict) for source in sources.values()
+    )
+    return sources if is_whole else {}  # what else it is, is told later
 
 
-def _take_source(raw: dict[str, Any], given: Given, *, must: bool) -> None:
+def _take_source(raw: dict[str, Any], given_values: Given, *, must: bool) -> None:
     """Put what the file says of the source that is meant over what it says of all.
 
     Raises:
         ConfigurationError: there is none of the name; or none is named, though one `must` be.
     """
-    for each in declared(Sources, Sources.section):
-        if text := os.environ.get(each.variable):
-            _set(raw, each.name, _plain(each.from_variable(text)))
+    for source_setting in declared(Sources, Sources.section):
+        if text := os.environ.get(source_setting.variable):
+            _set(raw, source_setting.name, _plain(source_setting.from_variable(text)))
     key, sources = "capture.source", _sources(raw)
-    name = given.get(key) or os.environ.get(variable_of(key)) or _get(raw, key)
+    name = given_values.get(key) or os.environ.get(variable_of(key)) or _get(raw, key)
     if not name and len(sources) == 1:
         (name,) = sources
     if name and name not in sources:
-        known = ", ".join(sources) or "no section [sources.NAME]"
-        raise ConfigurationError(f'there is no source "{name}"', hint=f"the project has {known}")
+        names = ", ".join(sources) or "no section [sources.NAME]"
+        raise ConfigurationError(f'there is no source "{name}"', hint=f"the project has {names}")
     if not name:
         if sources and must:
             raise ConfigurationError(
@@ -227,19 +229,19 @@ def _take_source(raw: dict[str, Any], given: Given, *, must: bool) -> None:
         _set(raw, setting, value)
 
 
-def _of(kind: type[SectionT], found: Mapping[str, object]) -> SectionT:
-    there = found.get(kind.section)
+def _of(kind: type[SectionT], sections: Mapping[str, object]) -> SectionT:
+    there = sections.get(kind.section)
     return there if isinstance(there, kind) else kind()
 
 
 @cache
 def _later() -> Mapping[str, Joined]:
-    return {each.name: each for each in joined("changelog.settings")}
+    return {entry.name: entry for entry in joined("changelog.settings")}
 
 
 def every_section() -> dict[str, type[BaseModel]]:
     """Return the class of each section by its name in the file, those of later packages too."""
-    return {**_OURS, **{name: each.load() for name, each in _later().items()}}
+    return {**_OURS, **{name: entry.load() for name, entry in _later().items()}}
 
 
 def every_setting() -> Iterator[Declared]:
@@ -263,20 +265,20 @@ def validated(
     Raises:
         ConfigurationError: there is an unknown or malformed setting; its value is not shown.
     """
-    known = _OURS if raw.keys() <= _OURS.keys() else every_section()
-    found = {}
-    for name, model in known.items():
+    models = _OURS if raw.keys() <= _OURS.keys() else every_section()
+    sections = {}
+    for name, model in models.items():
         if name not in raw:
             continue
         _check_types(name, model, raw, from_variables, from_options)
         try:
-            found[name] = model.model_validate(raw[name])
+            sections[name] = model.model_validate(raw[name])
         except ValidationError as error:
             raise _explained(error, name, from_variables, from_options) from None
     for name in raw:
-        if name not in known:
+        if name not in models:
             raise _unknown(name)
-    return found
+    return sections
 
 
 def _check_types(
@@ -287,15 +289,15 @@ def _check_types(
     from_options: Collection[str],
 ) -> None:
     """Check that no value is of a type that pydantic would turn into the setting's: true into 1."""
-    for each in declared(model, section):
-        value = _get(raw, each.name)
-        taken = _TYPES.get(each.shape)
+    for setting in declared(model, section):
+        value = _get(raw, setting.name)
+        taken = _TYPES.get(setting.shape)
         if taken is None or value is None or isinstance(value, str | dict | list):
             continue  # a variable is a text
-        if not isinstance(value, taken) or isinstance(value, bool) != (each.shape is bool):
-            where = _origin(each.name, from_variables, from_options)
+        if not isinstance(value, taken) or isinstance(value, bool) != (setting.shape is bool):
+            where = _origin(setting.name, from_variables, from_options)
             raise ConfigurationError(
-                f"{where}: {each.name}: should be {_SHAPES[each.shape]}", hint=_HINT
+                f"{where}: {setting.name}: should be {_SHAPES[setting.shape]}", hint=_HINT
             )
 
 
@@ -323,13 +325,15 @@ def _explained(
     where = _origin(name, from_variables, from_options)
     if first["type"] == "extra_forbidden":
         return _unknown(name, where)
-    said = first["msg"].lower().replace("valid tuple", "valid list")
-    return ConfigurationError(f"{where}: {name}: {said}", hint=_HINT)
+    message = first["msg"].lower().replace("valid tuple", "valid list")
+    return ConfigurationError(f"{where}: {name}: {message}", hint=_HINT)
 
 
 def _unknown(name: str, where: str = FILE_NAME) -> ConfigurationError:
-    names = [*every_section(), *(each.name for each in every_setting())]
-    parts = {each.rpartition(".")[0] for each in names if each.count(".") > 1}
+    names = [*every_section(), *(setting.name for setting in every_setting())]
+    parts = {
+        setting_name.rpartition(".")[0] for setting_name in names if setting_name.count(".") > 1
+    }
     meant = closest(name, [*names, *parts])
     return ConfigurationError(
         f"{where}: {name}: there is no such setting",
@@ -337,7 +341,7 @@ def _unknown(name: str, where: str = FILE_NAME) -> ConfigurationError:
     )
 
 
-def closest(name: str, known: Collection[str]) -> str | None:
+def closest(name: str, names: Collection[str]) -> str | None:
     """Return the setting that is meant by a name that none has, None where none is near.
 
     First one of the same section, then one of that name in another section.
@@ -348,12 +352,16 @@ def closest(name: str, known: Collection[str]) -> str | None:
     'capture.slot'
     """
     section, _, last = name.rpartition(".")
-    siblings = {each.rpartition(".")[2]: each for each in known if _section(each) == section}
-    others = {each.rpartition(".")[2]: each for each in known}
-    for found in (siblings, others):
-        near = get_close_matches(last, found, n=1, cutoff=0.7)
+    siblings = {
+        candidate.rpartition(".")[2]: candidate
+        for candidate in names
+        if _section(candidate) == section
+    }
+    others = {candidate.rpartition(".")[2]: candidate for candidate in names}
+    for nearest in (siblings, others):
+        near = get_close_matches(last, nearest, n=1, cutoff=0.7)
         if near:
-            return found[near[0]]
+            return nearest[near[0]]
     return None
 
 
@@ -361,28 +369,28 @@ def _section(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _take_variables(raw: dict[str, Any], given: Given) -> set[str]:
+def _take_variables(raw: dict[str, Any], given_values: Given) -> set[str]:
     """Put what the environment says into `raw`; return the names of these settings.
 
     An empty variable says nothing, as in a file of a container's environment.
     """
-    said = {name for name, text in os.environ.items() if name.startswith(PREFIX) and text}
-    if not said:
+    variables = {name for name, text in os.environ.items() if name.startswith(PREFIX) and text}
+    if not variables:
         return set()
-    known = {each.variable: each for each in every_setting()}
-    for variable in sorted(said & known.keys()):
-        each = known[variable]
-        if each.name not in given or each.shape is dict:
-            _set(raw, each.name, _plain(each.from_variable(os.environ[variable])))
-    for each in known.values():
-        if each.setting.also in said and not _get(raw, each.name):
-            _set(raw, each.name, _Plain(os.environ[each.setting.also]))
-            said.discard(each.setting.also)
-    for variable in sorted(said - known.keys()):
-        near = get_close_matches(variable, known, n=1, cutoff=0.9)
+    settings = {setting.variable: setting for setting in every_setting()}
+    for variable in sorted(variables & settings.keys()):
+        setting = settings[variable]
+        if setting.name not in given_values or setting.shape is dict:
+            _set(raw, setting.name, _plain(setting.from_variable(os.environ[variable])))
+    for setting in settings.values():
+        if setting.setting.also in variables and not _get(raw, setting.name):
+            _set(raw, setting.name, _Plain(os.environ[setting.setting.also]))
+            variables.discard(setting.setting.also)
+    for variable in sorted(variables - settings.keys()):
+        near = get_close_matches(variable, settings, n=1, cutoff=0.9)
         if near:
             log.warning("%s is no setting: did you mean %s?", variable, near[0])
-    return {known[variable].name for variable in said & known.keys()}
+    return {settings[variable].name for variable in variables & settings.keys()}
 
 
 class _Endpoints:
@@ -408,21 +416,21 @@ class _Endpoints:
         return value
 
     def need(self, name: str, setting: str) -> str:
-        found = self.find(name)
-        if found is None and name not in self._needs:
+        text = self.find(name)
+        if text is None and name not in self._needs:
             return ""
-        if found is None and self._why is not None:
+        if text is None and self._why is not None:
             raise ConfigurationError(
                 f"{setting} is not set, and {self._why.args[0]}",
                 hint=f"{self._why.hint}, or set it in {FILE_NAME} or on the command line",
             )
-        if found is None:
+        if text is None:
             raise ConfigurationError(
                 f"{setting} is not set and no embedded servers run in {self._directory}",
                 hint=f"set it in {FILE_NAME} or on the command line (on this machine mostly "
                 f"{_USUAL[name]}), or run `changelog stack up`",
             )
-        return found
+        return text
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -451,10 +459,10 @@ def _text(path: Path) -> str:
 
 
 def _get(raw: Mapping[str, Any], name: str) -> object:
-    found: Any = raw
+    value: Any = raw
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _set(raw: dict[str, Any], name: str, value: object) -> None:

@@ -38,9 +38,9 @@ def page() -> str:
     lines = [_HEAD]
     for name, model in every_section().items():
         lines += [f"## [{name}]", "", (model.__doc__ or "").strip(), ""]
-        for each in declared(model, name):
-            lines += _entry(each)
-            lines += _parts(each)
+        for setting in declared(model, name):
+            lines += _entry(setting)
+            lines += _parts(setting)
         lines.append("")
     return "\n".join(lines)
 
@@ -50,28 +50,31 @@ def settings_text(sections: Iterable[type[Section]]) -> str:
     lines = []
     for model in sections:
         lines += [f"[{model.section}]  {(model.__doc__ or '').strip()}", ""]
-        for each in declared(model, model.section):
-            head, *more = _entry(each)
+        for setting in declared(model, model.section):
+            head, *more = _entry(setting)
             entry = [head.removeprefix("- "), *more]
             lines += [line.replace("**`", "").replace("`**", ":").rstrip() for line in entry]
         lines.append("")
     return "\n".join(lines)
 
 
-def _entry(each: Declared) -> Iterator[str]:
-    yield f"- **`{each.name}`** {_kind(each)}{_default(each)}. {each.setting.help}"
-    given = [f"`{flag}`" for flag in each.setting.flags]
-    named = [f"`{each.variable}`", *([f"`{each.setting.also}`"] if each.setting.also else [])]
-    yield f"  {', '.join([*given, named[0]])}" + (
-        f"; where nobody says it, `{each.setting.also}`" if each.setting.also else ""
+def _entry(setting: Declared) -> Iterator[str]:
+    yield f"- **`{setting.name}`** {_kind(setting)}{_default(setting)}. {setting.setting.help}"
+    flags = [f"`{flag}`" for flag in setting.setting.flags]
+    named = [
+        f"`{setting.variable}`",
+        *([f"`{setting.setting.also}`"] if setting.setting.also else []),
+    ]
+    yield f"  {', '.join([*flags, named[0]])}" + (
+        f"; where nobody says it, `{setting.setting.also}`" if setting.setting.also else ""
     )
 
 
-def _parts(each: Declared) -> Iterator[str]:
+def _parts(setting: Declared) -> Iterator[str]:
     """Return the keys of a table's entries, where these are declared too."""
-    inner = get_args(each.kind)[-1] if get_args(each.kind) else None
+    inner = get_args(setting.kind)[-1] if get_args(setting.kind) else None
     if isinstance(inner, type) and issubclass(inner, BaseModel):
-        for part in declared(inner, f"{each.name}.NAME"):
+        for part in declared(inner, f"{setting.name}.NAME"):
             yield f"  - **`{part.name}`** {_kind(part)}{_default(part)}. {part.setting.help}"
 
 
@@ -85,15 +88,15 @@ _KINDS: dict[Any, str] = {
 }
 
 
-def _kind(each: Declared) -> str:
-    shape = each.shape
+def _kind(setting: Declared) -> str:
+    shape = setting.shape
     if isinstance(shape, type) and issubclass(shape, Enum):
         return _one_of(member.value for member in shape)
-    choices = [choice for choice in get_args(each.kind) if isinstance(choice, str)]
+    choices = [choice for choice in get_args(setting.kind) if isinstance(choice, str)]
     if choices:
         return _one_of(choices)
     bounds = {"ge": "at least", "gt": "above"}
-    least = "".join(f", {bounds[name]} {value}" for name, value in each.bounds.items())
+    least = "".join(f", {bounds[name]} {value}" for name, value in setting.bounds.items())
     return f"{_KINDS[shape]}{least}"
 
 
@@ -101,12 +104,12 @@ def _one_of(values: Any) -> str:  # noqa: ANN401 - texts
     return " or ".join(f"`{json.dumps(value)}`" for value in values)
 
 
-def _default(each: Declared) -> str:
-    if each.required:
+def _default(setting: Declared) -> str:
+    if setting.required:
         return "; required"
-    if each.setting.secret or each.default in ("", None, {}):
+    if setting.setting.secret or setting.default in ("", None, {}):
         return ""
-    return f"; default `{shown(each.default)}`"
+    return f"; default `{shown(setting.default)}`"
 
 
 def shown(value: object) -> str:

@@ -73,8 +73,8 @@ class Postgres(Section):
 
     @field_validator("dsn", "primary")
     @classmethod
-    def _for_libpq(cls, given: str) -> str:
-        return libpq_uri(given)
+    def _for_libpq(cls, value: str) -> str:
+        return libpq_uri(value)
 
 
 class Kafka(Section):
@@ -401,67 +401,69 @@ class CaptureSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _hand_to_the_producer(cls, given: object) -> object:
+    def _hand_to_the_producer(cls, value: object) -> object:
         """Take what librdkafka has for each topic, such as `-T request.timeout.ms`, as its own."""
-        if not isinstance(given, dict) or not isinstance(given.get("topic"), dict):
-            return given
-        topic, producer = given["topic"], given.get("producer") or {}
+        if not isinstance(value, dict) or not isinstance(value.get("topic"), dict):
+            return value
+        topic, producer = value["topic"], value.get("producer") or {}
         moved = {name: topic[name] for name in topic if name in PRODUCER_BY_TOPIC}
         if not moved or not isinstance(producer, dict):
-            return given
+            return value
         rest = {name: value for name, value in topic.items() if name not in moved}
-        return {**given, "topic": rest, "producer": {**moved, **producer}}
+        return {**value, "topic": rest, "producer": {**moved, **producer}}
 
     @field_validator("slot")
     @classmethod
-    def _can_name_a_slot(cls, given: str) -> str:
-        return check_slot_name(given, "capture.slot (--slot)")
+    def _can_name_a_slot(cls, value: str) -> str:
+        return check_slot_name(value, "capture.slot (--slot)")
 
     @field_validator("topic_prefix")
     @classmethod
-    def _leaves_room(cls, given: str) -> str:
-        check_prefix(given)
-        return given
+    def _leaves_room(cls, value: str) -> str:
+        check_prefix(value)
+        return value
 
     @field_validator("publication")
     @classmethod
-    def _named_as_the_slot(cls, given: str, info: ValidationInfo) -> str:
-        return check_length(given or str(info.data.get("slot", "")), "capture.publication")
+    def _named_as_the_slot(cls, value: str, info: ValidationInfo) -> str:
+        return check_length(value or str(info.data.get("slot", "")), "capture.publication")
 
     @field_validator("where")
     @classmethod
-    def _single_conditions(cls, given: dict[str, str]) -> dict[str, str]:
-        for table, condition in given.items():
+    def _single_conditions(cls, conditions: dict[str, str]) -> dict[str, str]:
+        for table, condition in conditions.items():
             check_expression(condition, f"capture.where.{table}")
-        return given
+        return conditions
 
     @field_validator("start_lsn", mode="before")
     @classmethod
-    def _as_text(cls, given: object) -> object:
-        return str(given) if type(given) is int else given
+    def _as_text(cls, value: object) -> object:
+        return str(value) if type(value) is int else value
 
     @field_validator("topic")
     @classmethod
-    def _topic_properties(cls, given: dict[str, str]) -> dict[str, str]:
-        check_topic_properties(given)
-        largest_record(given)
-        return given
+    def _topic_properties(cls, properties: dict[str, str]) -> dict[str, str]:
+        check_topic_properties(properties)
+        largest_record(properties)
+        return properties
 
     @field_validator("producer")
     @classmethod
-    def _producer_properties(cls, given: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        check_producer_properties(given)
-        return producer_properties(given, largest_record(info.data.get("topic", {})))
+    def _producer_properties(
+        cls, properties: dict[str, str], info: ValidationInfo
+    ) -> dict[str, str]:
+        check_producer_properties(properties)
+        return producer_properties(properties, largest_record(info.data.get("topic", {})))
 
     @field_validator("groups")
     @classmethod
-    def _named_as_slots(cls, given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-        if len(given) > _MOST_GROUPS:
+    def _named_as_slots(cls, groups: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        if len(groups) > _MOST_GROUPS:
             raise ConfigurationError(
-                f"capture.groups has {len(given)} groups",
+                f"capture.groups has {len(groups)} groups",
                 hint=f"{_MOST_GROUPS} at most: each has a slot and a connection of its own",
             )
-        for name, patterns in given.items():
+        for name, patterns in groups.items():
             if SLOT_NAME.fullmatch(name) is None:
                 raise ConfigurationError(
                     f'capture.groups: "{name}" cannot end the name of a slot',
@@ -469,7 +471,7 @@ class CaptureSettings(Section):
                 )
             if not patterns:
                 raise ConfigurationError(f"capture.groups.{name} has no pattern of tables")
-        return dict(sorted(given.items()))  # their order is that of rows in a transaction
+        return dict(sorted(groups.items()))  # their order is that of rows in a transaction
 
     @model_validator(mode="after")
     def _can_have_groups(self) -> Self:
@@ -569,9 +571,9 @@ class Sources(RootModel[dict[str, dict[str, Any]]]):
 
     @model_validator(mode="after")
     def _has_known_keys(self) -> Self:
-        known = {*CaptureSettings.model_fields, *Postgres.model_fields} - {"source"}
-        for name, said in self.root.items():
-            for key in said.keys() - known:
+        keys = {*CaptureSettings.model_fields, *Postgres.model_fields} - {"source"}
+        for name, section in self.root.items():
+            for key in section.keys() - keys:
                 raise ConfigurationError(
                     f"sources.{name}.{key}: there is no such setting",
                     hint="dsn, primary, and the keys of [capture]",
@@ -586,13 +588,13 @@ class Sources(RootModel[dict[str, dict[str, Any]]]):
         return self
 
 
-def of_source(name: str, said: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def of_source(name: str, settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return the settings of one source by their names.
 
     >>> of_source("crm", {"tables": ["public.*"]}, "shop")["capture.topic_prefix"]
     'shop.crm'
     """
     topic_prefix = f"{prefix}.{name}" if prefix else name
-    whole = {"slot": name, "topic_prefix": topic_prefix, **said, "source": name}
+    whole = {"slot": name, "topic_prefix": topic_prefix, **settings, "source": name}
     section = {key: "postgres" if key in Postgres.model_fields else "capture" for key in whole}
     return {f"{section[key]}.{key}": value for key, value in whole.items()}

@@ -76,7 +76,7 @@ def topics(
     all_topics: Annotated[bool, typer.Option("--all", help="Every topic of the cluster.")] = False,
     project: ProjectOption = Path(),
     *,
-    given: Given,
+    overrides: Given,
     changes: _Changes,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -93,25 +93,25 @@ def topics(
     from changelog.runtime.progress.bar import StepBar
     from replay.survey import told
 
-    settings = load_project(project, overrides=given, needs=[BROKERS])
+    settings = load_project(project, overrides=overrides, needs=[BROKERS])
     if names and all_topics:
         raise ConfigurationError("name topics or give --all, not both")
     if changes.create or changes.delete:
         _change(settings, names or [], changes, as_json=as_json)
         return
     with StepBar(bar_console(as_json=as_json), "asking for") as steps:
-        record, found, gone = _look(settings, names or [], steps, all_topics=all_topics)
-    refused = [*gone, *(each.state.topic for each in found if each.is_refused)]
+        record, surveys, gone = _look(settings, names or [], steps, all_topics=all_topics)
+    refused = [*gone, *(topic.state.topic for topic in surveys if topic.is_refused)]
     if as_json:
         print_json(
             {
                 "frontier": None if record is None else str(record.frontier.lsn),
-                "topics": [each.to_json() for each in found],
+                "topics": [topic.to_json() for topic in surveys],
                 "missing": gone,
             }
         )
     else:
-        for line in told(found):
+        for line in told(surveys):
             tell(line)
         for topic in gone:
             tell(f"{topic}: table {record.frontier.tables[topic] if record else ''}, is gone")
@@ -149,19 +149,19 @@ def _look(
     steps.done()
     steps.begin("the topics that there are")
     captured = [] if record is None else sorted(record.frontier.tables)
-    wanted = list_topics(settings.kafka) if all_topics else names or captured
+    chosen = list_topics(settings.kafka) if all_topics else names or captured
     logs = settings.section(Logs)
-    others = newest_of(settings.kafka, [log for log in logs.captured if log.topic in wanted])
+    others = newest_of(settings.kafka, [log for log in logs.captured if log.topic in chosen])
     steps.done()
-    found = survey(
-        settings.kafka, wanted, record, declared=logs.declared, others=others, steps=steps
+    surveys = survey(
+        settings.kafka, chosen, record, declared=logs.declared, others=others, steps=steps
     )
-    present = {each.state.topic for each in found}
-    gone = [topic for topic in captured if topic in wanted and topic not in present]
-    missing = [topic for topic in wanted if topic not in present and topic not in gone]
+    present = {topic.state.topic for topic in surveys}
+    gone = [topic for topic in captured if topic in chosen and topic not in present]
+    missing = [topic for topic in chosen if topic not in present and topic not in gone]
     if missing:
         raise _unknown(settings.kafka, missing)
-    return record, found, gone
+    return record, surveys, gone
 
 
 def _frontier(settings: Project) -> FrontierRecord:
@@ -186,13 +186,15 @@ def _create(settings: Project, names: list[str], *, unkeyed: bool, as_json: bool
     from changelog.sink.by_hand import create_topics
 
     with StepBar(bar_console(as_json=as_json), "making") as steps:
-        found = create_topics(settings.kafka, names, settings.capture, unkeyed=unkeyed, steps=steps)
+        result = create_topics(
+            settings.kafka, names, settings.capture, unkeyed=unkeyed, steps=steps
+        )
     if as_json:
-        print_json(found._asdict())
+        print_json(result._asdict())
         return
-    for name, count in sorted(found.partitions.items()):
-        done = "is made" if name in found.made else "is there already"
-        more = ", its settings are altered" if name in found.altered else ""
+    for name, count in sorted(result.partitions.items()):
+        done = "is made" if name in result.made else "is there already"
+        more = ", its settings are altered" if name in result.altered else ""
         tell(f"{name}: {done}, with {count} partitions{more}")
 
 
@@ -213,8 +215,8 @@ def _delete(settings: Project, names: list[str], *, yes: bool, as_json: bool) ->
         with suppress(NoFrontierError):
             tables = _frontier(settings).frontier.tables
         steps.done()
-    said = [f"{n} (table {tables[n]} is captured there)" if n in tables else n for n in names]
-    question = f"Delete {', '.join(said)} with all records?"
+    lines = [f"{n} (table {tables[n]} is captured there)" if n in tables else n for n in names]
+    question = f"Delete {', '.join(lines)} with all records?"
     if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
         raise ConfigurationError("not deleted", hint="--yes does not ask")
     with StepBar(shown, "deleting") as steps:
@@ -262,7 +264,7 @@ def spark_server(
     settings = load_project(project, needs=[])
     spark = settings.section(Spark)
     own = "local[*]" if is_remote(spark.master) else spark.master
-    wanted = with_server(
+    server_settings = with_server(
         SessionSettings(
             master=master or own,
             app_name="spark-server",
@@ -272,13 +274,13 @@ def spark_server(
         host=host,
         port=port,
     )
-    if is_remote(wanted.master):
+    if is_remote(server_settings.master):
         raise ConfigurationError("a Spark Connect server cannot run on another one")
     if show:
-        typer.echo(shown(wanted))
+        typer.echo(shown(server_settings))
         return
     serve(
-        wanted,
+        server_settings,
         host=host,
         port=port,
         ready=lambda token: _say_served(f"sc://{host}:{port}", token),
@@ -295,9 +297,9 @@ def _say_served(url: str, token: Path | None) -> None:
 def _unknown(kafka: KafkaConnection, missing: list[str]) -> ConfigurationError:
     from replay.broker.topics import list_topics
 
-    known = list_topics(kafka)
-    near = get_close_matches(missing[0], known, n=3)
+    names = list_topics(kafka)
+    near = get_close_matches(missing[0], names, n=3)
     return ConfigurationError(
         f'there is no topic "{missing[0]}"',
-        hint=f"near it: {', '.join(near)}" if near else f"the cluster has {len(known)} topics",
+        hint=f"near it: {', '.join(near)}" if near else f"the cluster has {len(names)} topics",
     )

@@ -99,11 +99,11 @@ class TopicSurvey:
             common: lines that were said of all topics already.
         """
         state, density = self.state, self.density
-        what = "not captured" if self.table is None else f"table {self.table}"
+        capture = "not captured" if self.table is None else f"table {self.table}"
         ratio = "" if density.ratio is None else f", {density.ratio:.2f} an offset"
         settings, verdict = self._general()
         return [
-            f"{state.topic}: {what}, {state.partitions} partitions, id {state.topic_id}",
+            f"{state.topic}: {capture}, {state.partitions} partitions, id {state.topic_id}",
             *([] if settings in common else [f"  {settings}"]),
             f"  starts {_list(state.log_starts)}, ends {_list(state.ends)}"
             + ("" if self.ends is None else f", frontier {_list(self.ends)}"),
@@ -121,11 +121,11 @@ def told(surveys: Sequence[TopicSurvey]) -> list[str]:
     """Describe topics for people; lines that are the same for all of them come once, first."""
     common: list[str] = []
     if len(surveys) > 1:
-        first, *others = (each._general() for each in surveys)
+        first, *others = (topic._general() for topic in surveys)
         common = [line for line in first if all(line in other for other in others)]
     lines = [f"all {len(surveys)} topics: {line}" for line in common]
-    for each in surveys:
-        lines += each.lines(common=frozenset(common))
+    for topic in surveys:
+        lines += topic.lines(common=frozenset(common))
     return lines
 
 
@@ -184,9 +184,10 @@ def _surveyed(
     steps.done(len(topics))
     steps.begin("what stands behind frontiers")
     past: dict[str, PastEnds] = {}
-    for known in {id(each): each for each in records.values() if each is not None}.values():
-        own = {topic: state for topic, state in states.items() if records[topic] is known}
-        past |= past_ends(kafka, known.frontier, own)
+    distinct = {id(record): record for record in records.values() if record is not None}
+    for newest in distinct.values():
+        own = {topic: state for topic, state in states.items() if records[topic] is newest}
+        past |= past_ends(kafka, newest.frontier, own)
     steps.done(len(topics))
     for topic, state in states.items():
         record = records[topic]

@@ -50,18 +50,18 @@ def array_maker(kind: ColumnType) -> Callable[[Sequence[Any]], pa.Array]:
         return lambda values: _decimals(kind, values)
     if kind.element is not None:
         return lambda values: _lists(kind, kind.element, values)  # type: ignore[arg-type]
-    wanted = _PLAIN[kind.kind]
+    arrow_kind = _PLAIN[kind.kind]
     stored = _STORED.get(kind.kind)
     if stored is None:
-        return lambda values: pa.array(values, wanted)
-    return lambda values: pa.array(values, stored).view(wanted)
+        return lambda values: pa.array(values, arrow_kind)
+    return lambda values: pa.array(values, stored).view(arrow_kind)
 
 
 def _decimals(kind: ColumnType, values: Sequence[bytes | None]) -> pa.Array:
-    body = b"".join([_NO_DECIMAL if each is None else _widened(each) for each in values])
-    there = pa.array([each is not None for each in values], pa.bool_())
-    wanted = pa.decimal128(kind.precision, kind.scale)
-    return pa.Array.from_buffers(wanted, len(values), [there.buffers()[1], pa.py_buffer(body)])
+    body = b"".join([_NO_DECIMAL if value is None else _widened(value) for value in values])
+    there = pa.array([value is not None for value in values], pa.bool_())
+    decimal = pa.decimal128(kind.precision, kind.scale)
+    return pa.Array.from_buffers(decimal, len(values), [there.buffers()[1], pa.py_buffer(body)])
 
 
 def _widened(raw: bytes) -> bytes:
@@ -71,13 +71,13 @@ def _widened(raw: bytes) -> bytes:
 
 
 def _lists(kind: ColumnType, element: ColumnType, values: Sequence[list[Any] | None]) -> pa.Array:
-    if any(isinstance(each, str) for each in values):
+    if any(isinstance(value, str) for value in values):
         raise TypeError("the value has no place in its type")
     ends = [0]
-    for each in values:
-        ends.append(ends[-1] + len(each or ()))
-    flat = array_maker(element)([item for each in values for item in each or ()])
-    gone = pa.array([each is None for each in values], pa.bool_())
+    for value in values:
+        ends.append(ends[-1] + len(value or ()))
+    flat = array_maker(element)([item for value in values for item in value or ()])
+    gone = pa.array([value is None for value in values], pa.bool_())
     return pa.ListArray.from_arrays(
         pa.array(ends, pa.int32()), flat, type=arrow_type(kind), mask=gone
     )

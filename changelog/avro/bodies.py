@@ -40,12 +40,12 @@ def bare(schema: Any) -> Any:  # noqa: ANN401 - an Avro schema is JSON
     ['null', {'type': 'int'}]
     """
     if isinstance(schema, list):
-        return [bare(each) for each in schema]
+        return [bare(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        name: bare(each) if name in _TYPES_WITHIN else each
-        for name, each in schema.items()
+        name: bare(value) if name in _TYPES_WITHIN else value
+        for name, value in schema.items()
         if name not in _LEFT_OUT
     }
 

@@ -73,13 +73,13 @@ class FramedReader:
             raise CorruptRecordError(f"schema {number} cannot be used: {error}") from error
 
 
-def dumped(found: Any) -> bytes:  # noqa: ANN401 - any JSON
+def dumped(document: Any) -> bytes:  # noqa: ANN401 - any JSON
     """Return a document of JSON, in no more memory than it needs.
 
     orjson shrinks a kilobyte to each result, and a batch of these costs ten times the time of its
     copies: the kilobyte of one is that of the next.
     """
-    return b"%b" % orjson.dumps(found)
+    return b"%b" % orjson.dumps(document)
 
 
 def one_line(document: bytes) -> bytes:

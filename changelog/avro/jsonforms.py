@@ -68,7 +68,7 @@ class JsonForm:
         """
         match raw:
             case list():
-                return [self._marked(each, endless=endless) for each in raw]
+                return [self._marked(branch, endless=endless) for branch in raw]
             case str():
                 is_ours = (raw, raw) in self.writers
                 return {"type": raw, "logicalType": self._named(raw)} if is_ours else raw
@@ -80,16 +80,16 @@ class JsonForm:
                 return raw
 
     def _marked_type(self, raw: dict[str, Any], *, endless: bool) -> dict[str, Any]:
-        kept = {name: each for name, each in raw.items() if name in _KEPT}
+        kept = {name: value for name, value in raw.items() if name in _KEPT}
         for name in kept.keys() & {"items", "values"}:
             kept[name] = self._marked(kept[name], endless=endless)
         if "fields" in kept:
             kept["fields"] = [
                 {
-                    "name": each["name"],
-                    "type": self._marked(each["type"], endless="pg_type" in each),
+                    "name": field["name"],
+                    "type": self._marked(field["type"], endless="pg_type" in field),
                 }
-                for each in kept["fields"]
+                for field in kept["fields"]
             ]
         meaning = raw.get("logicalType", raw["type"])
         for logical in (meaning, raw["type"]):  # one that does not fit its type counts for nothing
@@ -112,7 +112,7 @@ def _float(value: float, *_: Any) -> float | str:  # noqa: ANN401
         return number(value)
     raw = _FLOAT.pack(value)
     shown = (float(f"{value:.{digits}g}") for digits in _FLOAT_DIGITS)
-    return next((each for each in shown if _packed(each) == raw), value)
+    return next((candidate for candidate in shown if _packed(candidate) == raw), value)
 
 
 def _packed(value: float) -> bytes:

@@ -65,7 +65,7 @@ class AvroRowReader:
     ) -> None:
         self.logged: LoggedSchema = read_value_schema(versions[newest])
         self.columns = _chosen(self.logged, columns)
-        self._key = [each for each in self.logged.columns if each.column in self.logged.key]
+        self._key = [column for column in self.logged.columns if column.column in self.logged.key]
         self._topic, self._newest = topic, newest
         self._texts = {frame(number): (number, text) for number, text in versions.items()}
         self._versions: dict[bytes, _Version] = {}
@@ -78,7 +78,7 @@ class AvroRowReader:
             UnreadableRecordError: the record cannot be read.
             CorruptRecordError: its schema is none of ours.
         """
-        body, wanted, key = self._versions.get(record[:FRAME_BYTES]) or self._version(record)
+        body, pick, key = self._versions.get(record[:FRAME_BYTES]) or self._version(record)
         try:
             fields, left_over = body.read(record)
         except Exception as error:
@@ -94,7 +94,7 @@ class AvroRowReader:
             fields = fields["after"]
         if fields is None or None in key(fields):
             raise UnreadableRecordError(_UNLIKE)
-        return wanted(fields)
+        return pick(fields)
 
     def _version(self, record: bytes) -> _Version:
         """Return the reader of the schema that a record was written under, made once for each.
@@ -117,12 +117,12 @@ class AvroRowReader:
                 f"written under schema id {number}, cannot be read as {self._newest}: "
                 + "; ".join(why)
             )
-        there = {each.field for each in written.columns}
-        never_null = {each.field for each in written.columns if not each.nullable}
+        there = {column.field for column in written.columns}
+        never_null = {column.field for column in written.columns if not column.nullable}
         self._versions[head] = (
             BodyReader(bare(json.loads(text))),
             _picked(self.columns, there),
-            _picked([each for each in self._key if each.field not in never_null], there),
+            _picked([column for column in self._key if column.field not in never_null], there),
         )
         return self._versions[head]
 
@@ -130,7 +130,7 @@ class AvroRowReader:
 def _chosen(logged: LoggedSchema, names: Sequence[str] | None) -> tuple[LoggedColumn, ...]:
     if names is None:
         return logged.columns
-    there = {each.column: each for each in logged.columns}
+    there = {column.column: column for column in logged.columns}
     for name in names:
         if name not in there:
             raise ConfigurationError(
@@ -141,8 +141,8 @@ def _chosen(logged: LoggedSchema, names: Sequence[str] | None) -> tuple[LoggedCo
 
 def _picked(columns: Sequence[LoggedColumn], there: set[str]) -> _Picker:
     """Return the function that takes columns' values of a record that has some of the fields."""
-    fields = [each.field for each in columns]
-    defaults = {each.field: default_of(each) for each in columns if each.field not in there}
+    fields = [column.field for column in columns]
+    defaults = {column.field: default_of(column) for column in columns if column.field not in there}
     if defaults:
         return lambda values: tuple(
             defaults[field] if field in defaults else values[field] for field in fields

@@ -41,16 +41,16 @@ class Heard:
 
     def __call__(self, error: KafkaError) -> None:
         """Take what is told."""
-        said = error.str()
-        if error.code() in _NOT_LET_IN or _ALERT in said:
-            self._refusal = said
+        message = error.str()
+        if error.code() in _NOT_LET_IN or _ALERT in message:
+            self._refusal = message
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             now = time.monotonic()
             self._all_down_at = self._all_down_at or now
             if now - self._begun > _SILENT_S and not self._absence:
                 self._absence = "it takes connections and says nothing"
         else:
-            self._absence = said
+            self._absence = message
 
     def refusal(self) -> str:
         """Say why no broker lets us in; empty while one may."""
@@ -94,15 +94,15 @@ def refusal(kafka: KafkaConnection, patience_s: float = ASKED_S) -> str:
     return ""
 
 
-def access_hint(said: str) -> str:
+def access_hint(message: str) -> str:
     """Say what to look at where brokers do not let us in."""
-    if "certificate verify failed" in said:
+    if "certificate verify failed" in message:
         return (
             "ssl.ca.location has to hold the authority of the brokers' certificate, and that has "
             "to name the host that is connected to"
         )
-    if _ALERT in said:
+    if _ALERT in message:
         return "the brokers want a client's certificate: ssl.certificate.location, ssl.key.location"
-    if "SASL" in said:
+    if "SASL" in message:
         return "look at sasl.mechanism, sasl.username and sasl.password in [kafka.options]"
     return "look at security.protocol and the other [kafka.options]"

@@ -61,9 +61,9 @@ def make_client(kind: Callable[[dict[str, Any]], T], config: Mapping[str, Any]) 
         return kind({**config, **QUIET})
     except (KafkaException, ValueError, TypeError) as error:
         inner = error.args[0] if error.args else error
-        said = inner.str() if isinstance(inner, KafkaError) else str(inner)
+        reason = inner.str() if isinstance(inner, KafkaError) else str(inner)
         raise ConfigurationError(
-            redacted(f"the options of kafka cannot be used: {said}"),
+            redacted(f"the options of kafka cannot be used: {reason}"),
             hint="they are librdkafka's settings, such as security.protocol",
         ) from None
 
@@ -152,8 +152,8 @@ class KeptKafka(KafkaConnection):
         while self._kept:
             self._forget(next(iter(self._kept)))
 
-    def _forget(self, what: str) -> None:
-        client = self._kept.pop(what, None)
+    def _forget(self, name: str) -> None:
+        client = self._kept.pop(name, None)
         # An admin client leaves by itself when nobody has it any more.
         if client is not None and not isinstance(client, AdminClient):
             client.close()
@@ -174,16 +174,16 @@ def admin_client(kafka: KafkaConnection) -> Iterator[AdminClient]:
 
 
 @contextmanager
-def lent(kafka: KafkaConnection, what: str, make: Callable[[], C]) -> Iterator[C]:
+def lent(kafka: KafkaConnection, name: str, make: Callable[[], C]) -> Iterator[C]:
     """Lend a client: the kept one, or a new one that is closed afterwards.
 
     Args:
         kafka: the brokers.
-        what: names it among those that are kept; of one name only one thread may ask at a time.
+        name: names it among those that are kept; of one name only one thread may ask at a time.
         make: returns a new one.
     """
     if isinstance(kafka, KeptKafka):
-        with _kept(kafka, what, make) as client:
+        with _kept(kafka, name, make) as client:
             yield client
     else:
         with closing(make()) as client:
@@ -191,16 +191,16 @@ def lent(kafka: KafkaConnection, what: str, make: Callable[[], C]) -> Iterator[C
 
 
 @contextmanager
-def _kept(kafka: KeptKafka, what: str, make: Callable[[], T]) -> Iterator[T]:
+def _kept(kafka: KeptKafka, name: str, make: Callable[[], T]) -> Iterator[T]:
     """Lend a kept client, and replace it after an error: a new one has no outdated metadata.
 
     Offsets, for one, are asked for under the epoch of the leader that a client knows.
     """
-    if what not in kafka._kept:
-        kafka._kept[what] = make()
-    client: T = kafka._kept[what]
+    if name not in kafka._kept:
+        kafka._kept[name] = make()
+    client: T = kafka._kept[name]
     try:
         yield client
     except BaseException:
-        kafka._forget(what)
+        kafka._forget(name)
         raise

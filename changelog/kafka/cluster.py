@@ -147,27 +147,27 @@ class Cluster:
         heard = Heard()
         listener = make_client(Producer, {**self._kafka.client_config(), "error_cb": heard})
         brokers = self._kafka.brokers
-        what = f"no Kafka broker answers at {brokers}"
+        failure = f"no Kafka broker answers at {brokers}"
 
         def listen() -> None:
             listener.poll(0)
-            said = redacted(heard.refusal())
-            if said:
+            refusal = redacted(heard.refusal())
+            if refusal:
                 raise RefusedAccessError(
-                    f"Kafka at {brokers} does not let us in: {said}", hint=access_hint(said)
+                    f"Kafka at {brokers} does not let us in: {refusal}", hint=access_hint(refusal)
                 )
             if not patient and heard.absence():
                 raise UnavailableLogError(
-                    f"{what}: {redacted(heard.absence())}", hint=Meaning.AWAY.value.hint
+                    f"{failure}: {redacted(heard.absence())}", hint=Meaning.AWAY.value.hint
                 )
 
         answer_s = self._answer_s if patient else min(self._answer_s, _SOON_S)
         with admin_client(self._kafka) as admin:
-            asked = admin.describe_cluster(request_timeout=answer_s)
+            future = admin.describe_cluster(request_timeout=answer_s)
             try:
-                self._cluster_id = str(answered(asked, answer_s, listen).cluster_id)
+                self._cluster_id = str(answered(future, answer_s, listen).cluster_id)
             except KafkaException as error:
-                raise log_error(error, what) from error
+                raise log_error(error, failure) from error
             self._met = admin
         return self._cluster_id
 
@@ -190,24 +190,26 @@ class Cluster:
         Raises:
             ConfigurationError: a name is none.
         """
-        wanted, topics = sorted(set(names)), {}
-        for name in wanted:
+        ordered, topics = sorted(set(names)), {}
+        for name in ordered:
             check_name(name)
-        if not wanted:
+        if not ordered:
             return {}
         with admin_client(self._kafka) as admin:
-            asked = admin.describe_topics(TopicCollection(wanted), request_timeout=self._answer_s)
-            for name, future in asked.items():
+            futures = admin.describe_topics(
+                TopicCollection(ordered), request_timeout=self._answer_s
+            )
+            for name, future in futures.items():
                 try:
-                    said = self._answer(future, f'cannot describe topic "{name}"')
+                    description = self._answer(future, f'cannot describe topic "{name}"')
                 except LogError as error:
                     if not is_missing(error.__cause__):
                         raise
                 else:
-                    leaders = (each.leader for each in said.partitions)
+                    leaders = (partition.leader for partition in description.partitions)
                     topics[name] = TopicLeaders(
-                        str(said.topic_id),
-                        tuple(-1 if each is None else each.id for each in leaders),
+                        str(description.topic_id),
+                        tuple(-1 if leader is None else leader.id for leader in leaders),
                     )
             self._met = admin
         return topics
@@ -218,7 +220,7 @@ class Cluster:
         if not resources:
             return {}
         with admin_client(self._kafka) as admin:
-            asked = admin.describe_configs(resources, request_timeout=self._answer_s)
+            futures = admin.describe_configs(resources, request_timeout=self._answer_s)
             return {
                 resource.name: {
                     name: entry.value
@@ -227,7 +229,7 @@ class Cluster:
                     ).items()
                     if entry.value is not None
                 }
-                for resource, future in asked.items()
+                for resource, future in futures.items()
             }
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
@@ -243,18 +245,18 @@ class Cluster:
 
     def standing(self, names: Iterable[str], *, committed: bool = False) -> dict[str, TopicEnds]:
         """Return the id, start and end offsets of each topic that exists; see `bounds`."""
-        wanted = list(names)
+        ordered = list(names)
 
         def ask() -> dict[str, TopicEnds]:
-            topics, standings = self.topics(wanted), {}
+            topics, standings = self.topics(ordered), {}
             offsets = self._bounds(
-                [(name, n) for name, each in topics.items() for n in range(len(each.leaders))],
+                [(name, n) for name, topic in topics.items() for n in range(len(topic.leaders))],
                 committed=committed,
             )
-            for name, each in topics.items():
-                bounds = [offsets[name, n] for n in range(len(each.leaders))]
+            for name, topic in topics.items():
+                bounds = [offsets[name, n] for n in range(len(topic.leaders))]
                 starts, ends, epochs = zip(*bounds, strict=True)
-                standings[name] = TopicEnds(each.topic_id, ends, epochs, starts)
+                standings[name] = TopicEnds(topic.topic_id, ends, epochs, starts)
             return standings
 
         return self._until_led(ask)
@@ -282,7 +284,7 @@ class Cluster:
                 self._ask(admin, dict.fromkeys(places, spec), committed=committed)
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
             )
-            starts, ends = (self._offsets(asked) for asked in (first, last))
+            starts, ends = (self._offsets(futures) for futures in (first, last))
         return {at: OffsetBounds(starts[at][0], *ends[at]) for at in places}
 
     def ends(
@@ -296,17 +298,17 @@ class Cluster:
         self, times_ms: Mapping[Partition, int], *, committed: bool = False
     ) -> dict[Partition, int | None]:
         """Return the first record of each partition since a time, or None if there is none."""
-        wanted = {at: OffsetSpec.for_timestamp(ms) for at, ms in times_ms.items()}
-        offsets = self._listed(wanted, committed=committed, least=-1)
+        specs = {at: OffsetSpec.for_timestamp(ms) for at, ms in times_ms.items()}
+        offsets = self._listed(specs, committed=committed, least=-1)
         return {at: None if offset < 0 else offset for at, offset in offsets.items()}
 
     def _listed(
-        self, wanted: Mapping[Partition, OffsetSpec], *, committed: bool, least: int = 0
+        self, specs: Mapping[Partition, OffsetSpec], *, committed: bool, least: int = 0
     ) -> dict[Partition, int]:
         def ask() -> dict[Partition, int]:
             with admin_client(self._kafka) as admin:
-                asked = self._ask(admin, wanted, committed=committed)
-                return {at: offset for at, (offset, _) in self._offsets(asked, least).items()}
+                futures = self._ask(admin, specs, committed=committed)
+                return {at: offset for at, (offset, _) in self._offsets(futures, least).items()}
 
         return self._until_led(ask)
 
@@ -331,10 +333,10 @@ class Cluster:
             TopicSettingsError: a setting is none, or has a value that is none.
         """
         with admin_client(self._kafka) as admin:
-            asked = admin.create_topics(
+            futures = admin.create_topics(
                 list(topics), validate_only=only_ask, request_timeout=self._answer_s
             )
-            for name, future in asked.items():
+            for name, future in futures.items():
                 try:
                     self._answer(future, f'cannot create topic "{name}"')
                 except LogError as error:
@@ -350,8 +352,8 @@ class Cluster:
     def delete(self, names: Sequence[str]) -> Iterator[tuple[str, LogError | None]]:
         """Delete topics, and yield each with why the brokers refuse, or None; one may be gone."""
         with admin_client(self._kafka) as admin:
-            asked = admin.delete_topics(list(names), request_timeout=self._answer_s)
-            for name, future in asked.items():
+            futures = admin.delete_topics(list(names), request_timeout=self._answer_s)
+            for name, future in futures.items():
                 refused = None
                 try:
                     self._answer(future, f'cannot delete topic "{name}"')
@@ -362,10 +364,10 @@ class Cluster:
     def alter(self, resources: Sequence[ConfigResource], *, only_ask: bool = False) -> None:
         """Alter settings of topics, or only ask the brokers whether they would."""
         with admin_client(self._kafka) as admin:
-            asked = admin.incremental_alter_configs(
+            futures = admin.incremental_alter_configs(
                 list(resources), validate_only=only_ask, request_timeout=self._answer_s
             )
-            for resource, future in asked.items():
+            for resource, future in futures.items():
                 self._answer(future, f'cannot alter topic "{resource.name}"')
 
     def _id(self, admin: AdminClient) -> str:
@@ -373,52 +375,52 @@ class Cluster:
 
         Offsets that are the first thing a client is asked for sometimes wait a second or three.
         """
-        asked = admin.describe_cluster(request_timeout=self._answer_s)
-        found = str(self._answer(asked, "").cluster_id)
+        future = admin.describe_cluster(request_timeout=self._answer_s)
+        cluster_id = str(self._answer(future, "").cluster_id)
         self._met = admin
-        return found
+        return cluster_id
 
     def _ask(
-        self, admin: AdminClient, wanted: Mapping[Partition, OffsetSpec], *, committed: bool
+        self, admin: AdminClient, specs: Mapping[Partition, OffsetSpec], *, committed: bool
     ) -> dict[TopicPartition, Future[Any]]:
-        if not wanted:
+        if not specs:
             return {}
         if self._met is not admin:
             self._id(admin)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         return dict(
             admin.list_offsets(
-                {TopicPartition(*at): spec for at, spec in wanted.items()},
+                {TopicPartition(*at): spec for at, spec in specs.items()},
                 isolation_level=level,
                 request_timeout=self._answer_s,
             )
         )
 
     def _offsets(
-        self, asked: Mapping[TopicPartition, Future[Any]], least: int = 0
+        self, futures: Mapping[TopicPartition, Future[Any]], least: int = 0
     ) -> dict[Partition, tuple[int, int]]:
         """Return offset and leader's epoch of each partition; -1 for an epoch that is not known."""
         offsets = {}
-        for place, future in asked.items():
-            what = f'cannot read the offsets of topic "{place.topic}"'
-            answer = self._answer(future, what)
+        for place, future in futures.items():
+            failure = f'cannot read the offsets of topic "{place.topic}"'
+            answer = self._answer(future, failure)
             if answer.offset < least:  # of a request that was timed out, without an error
-                raise self._error(_unanswered(), what)
+                raise self._error(_unanswered(), failure)
             epoch = -1 if answer.leader_epoch is None else int(answer.leader_epoch)
             offsets[place.topic, place.partition] = (int(answer.offset), epoch)
         return offsets
 
-    def _answer(self, future: Future[T], what: str) -> T:
+    def _answer(self, future: Future[T], failure: str) -> T:
         try:
             return answered(future, self._answer_s, self.on_wait)
         except KafkaException as error:
-            raise self._error(error, what) from error
+            raise self._error(error, failure) from error
 
-    def _error(self, error: KafkaException, what: str) -> LogError:
+    def _error(self, error: KafkaException, failure: str) -> LogError:
         """Return an error as ours; brokers are not asked why while somebody else waits for us."""
-        found = log_error(error, what, kafka=self._kafka if self.on_wait is nothing else None)
-        found.__cause__ = error
-        return found
+        ours = log_error(error, failure, kafka=self._kafka if self.on_wait is nothing else None)
+        ours.__cause__ = error
+        return ours
 
 
 def answered(future: Future[T], answer_s: float, on_wait: Callable[[], None] = nothing) -> T:

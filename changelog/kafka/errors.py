@@ -183,9 +183,9 @@ MEANINGS: Mapping[int, Meaning] = MappingProxyType(
 
 def meaning(error: KafkaError) -> Meaning:
     """Return the meaning of an error."""
-    known = MEANINGS.get(error.code())
-    if known is not None:
-        return known
+    listed = MEANINGS.get(error.code())
+    if listed is not None:
+        return listed
     return Meaning.BUSY if error.retriable() else Meaning.REFUSED
 
 
@@ -219,7 +219,7 @@ def cause_of(error: BaseException | KafkaError | None) -> KafkaError | None:
 
 def log_error(
     error: KafkaException | KafkaError,
-    what: str = "",
+    failure: str = "",
     *,
     kafka: KafkaConnection | None = None,
     hint: str = "",
@@ -231,32 +231,32 @@ def log_error(
 
     Args:
         error: of confluent-kafka.
-        what: was being done; empty where there is nothing to say but what the brokers did.
+        failure: was being done; empty where there is nothing to say but what the brokers did.
         kafka: where they are.
         hint: in place of the table's.
     """
     at = "" if kafka is None else f" at {kafka.brokers}"
     inner = cause_of(error)
     if inner is None:
-        return LogError(_said(what, Meaning.REFUSED.value.sentence, at, str(error)), hint=hint)
+        return LogError(_said(failure, Meaning.REFUSED.value.sentence, at, str(error)), hint=hint)
     means, reason = meaning(inner), inner.str()
     if means is Meaning.AWAY and kafka is not None and (why := refusal(kafka)):
         means, reason = Meaning.NOT_LET_IN, why
-    said = _said(what, means.value.sentence, at, reason)
+    message = _said(failure, means.value.sentence, at, reason)
     kind: type[LogError] = means.value.error
-    return kind(said, hint=hint or means.value.hint or access_hint(said))
+    return kind(message, hint=hint or means.value.hint or access_hint(message))
 
 
 @contextmanager
-def explained(what: str = "", *, kafka: KafkaConnection | None = None) -> Iterator[None]:
+def explained(failure: str = "", *, kafka: KafkaConnection | None = None) -> Iterator[None]:
     """Raise errors of the brokers inside the block as `log_error` returns them."""
     try:
         yield
     except KafkaException as error:
-        raise log_error(error, what, kafka=kafka) from error
+        raise log_error(error, failure, kafka=kafka) from error
 
 
-def _said(what: str, sentence: str, at: str, reason: str) -> str:
-    known = sentence.format(at="") in what
-    parts = (what, "" if known else sentence.format(at=at), reason)
+def _said(failure: str, sentence: str, at: str, reason: str) -> str:
+    is_said = sentence.format(at="") in failure
+    parts = (failure, "" if is_said else sentence.format(at=at), reason)
     return redacted(": ".join(part for part in parts if part))

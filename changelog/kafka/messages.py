@@ -34,21 +34,21 @@ class MessageBatches:
         """Return a batch: what comes in a time, up to the bounds, or fewer if `most` says so."""
         most = self._most if most is None else min(most, self._most)
         deadline = time.monotonic() + wait_s
-        found: list[Message] = []
+        batch: list[Message] = []
         size = 0
-        while len(found) < most and size < BATCH_BYTES:
-            asked = min(self._step, most - len(found))
-            waits = self._lingers or not found
+        while len(batch) < most and size < BATCH_BYTES:
+            count = min(self._step, most - len(batch))
+            waits = self._lingers or not batch
             left_s = max(0.0, deadline - time.monotonic()) if waits else 0.0
-            some = self._consumer.consume(asked, left_s)
+            some = self._consumer.consume(count, left_s)
             came = sum(map(_size, some))
             is_large = came > _LARGE * len(some)
             self._step = 1 if is_large else min(_MOST_STEP, 2 * self._step)
-            found += some
+            batch += some
             size += came
-            if len(some) < asked:
+            if len(some) < count:
                 break
-        return found
+        return batch
 
 
 def _size(message: Message) -> int:

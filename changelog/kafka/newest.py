@@ -76,15 +76,15 @@ class NewestRecords:
         self._go_on(ends)
         window = _WINDOW
         while True:
-            found = self._newest(key, parse)
-            if found is not None or self._start <= ends.starts[0]:
+            newest = self._newest(key, parse)
+            if newest is not None or self._start <= ends.starts[0]:
                 break
             if any(record.value() is None for record in self._records.get(key, ())):
                 break
             self._go_back(max(ends.starts[0], self._start - window))
             window *= _GROWTH
-        is_left = found is not None and (found[1].offset() or 0) >= ends.starts[0]
-        return found if is_left else None
+        is_left = newest is not None and (newest[1].offset() or 0) >= ends.starts[0]
+        return newest if is_left else None
 
     def keys(self, ends: TopicEnds) -> list[bytes]:
         """Return all keys, in order; raises as `read`."""
@@ -100,13 +100,13 @@ class NewestRecords:
             if value is None:
                 return None
             try:
-                found = parse(value)
+                content = parse(value)
             except CorruptRecordError as error:
                 self._pass_over(record, str(error.args[0]))
                 continue
             if record is not records[-1]:
                 self._pass_over(records[-1], "it is older than one before it")
-            return found, record
+            return content, record
         return None
 
     def _pass_over(self, record: Message, why: str) -> None:
@@ -152,13 +152,13 @@ def _newest_first(records: list[Message]) -> list[Message]:
 
 def _take(records: dict[bytes, list[Message]], record: Message, key: bytes | None = None) -> None:
     """Take in the next record; what lies before a tombstone is gone."""
-    known = records.setdefault(key or record.key() or b"", [])
+    of_key = records.setdefault(key or record.key() or b"", [])
     if record.value() is None:
-        known.clear()
-    known.append(record)
-    if len(known) > 2 * _KEPT:
-        newest = _newest_first(known)[:_KEPT]
+        of_key.clear()
+    of_key.append(record)
+    if len(of_key) > 2 * _KEPT:
+        newest = _newest_first(of_key)[:_KEPT]
         # A tombstone stays: what is read later, further back, lies before it.
-        known[:] = [
-            kept for kept in known if kept in newest or kept is record or kept.value() is None
+        of_key[:] = [
+            kept for kept in of_key if kept in newest or kept is record or kept.value() is None
         ]

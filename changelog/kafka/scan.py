@@ -72,13 +72,13 @@ def scan(
         UnavailableLogError: no progress within `stall_s`.
         LogError: the records of a range are gone, or the broker refuses.
     """
-    left = {(each.topic, each.partition): each for each in ranges if each.start < each.end}
-    if not left:
+    open_ranges = {(part.topic, part.partition): part for part in ranges if part.start < part.end}
+    if not open_ranges:
         return
-    topics = sorted({each.topic for each in left.values()})
+    topics = sorted({part.topic for part in open_ranges.values()})
     name = f"{'committed' if committed else 'all'} records of {', '.join(topics)}"
     beginning = 0 if lost is not None else OFFSET_BEGINNING
-    places = [TopicPartition(*at, each.start or beginning) for at, each in left.items()]
+    places = [TopicPartition(*at, part.start or beginning) for at, part in open_ranges.items()]
 
     def make() -> Consumer:
         return reading_consumer(kafka, committed=committed, check_crcs=True)
@@ -86,61 +86,61 @@ def scan(
     with explained(f"cannot read {', '.join(topics)}"), lent(kafka, name, make) as consumer:
         for topic in topics:
             # Without a known leader the search for the first offset is retried only 500 ms later.
-            if any(each.topic == topic and each.offset == OFFSET_BEGINNING for each in places):
+            if any(place.topic == topic and place.offset == OFFSET_BEGINNING for place in places):
                 consumer.list_topics(topic, timeout=REQUEST_S)
         consumer.assign(places)
-        yield from _records(consumer, left, stall_s, lost)
+        yield from _records(consumer, open_ranges, stall_s, lost)
         consumer.resume(places)  # a partition stays paused over assignments
         consumer.unassign()
 
 
 def _records(
     consumer: Consumer,
-    left: dict[Partition, OffsetRange],
+    open_ranges: dict[Partition, OffsetRange],
     stall_s: float,
     lost: Callable[[str], ChangelogError] | None,
 ) -> Iterator[Message]:
     deadline = time.monotonic() + stall_s
     batches = MessageBatches(consumer, _BATCH, lingers=False)
-    while left:
+    while open_ranges:
         batch = batches.next(WAIT_S)
         if batch:
             deadline = time.monotonic() + stall_s
         elif time.monotonic() > deadline:
-            raise _stalled(left, stall_s)
+            raise _stalled(open_ranges, stall_s)
         for record in batch:
             at = (record.topic() or "", record.partition() or 0)
-            wanted = left.get(at)
-            if wanted is None:
+            part = open_ranges.get(at)
+            if part is None:
                 continue
             offset = record.offset() or 0
-            is_over = offset + 1 >= wanted.end
+            is_over = offset + 1 >= part.end
             if record.error() is not None:
-                is_over = _is_ended(record, wanted, lost)
-            elif offset < wanted.end:
+                is_over = _is_ended(record, part, lost)
+            elif offset < part.end:
                 yield record
             if is_over:
-                del left[at]
-                if left:  # what lies behind the end need not be fetched
+                del open_ranges[at]
+                if open_ranges:  # what lies behind the end need not be fetched
                     consumer.pause([TopicPartition(*at)])
 
 
 def _is_ended(
-    record: Message, wanted: OffsetRange, lost: Callable[[str], ChangelogError] | None
+    record: Message, part: OffsetRange, lost: Callable[[str], ChangelogError] | None
 ) -> bool:
     """Tell whether an event of the broker ends a range; raises when it makes it unreadable."""
-    error, place = record.error(), wanted.place
+    error, place = record.error(), part.place
     assert error is not None  # noqa: S101 - the caller asked
     if error.code() == KafkaError._PARTITION_EOF:
-        is_short = (record.offset() or 0) < wanted.end
-        if is_short and lost is not None and wanted.end != TO_END:
-            raise lost(f"{place} ends before offset {wanted.end}")
-        return not is_short or wanted.end == TO_END
+        is_short = (record.offset() or 0) < part.end
+        if is_short and lost is not None and part.end != TO_END:
+            raise lost(f"{place} ends before offset {part.end}")
+        return not is_short or part.end == TO_END
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         if lost is not None:
-            raise lost(f"{place}: offset {wanted.start} is not on the log")
+            raise lost(f"{place}: offset {part.start} is not on the log")
         raise LogError(
-            f"{place}: offsets {wanted.start} to {wanted.end} are no longer on the log",
+            f"{place}: offsets {part.start} to {part.end} are no longer on the log",
             hint="the topic was truncated or made anew, or its records were deleted",
         )
     if not is_passing(error):
@@ -148,10 +148,10 @@ def _is_ended(
     return False
 
 
-def _stalled(left: dict[Partition, OffsetRange], stall_s: float) -> UnavailableLogError:
+def _stalled(open_ranges: dict[Partition, OffsetRange], stall_s: float) -> UnavailableLogError:
     return UnavailableLogError(
-        f"{', '.join(each.place for each in left.values())}: the end was not reached and nothing "
-        f"came for {stall_s:.0f} s",
+        f"{', '.join(part.place for part in open_ranges.values())}: "
+        f"the end was not reached and nothing came for {stall_s:.0f} s",
         hint="are the brokers running, and does each partition have a leader?",
     )
 

@@ -135,8 +135,8 @@ def load(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics to load.")],
     project: ProjectOption = Path(),
     *,
-    given: Given,
-    asked: _Load,
+    overrides: Given,
+    options: _Load,
 ) -> None:
     """Load topics into a table of PostgreSQL by COPY, and keep the place beside the rows.
 
@@ -148,70 +148,70 @@ def load(
     from changelog.load.prepare import parse_into, prepare
 
     collect_rarely()
-    settings = project_of(project, given, asked.client)
-    url, table = parse_into(resolved(asked.into, settings.root), asked.table)
-    wishes, how = _wishes(topics, table, asked), _settings(topics, url, table, asked)
+    settings = project_of(project, overrides, options.client)
+    url, table = parse_into(resolved(options.into, settings.root), options.table)
+    wishes, how = _wishes(topics, table, options), _settings(topics, url, table, options)
     check_topics(settings.kafka, how)
     with closing(_Schemas(settings)) as schemas:
         rules, latest = prepare(wishes, url, how.name, schemas.latest)
-        made = Load(
+        loading = Load(
             settings.kafka,
             how,
             rules,
             schema=schemas.schema,
             latest=latest,
-            console=bar_console(as_json=asked.as_json),
+            console=bar_console(as_json=options.as_json),
         )
-        found = made.run(stop_on_signals())
-    _tell(found, how, as_json=asked.as_json)
-    if not found.is_done and how.until is not None:
+        result = loading.run(stop_on_signals())
+    _tell(result, how, as_json=options.as_json)
+    if not result.is_done and how.until is not None:
         raise typer.Exit(_INTERRUPTED)
 
 
-def _tell(found: Loaded, how: LoadSettings, *, as_json: bool) -> None:
+def _tell(result: Loaded, how: LoadSettings, *, as_json: bool) -> None:
     if as_json:
-        print_json({"table": how.table, "load": how.name, **found.to_json()})
+        print_json({"table": how.table, "load": how.name, **result.to_json()})
         return
-    aside = f", {found.refused} put aside" if found.refused else ""
-    tell(f"{found.records} records to {found.rows} rows in {found.seconds:.1f} s{aside}")
+    aside = f", {result.refused} put aside" if result.refused else ""
+    tell(f"{result.records} records to {result.rows} rows in {result.seconds:.1f} s{aside}")
 
 
-def _wishes(topics: list[str], table: str, asked: _Load) -> Wishes:
+def _wishes(topics: list[str], table: str, options: _Load) -> Wishes:
     from changelog.load.prepare import Wishes
 
-    if asked.mode not in {"insert", "upsert"}:
-        raise ConfigurationError(f'--mode "{asked.mode}"', hint="it is insert or upsert")
+    if options.mode not in {"insert", "upsert"}:
+        raise ConfigurationError(f'--mode "{options.mode}"', hint="it is insert or upsert")
     return Wishes(
         topics=topics,
         table=table,
-        columns=asked.columns,
-        key=asked.key,
-        upsert=asked.mode == "upsert",
-        tombstones=asked.tombstones,
-        value_form=asked.value_form,
-        key_form=asked.key_form,
-        fields=asked.fields,
-        delimiter=asked.delimiter,
-        create=asked.create,
-        types=asked.types,
+        columns=options.columns,
+        key=options.key,
+        upsert=options.mode == "upsert",
+        tombstones=options.tombstones,
+        value_form=options.value_form,
+        key_form=options.key_form,
+        fields=options.fields,
+        delimiter=options.delimiter,
+        create=options.create,
+        types=options.types,
     )
 
 
-def _settings(topics: list[str], url: str, table: str, asked: _Load) -> LoadSettings:
+def _settings(topics: list[str], url: str, table: str, options: _Load) -> LoadSettings:
     import os
 
     from changelog.lines.place import parse_start, parse_until
     from changelog.load.job import Batches
     from changelog.load.load import LoadSettings
 
-    if asked.follow and asked.until != "now":
+    if options.follow and options.until != "now":
         raise ConfigurationError("--follow and --until contradict each other", hint="give one")
-    dead_letters = asked.on_error.removeprefix(_DEAD_LETTER)
-    if asked.on_error != "fail" and (dead_letters == asked.on_error or not dead_letters):
+    dead_letters = options.on_error.removeprefix(_DEAD_LETTER)
+    if options.on_error != "fail" and (dead_letters == options.on_error or not dead_letters):
         raise ConfigurationError(
-            f'--on-error "{asked.on_error}"', hint=f"it is fail or {_DEAD_LETTER}TOPIC"
+            f'--on-error "{options.on_error}"', hint=f"it is fail or {_DEAD_LETTER}TOPIC"
         )
-    if asked.on_error != "fail" and dead_letters in topics:
+    if options.on_error != "fail" and dead_letters in topics:
         raise ConfigurationError(
             f'topic "{dead_letters}" is loaded: its dead letters would be read and put aside again',
             hint=f"--on-error {_DEAD_LETTER}TOPIC names a topic that is not loaded",
@@ -219,13 +219,15 @@ def _settings(topics: list[str], url: str, table: str, asked: _Load) -> LoadSett
     return LoadSettings(
         url=url,
         table=table,
-        name=asked.name or f"load {table}",
+        name=options.name or f"load {table}",
         topics=tuple(dict.fromkeys(topics)),
-        start=parse_start(asked.start),
-        until=None if asked.follow else parse_until("end" if asked.until == "now" else asked.until),
-        jobs=asked.jobs or os.cpu_count() or 1,
-        batches=Batches(records=asked.batch),
-        dead_letters="" if asked.on_error == "fail" else dead_letters,
+        start=parse_start(options.start),
+        until=None
+        if options.follow
+        else parse_until("end" if options.until == "now" else options.until),
+        jobs=options.jobs or os.cpu_count() or 1,
+        batches=Batches(records=options.batch),
+        dead_letters="" if options.on_error == "fail" else dead_letters,
     )
 
 
@@ -251,8 +253,8 @@ class _Schemas:
         """Return the newest schema of a subject, if it is a record of Avro."""
         from changelog.load.rules.schema import read_schema
 
-        found = None if self._client is None else self._client.latest(subject)
-        return None if found is None or found.kind != "AVRO" else read_schema(found.text)
+        newest = None if self._client is None else self._client.latest(subject)
+        return None if newest is None or newest.kind != "AVRO" else read_schema(newest.text)
 
     def close(self) -> None:
         """Close the connections."""

@@ -30,18 +30,18 @@ class DeadLetters:
         Raises:
             LogError: the topic does not take them.
         """
-        what = f'topic "{self._topic}" does not take dead letters'
-        with explained(what):
+        failure = f'topic "{self._topic}" does not take dead letters'
+        with explained(failure):
             send(self._producer, self._topic, map(_letter, refused), answer_s=2 * REQUEST_S)
 
 
 def _letter(refused: tuple[BatchRecord, str]) -> OutgoingRecord:
     record, reason = refused
-    said = {
+    headers = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "reason": reason,
     }
-    own = [(_PREFIX + name, str(value).encode()) for name, value in said.items()]
+    own = [(_PREFIX + name, str(value).encode()) for name, value in headers.items()]
     return OutgoingRecord(record.key, record.value, [*record.headers, *own])

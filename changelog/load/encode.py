@@ -70,9 +70,9 @@ class Encoder:
             for source, write in zip(rules.columns.values(), self._cells.values(), strict=True)
         ]
         self._gone = of_tombstone(rules.columns, rules.keys)
-        self._names = {each.path[0] for each in rules.columns.values() if each.path}
+        self._names = {source.path[0] for source in rules.columns.values() if source.path}
         of_value = [
-            each.part is Part.VALUE and len(each.path) == 1 for each in rules.columns.values()
+            source.part is Part.VALUE and len(source.path) == 1 for source in rules.columns.values()
         ]
         self._is_flat = all(of_value)
         self._lines = self._writer()
@@ -100,13 +100,13 @@ class Encoder:
     def _csv_writer(self) -> CsvLines | None:
         is_text, delimiter = self._rules.value is Form.TEXT, self._rules.delimiter
         places = {} if is_text else {name: n for n, name in enumerate(self._rules.fields)}
-        found = [self._place(source, places) for source in self._rules.columns.values()]
-        known = [each for each in found if each is not None]
+        places_of = [self._place(source, places) for source in self._rules.columns.values()]
+        present = [place for place in places_of if place is not None]
         is_strange = self._rules.all_fields and not places.keys() <= self._names
-        if len(known) < len(found) or is_strange or len(delimiter) != 1 or delimiter == b'"':
+        if len(present) < len(places_of) or is_strange or len(delimiter) != 1 or delimiter == b'"':
             return None
         plain = [csv_column(self._columns[name], place) for name, place in
-                 zip(self._rules.columns, known, strict=True)]  # fmt: skip
+                 zip(self._rules.columns, present, strict=True)]  # fmt: skip
         fields = 0 if is_text else len(self._rules.fields)
         keyed = bool(self._rules.keys)
         return CsvLines(plain, fields=fields, delimiter=delimiter, numbered=keyed)
@@ -142,8 +142,8 @@ class Encoder:
                 "it has no value, and rows that are appended are not deleted",
             )
         copiers = [
-            self._planner.copier(each.value, each.key) if is_avro and not each.is_other else None
-            for each in groups.alike
+            self._planner.copier(group.value, group.key) if is_avro and not group.is_other else None
+            for group in groups.alike
         ]
         return self._pieces(records, groups, copiers)
 
@@ -155,8 +155,8 @@ class Encoder:
         if self._rules.tombstones is Tombstones.DELETE:
             for some in _cut(groups.gone):
                 yield self._texts(records, some, is_gone=True)
-        for copier, each in zip(copiers, groups.alike, strict=True):
-            for some in _cut(each.rows):
+        for copier, group in zip(copiers, groups.alike, strict=True):
+            for some in _cut(group.rows):
                 content = None if copier is None else copier(records, some, ordinals)
                 if content is None:
                     yield self._texts(records, some, is_gone=False)
@@ -203,26 +203,26 @@ class Encoder:
     def _line(self, records: BatchRange, n: int, *, is_gone: bool) -> list[bytes | None]:
         if self._is_flat and not is_gone:
             value = records.value(n)
-            found = None if value is None else self._values(value)
-            if isinstance(found, dict):
-                return self._flat_line(found)
+            decoded = None if value is None else self._values(value)
+            if isinstance(decoded, dict):
+                return self._flat_line(decoded)
         record = records[n]
         parts: dict[Part, Any] = {}
-        wanted = self._gone if is_gone else self._rules.columns
+        sources = self._gone if is_gone else self._rules.columns
         cells = []
         for name, write in self._cells.items():
-            source = wanted.get(name)
+            source = sources.get(name)
             cells.append(None if source is None else write(self._part(record, name, source, parts)))
         if not is_gone and self._rules.all_fields:
             self._check_known(parts.get(Part.VALUE))
         return cells
 
-    def _flat_line(self, found: dict[str, Any]) -> list[bytes | None]:
+    def _flat_line(self, members: dict[str, Any]) -> list[bytes | None]:
         """Return the cells of an object whose members are the columns: of most records."""
-        if self._rules.all_fields and not found.keys() <= self._names:
-            self._check_known(found)
+        if self._rules.all_fields and not members.keys() <= self._names:
+            self._check_known(members)
         return [
-            write(found[name] if name in found else self._picked(source, found))
+            write(members[name] if name in members else self._picked(source, members))
             for name, source, write in self._flat
         ]
 
@@ -246,48 +246,50 @@ class Encoder:
                 is_moment = self._columns[name].base in {"timestamptz", "timestamp"}
                 return moment_text(ms, digits=3) if is_moment else ms
             case Part.HEADER:
-                found = header_text(record.headers, source.path[0])
-                return None if found is None else Raw(found)
+                header = header_text(record.headers, source.path[0])
+                return None if header is None else Raw(header)
 
-    def _picked(self, source: Source, found: Any) -> Any:  # noqa: ANN401 - any JSON
+    def _picked(self, source: Source, decoded: Any) -> Any:  # noqa: ANN401 - any JSON
         path = source.path
-        if source.part is Part.KEY and path and not isinstance(found, dict):
+        if source.part is Part.KEY and path and not isinstance(decoded, dict):
             # A key of one column is often its bare value.
-            return found if len(self._rules.keys) == 1 and len(path) == 1 else picked(found, path)
-        if path and isinstance(found, dict) and path[0] not in found:
+            return (
+                decoded if len(self._rules.keys) == 1 and len(path) == 1 else picked(decoded, path)
+            )
+        if path and isinstance(decoded, dict) and path[0] not in decoded:
             path = (self._planner.field_of(path[0]), *path[1:])
-            if path[0] not in found and self._planner.knows(path[0]):
+            if path[0] not in decoded and self._planner.knows(path[0]):
                 return self._planner.default_of(path[0])
-        return picked(found, path)
+        return picked(decoded, path)
 
-    def _check_known(self, found: Any) -> None:  # noqa: ANN401 - any JSON
-        for name in found if isinstance(found, dict) else ():
+    def _check_known(self, decoded: Any) -> None:  # noqa: ANN401 - any JSON
+        for name in decoded if isinstance(decoded, dict) else ():
             if name not in self._names and self._planner.column_of(name) not in self._names:
                 raise BadRecordError(
                     f'it has the field "{name}", for which the table had no column at the start'
                 )
 
-    def _reader(self, form: Form, what: str) -> Read:
+    def _reader(self, form: Form, part: str) -> Read:
         def csv(raw: bytes) -> dict[str, Any]:
             fields = fields_of(raw, self._rules.delimiter)
             names = self._rules.fields
             if len(fields) != len(names):
                 raise SeparatedError(f"it has {len(fields)} fields, not {len(names)}")
             return {
-                name: None if each is None else Raw(each)
-                for name, each in zip(names, fields, strict=True)
+                name: None if field is None else Raw(field)
+                for name, field in zip(names, fields, strict=True)
             }
 
         def auto(raw: bytes) -> Any:  # noqa: ANN401 - any JSON
-            return self._planner.read(raw, what) if is_framed(raw) else _json(raw, what)
+            return self._planner.read(raw, part) if is_framed(raw) else _json(raw, part)
 
         match form:
             case Form.AUTO:
                 return auto
             case Form.AVRO:
-                return lambda raw: self._planner.read(raw, what)
+                return lambda raw: self._planner.read(raw, part)
             case Form.JSON:
-                return lambda raw: _json(raw, what)
+                return lambda raw: _json(raw, part)
             case Form.CSV:
                 return csv
             case Form.TEXT:
@@ -298,10 +300,10 @@ def _cut(rows: array[int]) -> Iterator[array[int]]:
     return (rows[first : first + _PIECE] for first in range(0, len(rows), _PIECE))
 
 
-def _json(raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
+def _json(raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
     try:
-        return parse_json(raw, what)
+        return parse_json(raw, part)
     except BadRecordError:
-        if what == "value":
+        if part == "value":
             raise
         return Raw(raw)  # a key of text

@@ -124,7 +124,7 @@ class Job:
                 self._fill(batch, reader, stop)
                 if not batch:
                     continue
-                places = {(each.topic, each.partition): each.next for each in reader.slices}
+                places = {(part.topic, part.partition): part.next for part in reader.slices}
                 moves = {
                     at: (old, places[at]) for at, old in self._places.items() if places[at] != old
                 }
@@ -144,14 +144,14 @@ class Job:
         aside = self._dead_letters
         if aside is None:
             return target.write(writer, records, moves)
-        told: list[int] = []
+        counts: list[int] = []
 
         def refuse(refused: Sequence[tuple[BatchRecord, str]]) -> None:
             aside.put(refused)
-            told.append(len(refused))
+            counts.append(len(refused))
 
         rows = target.write(writer, records, moves, refuse=refuse)
-        self.refused += sum(told)
+        self.refused += sum(counts)
         return rows
 
     def _fill(self, batch: Batch, reader: BatchReader, stop: Callable[[], bool]) -> None:
@@ -176,7 +176,7 @@ class Job:
 
     @property
     def _follows(self) -> bool:
-        return any(each is None for each in self._share.ends.values())
+        return any(end is None for end in self._share.ends.values())
 
 
 def _check(news: BatchNews) -> None:

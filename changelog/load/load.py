@@ -161,21 +161,21 @@ class Load:
             UnavailableError: a server is away; where topics are followed, it is waited for.
             LogError: a place is not on the log any more.
         """
-        found, began = Loaded(), time.monotonic()
+        result, began = Loaded(), time.monotonic()
         while not stop():
             try:
-                found.is_done = self._attempt(found, stop)
+                result.is_done = self._attempt(result, stop)
             except UnavailableError as error:
                 if self._settings.until is not None and not isinstance(error, OvertakenError):
                     raise
                 log.warning("waiting: %s", one_line(error))
                 _nap(_AGAIN_S, stop)
-            if found.is_done:
+            if result.is_done:
                 break
-        found.seconds = time.monotonic() - began
-        return found
+        result.seconds = time.monotonic() - began
+        return result
 
-    def _attempt(self, found: Loaded, stop: Callable[[], bool]) -> bool:
+    def _attempt(self, result: Loaded, stop: Callable[[], bool]) -> bool:
         topics = {name: find_topic(self._cluster, name) for name in self._settings.topics}
         with closing(LoadTarget(self._settings.url, self._settings.name)) as target:
             table = target.table(self._settings.table)
@@ -187,23 +187,23 @@ class Load:
         with_headers = aside is not None or self._rules.reads_headers
         jobs = [
             Job(
-                self._kafka, each, self._settings.batches,
+                self._kafka, share, self._settings.batches,
                 dead_letters=aside, with_headers=with_headers,
             )
-            for each in shares
+            for share in shares
         ]  # fmt: skip
-        left = sum(
+        remaining = sum(
             (end or start) - start
             for start, end in zip(share.starts.values(), share.ends.values(), strict=True)
         )
         try:
-            with RowBar(self._console, self._settings.table, left) as bar:
+            with RowBar(self._console, self._settings.table, remaining) as bar:
                 self._run(jobs, table, stop, bar, topics)
         finally:
-            found.records += sum(each.records for each in jobs)
-            found.rows += sum(each.rows for each in jobs)
-            found.refused += sum(each.refused for each in jobs)
-        return all(each.is_done for each in jobs)
+            result.records += sum(job.records for job in jobs)
+            result.rows += sum(job.rows for job in jobs)
+            result.refused += sum(job.refused for job in jobs)
+        return all(job.is_done for job in jobs)
 
     def _run(
         self,
@@ -229,7 +229,7 @@ class Load:
             running = {pool.submit(run, job) for job in jobs}
             while running:
                 done, running = wait(running, _WAIT_S, FIRST_COMPLETED)
-                failed = next((e for each in done if (e := each.exception()) is not None), None)
+                failed = next((e for future in done if (e := future.exception()) is not None), None)
                 if failed is not None:
                     ended.set()
                     wait(running)
@@ -242,8 +242,8 @@ class Load:
     def _grown(self, topics: Mapping[str, TopicDescription]) -> bool:
         """Tell whether a topic has got partitions, which no job reads."""
         return any(
-            find_topic(self._cluster, name).partitions != each.partitions
-            for name, each in topics.items()
+            find_topic(self._cluster, name).partitions != topic.partitions
+            for name, topic in topics.items()
         )
 
     def _writer(self, table: Table) -> TableWriter:
@@ -259,15 +259,15 @@ class Load:
 
     def _share(self, target: LoadTarget, topics: Mapping[str, TopicDescription]) -> Share:
         """Return the place and the end of each partition; record the places of new ones."""
-        ids = {name: str(each.topic_id) for name, each in topics.items()}
+        ids = {name: str(topic.topic_id) for name, topic in topics.items()}
         with target.session.transaction() as cursor:
             stored = target.places.read(cursor)
             lives = target.places.topic_ids(cursor)
         starts: dict[Partition, int] = {}
         ends: dict[Partition, int | None] = {}
         fresh: dict[Partition, int] = {}
-        for name, each in topics.items():
-            bounds = bounds_of(self._cluster, name, range(each.partitions))
+        for name, topic in topics.items():
+            bounds = bounds_of(self._cluster, name, range(topic.partitions))
             first = self._firsts(name, bounds)
             for partition in bounds:
                 at = (name, partition)
@@ -302,9 +302,11 @@ class Load:
                 "load",
             )
         with target.session.transaction() as cursor:
-            target.places.put(cursor, {each: fresh[each] for each in again}, ids)
+            target.places.put(cursor, {partition: fresh[partition] for partition in again}, ids)
             target.places.begin(
-                cursor, {each: n for each, n in fresh.items() if each not in again}, ids
+                cursor,
+                {partition: n for partition, n in fresh.items() if partition not in again},
+                ids,
             )
         self._begun = True
 
@@ -318,7 +320,7 @@ class Load:
         since = self._since(name, bounds, until.ms) if isinstance(until, Since) else {}
         now_ms = time.time_ns() // 1_000_000
         if isinstance(until, End):
-            return {n: each.end for n, each in bounds.items()}
+            return {n: bound.end for n, bound in bounds.items()}
         return end_offsets(until, bounds, since, now_ms=now_ms)
 
     def _since(self, name: str, bounds: Mapping[int, Bounds], ms: int) -> dict[int, int | None]:
@@ -335,13 +337,13 @@ class Load:
         topic, partition = at
         is_other = at in lives and lives[at] != ids[topic]
         if is_other or not bounds.first <= place <= bounds.end:
-            said = (
+            fault = (
                 f'topic "{topic}" was made anew'
                 if is_other
                 else f'partition {partition} of topic "{topic}" has {bounds.first} to {bounds.end}'
             )
             raise LogError(
-                f'load "{self._settings.name}" is at {place} of partition {partition}, and {said}',
+                f'load "{self._settings.name}" is at {place} of partition {partition}, and {fault}',
                 hint="records are gone: `--name` begins another load, into a table of its own; "
                 "--mode upsert with --from beginning writes all there is",
             )
@@ -356,18 +358,18 @@ def split(share: Share, jobs: int) -> list[Share]:
     [[('t', 0)], [('t', 1)]]
     """
 
-    def size(each: Partition) -> int:
-        end = share.ends[each]
-        return 0 if end is None else end - share.starts[each]
+    def size(partition: Partition) -> int:
+        end = share.ends[partition]
+        return 0 if end is None else end - share.starts[partition]
 
     parts: list[list[Partition]] = [[] for _ in range(min(jobs, len(share.starts)))]
-    for each in sorted(share.starts, key=size, reverse=True):
+    for partition in sorted(share.starts, key=size, reverse=True):
         least = min(parts, key=lambda some: (sum(map(size, some)), len(some)))
-        least.append(each)
+        least.append(partition)
     return [
         Share(
-            starts={each: share.starts[each] for each in some},
-            ends={each: share.ends[each] for each in some},
+            starts={partition: share.starts[partition] for partition in some},
+            ends={partition: share.ends[partition] for partition in some},
             before_ms=share.before_ms,
         )
         for some in parts

@@ -74,9 +74,9 @@ class Planner:
         self._read = FramedReader(schema)
         self.casts: set[str] = set()
         self._direct: set[str] = set()
-        self.needs_keys = any(each.part is Part.KEY for each in rules.columns.values())
+        self.needs_keys = any(source.part is Part.KEY for source in rules.columns.values())
 
-    def read(self, raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
+    def read(self, raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
         """Return the value of framed bytes.
 
         Raises:
@@ -84,10 +84,10 @@ class Planner:
             BadRecordError: likewise.
             LogError: the registry refuses, or does not answer.
         """
-        found = self._read(raw)
-        if isinstance(found, orjson.Fragment):
-            return parse_json(unframe(raw)[1], what)
-        return found
+        value = self._read(raw)
+        if isinstance(value, orjson.Fragment):
+            return parse_json(unframe(raw)[1], part)
+        return value
 
     def copier(self, value: bytes, key: bytes) -> Copier | None:
         """Return the copier of records with these frames, or None if there is none."""
@@ -97,13 +97,13 @@ class Planner:
 
     def field_of(self, name: str) -> str:
         """Return the field of Avro that a column's name means."""
-        found = self._latest.get(name)
-        return name if found is None else found.name
+        field = self._latest.get(name)
+        return name if field is None else field.name
 
     def column_of(self, field: str) -> str:
         """Return the column's name of a field of Avro."""
-        found = self._latest.get(field)
-        return field if found is None else found.column
+        schema_field = self._latest.get(field)
+        return field if schema_field is None else schema_field.column
 
     def knows(self, name: str) -> bool:
         """Tell whether the newest schema has a field."""
@@ -126,10 +126,10 @@ class Planner:
 
     def _planned(self, value: bytes, key: bytes) -> Copier | None:
         before = set(self.casts), set(self._direct)
-        found = self._drafted(value, key)
-        if found is None:
+        copier = self._drafted(value, key)
+        if copier is None:
             self.casts, self._direct = before
-        return found
+        return copier
 
     def _drafted(self, value: bytes, key: bytes) -> Copier | None:
         sides = {Part.VALUE: self._schema_of(value, self._rules.value)}
@@ -140,14 +140,14 @@ class Planner:
         filled: dict[tuple[Part, str], int] = {}
         for name, source in self._rules.columns.items():
             column = self._table.columns[name]
-            made = (
+            cell = (
                 self._numbered(source, column, numbers)
                 if source.part in _NUMBERED
                 else self._field_cell(source, column, sides, filled, len(cells))
             )
-            if made is None:
+            if cell is None:
                 return None
-            cells.append(made)
+            cells.append(cell)
         rows = {part: self._rows(part, raw, sides, filled) for part, raw in
                 ((Part.VALUE, value), (Part.KEY, key)) if self._is_read(part, filled)}  # fmt: skip
         if None in rows.values():
@@ -193,14 +193,14 @@ class Planner:
 
     def _fitting(self, field: SchemaField, column: TableColumn) -> CopyCell | None:
         """Return the cell of a field; a column is cast for all schemas or for none."""
-        found = form_of(field, column)
-        if found is Fit.CAST and column.name not in self._direct:
+        fit = form_of(field, column)
+        if fit is Fit.CAST and column.name not in self._direct:
             self.casts.add(column.name)
             return CopyCell(CellForm.TEXT)
-        if isinstance(found, Fit) or column.name in self.casts:
+        if isinstance(fit, Fit) or column.name in self.casts:
             return None
         self._direct.add(column.name)
-        form, element = found
+        form, element = fit
         oid = column.element[1] if column.element is not None else 0
         return CopyCell(form, scale=field.scale, element=element, oid=oid)
 
@@ -219,7 +219,7 @@ class Planner:
         return CopyCell(form, numbers=len(numbers) - 1)
 
     def _is_read(self, part: Part, filled: Mapping[tuple[Part, str], int]) -> bool:
-        return any(each is part for each, _ in filled)
+        return any(filled_part is part for filled_part, _ in filled)
 
     def _rows(
         self,
@@ -232,22 +232,22 @@ class Planner:
         if schema is None:
             return None
         if self._rules.all_fields and part is Part.VALUE:
-            taken = {name for each, name in filled if each is part}
-            if any(each.name not in taken for each in schema.fields):
+            taken = {name for filled_part, name in filled if filled_part is part}
+            if any(field.name not in taken for field in schema.fields):
                 return None  # each record is to be refused by itself
         fields = list(_fields(schema, part, filled))
-        return None if None in fields else AvroRows(raw, tuple(each for each in fields if each))
+        return None if None in fields else AvroRows(raw, tuple(field for field in fields if field))
 
 
 def _fields(
     schema: Schema, part: Part, filled: Mapping[tuple[Part, str], int]
 ) -> Iterator[AvroField | None]:
-    for each in schema.fields:
-        if each.kind is None:
+    for field in schema.fields:
+        if field.kind is None:
             yield None
         else:
-            element = None if each.element is None else each.element[0]
-            yield AvroField(each.kind, each.branches, filled.get((part, each.name)), element)
+            element = None if field.element is None else field.element[0]
+            yield AvroField(field.kind, field.branches, filled.get((part, field.name)), element)
 
 
 _PLAIN = (bool, int, float, str)

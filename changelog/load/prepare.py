@@ -86,13 +86,13 @@ def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules,
                     f"--types names {', '.join(sorted(unknown))}, which no column of the load is",
                     hint=f"the columns are {', '.join(columns)}",
                 )
-            made = {
-                each: types.get(each) or _type(wishes, each, source, schema, latest)
-                for each, source in columns.items()
+            types_of = {
+                name: types.get(name) or _type(wishes, name, source, schema, latest)
+                for name, source in columns.items()
             }
             own = schema.key if schema is not None and wishes.upsert else ()
-            keys = _split(wishes.key) or [each for each in own if each in columns]
-            target.create(wishes.table, made, keys)
+            keys = _split(wishes.key) or [name for name in own if name in columns]
+            target.create(wishes.table, types_of, keys)
         table = target.table(wishes.table)
     names = list(table.columns)
     columns = _columns(wishes, value, schema, names)
@@ -138,19 +138,19 @@ def _form(text: str) -> Form:
     except ValueError:
         raise ConfigurationError(
             f'"{text}" is no form of keys and values',
-            hint=f"there are {', '.join(each.value for each in Form)}",
+            hint=f"there are {', '.join(form.value for form in Form)}",
         ) from None
 
 
 def _split(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",") if each.strip()]
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _delimiter(text: str) -> bytes:
-    found = text.replace("\\t", "\t").encode()
-    if len(found) != 1 or found in b'"\r\n':
+    delimiter = text.replace("\\t", "\t").encode()
+    if len(delimiter) != 1 or delimiter in b'"\r\n':
         raise ConfigurationError(f'--delimiter "{text}" is not one character')
-    return found
+    return delimiter
 
 
 def _types(text: str) -> dict[str, str]:
@@ -161,7 +161,7 @@ def _types(text: str) -> dict[str, str]:
         if letter != "," or depth:
             part += letter
             continue
-        name, _, kind = (each.strip() for each in part.partition("="))
+        name, _, kind = (word.strip() for word in part.partition("="))
         part = ""
         if not name and not kind:
             continue
@@ -193,7 +193,7 @@ def _columns(
             "which column takes the text is not said", hint="--columns NAME=value"
         )
     if schema is not None:
-        return of_names([each.column for each in schema.fields])
+        return of_names([field.column for field in schema.fields])
     if value is Form.CSV and wishes.fields:
         return of_names(_split(wishes.fields))
     if not names:
@@ -207,8 +207,8 @@ def _columns(
 def _type(wishes: Wishes, name: str, source: Source, schema: Schema | None, latest: Latest) -> str:
     if source.part in _FORMS:
         return _FORMS[source.part]
-    known = schema if source.part is Part.VALUE else _newest(wishes, latest, "key")
-    field = known.by_name.get(source.path[0]) if known is not None and source.path else None
+    described = schema if source.part is Part.VALUE else _newest(wishes, latest, "key")
+    field = described.by_name.get(source.path[0]) if described is not None and source.path else None
     if field is not None and len(source.path) == 1:
         return type_of(field)
     raise ConfigurationError(
@@ -228,17 +228,17 @@ def _check_columns(
             f"table {table.name} has no column {', '.join(unknown)} that can be written",
             hint=f"it has {', '.join(table.columns)}; --columns says what goes where",
         )
-    known = list(schema.by_name) if schema is not None else fields
+    fields_known = list(schema.by_name) if schema is not None else fields
     lacking = [
         source.path[0]
         for source in columns.values()
-        if known is not None and source.part is Part.VALUE and source.path
-        and source.path[0] not in known
+        if fields_known is not None and source.part is Part.VALUE and source.path
+        and source.path[0] not in fields_known
     ]  # fmt: skip
     if lacking:
         raise ConfigurationError(
             f"values have no field {', '.join(lacking)}",
-            hint=f"they have {', '.join(dict.fromkeys(known or ()))}",
+            hint=f"they have {', '.join(dict.fromkeys(fields_known or ()))}",
         )
 
 
@@ -268,16 +268,16 @@ def _tombstones(wishes: Wishes) -> Tombstones:
     if not wishes.tombstones:
         return Tombstones.DELETE if wishes.upsert else Tombstones.REFUSE
     try:
-        found = Tombstones(wishes.tombstones)
+        tombstones = Tombstones(wishes.tombstones)
     except ValueError:
-        found = Tombstones.REFUSE
-    if found is Tombstones.REFUSE:
+        tombstones = Tombstones.REFUSE
+    if tombstones is Tombstones.REFUSE:
         raise ConfigurationError(
             f'--tombstones "{wishes.tombstones}"', hint="it is delete or ignore"
         )
-    if found is Tombstones.DELETE and not wishes.upsert:
+    if tombstones is Tombstones.DELETE and not wishes.upsert:
         raise ConfigurationError(
             "rows that are appended are not deleted",
             hint="--mode upsert with --tombstones delete, or --tombstones ignore",
         )
-    return found
+    return tombstones

@@ -105,8 +105,8 @@ class LoadTarget:
             for column, kind in types.items():
                 cursor.execute("SELECT to_regtype(%s) IS NOT NULL", (kind.partition("(")[0],))
                 other = "text[]" if kind.endswith("[]") else "text"
-                known = kind if cursor.fetchone() == (True,) else other
-                parts.append(sql.SQL("{} ").format(sql.Identifier(column)) + sql.SQL(known))
+                own_kind = kind if cursor.fetchone() == (True,) else other
+                parts.append(sql.SQL("{} ").format(sql.Identifier(column)) + sql.SQL(own_kind))
             if keys:
                 parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(keys)))
             cursor.execute(
@@ -155,8 +155,8 @@ class LoadTarget:
         hint = _HINTS.get(error.pgcode or "")
         if hint is None or self.session.connection.closed:
             return error
-        said = self.session.clean(error.diag.message_primary or str(error))
-        return SinkError(f"the database refuses: {said} ({error.pgcode})", hint=hint)
+        message = self.session.clean(error.diag.message_primary or str(error))
+        return SinkError(f"the database refuses: {message} ({error.pgcode})", hint=hint)
 
     def _apply(
         self,
@@ -181,8 +181,8 @@ class LoadTarget:
             if not is_of_a_row(error):
                 raise
             if len(records) == 1:
-                said = f"{error.diag.message_primary} ({error.pgcode})"
-                refused.append((records[0], self.session.clean(said)))
+                message = f"{error.diag.message_primary} ({error.pgcode})"
+                refused.append((records[0], self.session.clean(message)))
                 cursor.execute("ROLLBACK TO SAVEPOINT batch")
                 return 0
         else:
@@ -237,11 +237,11 @@ class TableWriter:
             UnfitRecordError: one can be no row.
             psycopg2.Error: the server does not take one, or none.
         """
-        found = self._encode(records)
-        first = next(found, None)
+        all_chunks = self._encode(records)
+        first = next(all_chunks, None)
         if first is None:
             return 0
-        chunks, casts = chain([first], found), self._casts()
+        chunks, casts = chain([first], all_chunks), self._casts()
         if not self._keys and not casts:
             return _copy(cursor, self._name, self._columns, chunks).rows
         self._stage(cursor, casts)
@@ -255,8 +255,8 @@ class TableWriter:
 
     def _stage(self, cursor: extensions.cursor, casts: frozenset[str]) -> None:
         """Make the temporary table, unless this session has it so."""
-        made = (cursor.connection, casts)
-        if self._staged == made:
+        stage = (cursor.connection, casts)
+        if self._staged == stage:
             cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (f"pg_temp.{_STAGE}",))
             if cursor.fetchone() == (True,):
                 return  # a rollback may have taken it back
@@ -271,7 +271,7 @@ class TableWriter:
             )
             + picked + more + sql.SQL(" FROM {} WITH NO DATA").format(self._name)
         )  # fmt: skip
-        self._staged = made
+        self._staged = stage
 
     def _cast(self, name: str, casts: frozenset[str], of: str = "") -> sql.Composable:
         column = sql.SQL(of) + sql.Identifier(name)
@@ -377,13 +377,13 @@ class _Stream(io.RawIOBase):
     ) -> Iterator[bytes]:
         if is_binary:
             yield HEADER
-        for each in chunks:
-            if each.is_binary is not is_binary:
-                self.others.append(each)
+        for chunk in chunks:
+            if chunk.is_binary is not is_binary:
+                self.others.append(chunk)
                 continue
-            copied.rows += each.rows
-            copied.deletes += each.deletes
-            yield each.content
+            copied.rows += chunk.rows
+            copied.deletes += chunk.deletes
+            yield chunk.content
         if is_binary:
             yield TRAILER
 
@@ -400,8 +400,8 @@ class _Stream(io.RawIOBase):
             if len(part) <= size:
                 return part
             self._left = memoryview(part)
-        found, self._left = self._left[:size], self._left[size:]
-        return bytes(found)
+        piece, self._left = self._left[:size], self._left[size:]
+        return bytes(piece)
 
 
 def _names(names: Sequence[str]) -> sql.Composable:

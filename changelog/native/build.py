@@ -60,13 +60,13 @@ def find() -> list[str]:
     Raises:
         NoCompilerError: none does; says what each of them said.
     """
-    said = []
+    troubles = []
     for command in candidates():
         trouble = _trouble(command)
         if trouble is None:
             return command
-        said.append(f"{shlex.join(command)}: {trouble}")
-    raise NoCompilerError("\n  ".join(["no C compiler works here", *said, f"hint: {HINT}"]))
+        troubles.append(f"{shlex.join(command)}: {trouble}")
+    raise NoCompilerError("\n  ".join(["no C compiler works here", *troubles, f"hint: {HINT}"]))
 
 
 def _trouble(command: Sequence[str]) -> str | None:
@@ -100,8 +100,8 @@ def compile_library(
     words += shlex.split(os.environ.get("LDFLAGS", ""))
     done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode or not target.is_file():
-        said = (done.stderr or done.stdout).strip()
-        raise CompileError(said or f"{words[0]} ended with {done.returncode}")
+        output = (done.stderr or done.stdout).strip()
+        raise CompileError(output or f"{words[0]} ended with {done.returncode}")
     sys.stderr.write(done.stderr)
 
 
@@ -134,7 +134,7 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         defined = f'-DAPI_STAMP="{stamp(Path(API))}"'
-        sources = [str(each) for each in ext.sources]
+        sources = [str(source) for source in ext.sources]
         compile_library([*command, defined], sources, target, ext.libraries)
         in_place = self.inplace or getattr(self, "editable_mode", False)
         self._parse_headers(Path(API).parent if in_place else target.parent / "src")
@@ -169,7 +169,9 @@ def manylinux(library: bytes) -> str | None:
     machine = elf_machine(library)
     if machine is None or set(re.findall(rb"\0(lib[\w+-]+\.so[\w.]*)", library)) - _OF_LIBC:
         return None
-    versions = [tuple(map(int, each)) for each in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library)]
+    versions = [
+        tuple(map(int, numbers)) for numbers in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library)
+    ]
     if not versions:
         return None
     major, minor = max(versions)

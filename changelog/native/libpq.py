@@ -86,8 +86,8 @@ class CopyBoth:
     @property
     def is_asked(self) -> bool:
         """Tell, once, whether the server has asked for a reply."""
-        asked, self._told.reply = bool(self._told.reply), 0
-        return asked
+        is_asked, self._told.reply = bool(self._told.reply), 0
+        return is_asked
 
     def read(self, limit: int, into: Texts) -> int:
         """Add the payloads that have arrived, without waiting, up to `limit` or `READ_BYTES`.
@@ -103,7 +103,7 @@ class CopyBoth:
             raise self._end
         heard = self._told.heard
         done = read_stream(
-            _FUNCTIONS, self._pgconn, limit=limit, most=READ_BYTES, into=into, told=self._told
+            _FUNCTIONS, self._pgconn, limit=limit, most=READ_BYTES, into=into, status=self._told
         )
         count = int(self._told.heard - heard)
         if done == Read.ODD:
@@ -145,27 +145,27 @@ class CopyBoth:
             if _LIBPQ.PQresultStatus(result) != _FATAL_ERROR:
                 return UnavailableSourceError("PostgreSQL ended the replication stream")
             code = _text(_LIBPQ.PQresultErrorField(result, _SQLSTATE))
-            said = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY))
+            message = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY))
         finally:
             _LIBPQ.PQclear(result)
-        return stream_error(code, said or self._said())
+        return stream_error(code, message or self._said())
 
 
-def stream_error(code: str, said: str) -> SourceError:
+def stream_error(code: str, message: str) -> SourceError:
     """Return the error for what the server said about the stream, by its SQLSTATE."""
-    what = f"PostgreSQL ended the replication stream: {said}"
+    sentence = f"PostgreSQL ended the replication stream: {message}"
     if code in _SLOT_CODES:
-        return SlotError(what)
+        return SlotError(sentence)
     if not code or code.startswith(("57P", "08")):
-        return UnavailableSourceError(what)
+        return UnavailableSourceError(sentence)
     if code == errorcodes.UNDEFINED_OBJECT:
         return SourceError(
-            what,
+            sentence,
             hint="what was written while the publication was missing, or had another name, cannot "
             "be decoded any more, though it may be there now: "
             "drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
         )
-    return SourceError(what)
+    return SourceError(sentence)
 
 
 def check_single(connection: extensions.connection, query: str) -> None:
@@ -176,8 +176,8 @@ def check_single(connection: extensions.connection, query: str) -> None:
     """
     pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
     with watched(connection):
-        found = _LIBPQ.PQprepare(pgconn, b"", query.encode(), 0, _FFI.NULL)
-        _raise_error(pgconn, found, _COMMAND_OK)
+        result = _LIBPQ.PQprepare(pgconn, b"", query.encode(), 0, _FFI.NULL)
+        _raise_error(pgconn, result, _COMMAND_OK)
 
 
 def copy_lines(
@@ -214,32 +214,32 @@ def copy_lines(
         raise _error(_CONNECTION_LOST, _text(_LIBPQ.PQerrorMessage(pgconn)))
 
 
-def _raise_error(pgconn: object, result: object, wanted: int) -> None:
+def _raise_error(pgconn: object, result: object, expected: int) -> None:
     """Free a result; raise its error if its status is not the wanted one."""
     try:
-        if result and _LIBPQ.PQresultStatus(result) == wanted:
+        if result and _LIBPQ.PQresultStatus(result) == expected:
             return
         code = _text(_LIBPQ.PQresultErrorField(result, _SQLSTATE)) if result else ""
-        said = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY)) if result else ""
+        message = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY)) if result else ""
     finally:
         if result:
             _LIBPQ.PQclear(result)
     # What has no code is said by libpq itself, that the server is gone; psycopg2 has not seen it,
     # so it does not take the connection for closed.
-    said = said or _text(_LIBPQ.PQerrorMessage(pgconn)) or "the connection is lost"
-    raise _error(code or _CONNECTION_LOST, said)
+    message = message or _text(_LIBPQ.PQerrorMessage(pgconn)) or "the connection is lost"
+    raise _error(code or _CONNECTION_LOST, message)
 
 
-def _error(code: str, said: str) -> psycopg2.Error:
-    error = _error_of(code)(said)
+def _error(code: str, message: str) -> psycopg2.Error:
+    error = _error_of(code)(message)
     # The only way to give psycopg2's errors a code, which is what pickle uses too.
-    error.__setstate__({"pgcode": code, "pgerror": said})  # type: ignore[no-untyped-call]
+    error.__setstate__({"pgcode": code, "pgerror": message})  # type: ignore[no-untyped-call]
     return error
 
 
 def _error_of(code: str) -> type[psycopg2.Error]:
     try:
-        found: type[psycopg2.Error] = errors.lookup(code)
+        kind: type[psycopg2.Error] = errors.lookup(code)
     except KeyError:
         return psycopg2.OperationalError
-    return found
+    return kind

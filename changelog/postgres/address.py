@@ -11,7 +11,7 @@ _SCHEME = re.compile(r"\s*postgres(?:ql)?://")
 _PORTS = re.compile(r"[\d,\s]*", re.ASCII)
 
 
-def check_address(dsn: str, given: Mapping[str, str]) -> None:
+def check_address(dsn: str, parts: Mapping[str, str]) -> None:
     """Refuse a string in which a part of the password is host, port or database for libpq.
 
     libpq ends a password at its first @, and user and password at the first /; what is behind is
@@ -19,7 +19,7 @@ def check_address(dsn: str, given: Mapping[str, str]) -> None:
 
     Args:
         dsn: as it was given.
-        given: the parts that libpq reads in it.
+        parts: the parts that libpq reads in it.
 
     Raises:
         ConfigurationError: it is such a string; nothing of it is quoted.
@@ -28,7 +28,7 @@ def check_address(dsn: str, given: Mapping[str, str]) -> None:
     rest = dsn[scheme.end() :] if scheme else ""
     head, at, tail = rest.partition("@")
     behind = tail if at and "/" not in head else rest
-    if "@" in behind.partition("?")[0] or not _PORTS.fullmatch(given.get("port", "")):
+    if "@" in behind.partition("?")[0] or not _PORTS.fullmatch(parts.get("port", "")):
         raise ConfigurationError(
             "the connection string of PostgreSQL has a password that is not escaped, or a port "
             "that is no number",

@@ -73,21 +73,21 @@ def why_not_opened(error: psycopg2.Error, parts: Mapping[str, str]) -> NotOpened
         error: of `psycopg2.connect`.
         parts: the parts of the connection string.
     """
-    said = without_secrets(str(error), parts)
-    words = said.lower()
+    message = without_secrets(str(error), parts)
+    words = message.lower()
     if any(passing in words for passing in _PASSING):
-        return NotOpened(said, answers=True, passes=True)
+        return NotOpened(message, answers=True, passes=True)
     hint = next((hint for name, hint in _HINTS.items() if name in words), "")
     # A server that says FATAL is there and means it.
-    is_refused = bool(hint) or "FATAL" in said
-    return NotOpened(said, answers=is_refused, passes=not is_refused, hint=hint)
+    is_refused = bool(hint) or "FATAL" in message
+    return NotOpened(message, answers=is_refused, passes=not is_refused, hint=hint)
 
 
 def without_secrets(text: str, parts: Mapping[str, str]) -> str:
     """Return a server's words on one line, without the password of a connection string."""
-    said = redacted(" ".join(text.split()))
+    line = redacted(" ".join(text.split()))
     password = parts.get("password")
-    return said.replace(password, "***") if password else said
+    return line.replace(password, "***") if password else line
 
 
 def is_lost(error: psycopg2.Error, *, closed: bool) -> bool:

@@ -52,14 +52,14 @@ class Watch:
 
     def _is_answered(self, settings: Mapping[str, Any], seconds: float) -> bool:
         end = time.monotonic() + seconds
-        asked = {
+        parameters = {
             **settings,
             "connect_timeout": max(_LEAST_TIMEOUT_S, round(seconds)),
             "application_name": "changelog-watch",
         }
         while not self._over.is_set():
             try:
-                with closing(psycopg2.connect(**asked)):
+                with closing(psycopg2.connect(**parameters)):
                     return True
             except psycopg2.Error as error:
                 if _SAID_NO in str(error):

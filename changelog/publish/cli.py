@@ -84,7 +84,7 @@ class _Publish:
     "--tombstones --changed-only --every '0 3 * * *'` each night, only what changed",
 )
 @takes(Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *_TOPIC_SETTINGS))
-def publish(project: ProjectOption = Path(), *, given: Given, asked: _Publish) -> None:
+def publish(project: ProjectOption = Path(), *, options_given: Given, options: _Publish) -> None:
     """Publish the rows of a query to a topic, all of them in one transaction.
 
     A query that fails, a key that is there twice or has a null: nothing of the run is seen then,
@@ -94,30 +94,30 @@ def publish(project: ProjectOption = Path(), *, given: Given, asked: _Publish) -
     from changelog.sink.registry import Registry as Client
 
     collect_rarely()
-    overrides = {**given, "kafka.options": parse_properties(asked.client, "-X")}
+    overrides = {**options_given, "kafka.options": parse_properties(options.client, "-X")}
     settings = load_project(project, overrides=overrides, needs=[BROKERS], one_source=False)
-    wanted = _settings(asked)
-    if wanted.output is Output.AVRO and not settings.registry.url:
+    target = _settings(options)
+    if target.output is Output.AVRO and not settings.registry.url:
         raise ConfigurationError(
             "Avro needs a schema registry, and none is set", hint="--schema-registry, or --as json"
         )
-    made = Publish(
+    publishing = Publish(
         settings.kafka,
-        wanted,
+        target,
         settings.capture,
         lambda: Client(settings.registry),
-        bar_console(as_json=asked.as_json),
+        bar_console(as_json=options.as_json),
     )
-    query, source = _query(asked.query), resolved(asked.source, settings.root)
+    query, source = _query(options.query), resolved(options.source, settings.root)
     stop = stop_on_signals()
 
     def run() -> None:
         with closing(_rows(source, query)) as rows:
-            _tell(made.run(rows, stop), wanted, as_json=asked.as_json)
+            _tell(publishing.run(rows, stop), target, as_json=options.as_json)
 
     try:
-        if asked.every:
-            _scheduled(asked.every, run, stop)
+        if options.every:
+            _scheduled(options.every, run, stop)
         else:
             run()
     except StoppedError:
@@ -145,25 +145,25 @@ def _say_next(schedule: Schedule) -> None:
     log.info("the next run is at %s", schedule.after(datetime.now(UTC)).isoformat(" ", "minutes"))
 
 
-def _tell(found: Published, wanted: PublishSettings, *, as_json: bool) -> None:
+def _tell(published: Published, target: PublishSettings, *, as_json: bool) -> None:
     if as_json:
-        print_json({"topic": wanted.topic, **found.to_json()})
+        print_json({"topic": target.topic, **published.to_json()})
         return
     tell(
-        f"{found.written} of {found.rows} rows and {found.tombstones} tombstones to topic "
-        f'"{wanted.topic}" in {found.seconds:.1f} s'
+        f"{published.written} of {published.rows} rows and {published.tombstones} tombstones "
+        f'to topic "{target.topic}" in {published.seconds:.1f} s'
     )
 
 
-def _settings(asked: _Publish) -> PublishSettings:
+def _settings(options: _Publish) -> PublishSettings:
     from changelog.publish.publish import PublishSettings
 
     return PublishSettings(
-        topic=asked.topic,
-        key=tuple(each.strip() for each in asked.key.split(",") if each.strip()),
-        output=asked.output,
-        tombstones=asked.tombstones,
-        changed_only=asked.changed_only,
+        topic=options.topic,
+        key=tuple(name.strip() for name in options.key.split(",") if name.strip()),
+        output=options.output,
+        tombstones=options.tombstones,
+        changed_only=options.changed_only,
     )
 
 

@@ -95,10 +95,10 @@ class DuckRows:
     def _check_single(self) -> None:
         """Refuse all but one SELECT: other statements write files, or load what does."""
         try:
-            found = self._connection.extract_statements(self._query)
+            statements = self._connection.extract_statements(self._query)
         except duckdb.Error as error:
             raise SourceError(f"the query cannot be run: {_said(error)}") from error
-        if [each.type for each in found] != [duckdb.StatementType.SELECT]:
+        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise ConfigurationError(
                 "the query is no single SELECT", hint="one query, which only reads"
             )
@@ -114,10 +114,10 @@ class DuckRows:
 
     def _described(self) -> list[tuple[str, str, ColumnType]]:
         try:
-            found = self._connection.execute(f"DESCRIBE (\n{self._query}\n)").fetchall()
+            rows = self._connection.execute(f"DESCRIBE (\n{self._query}\n)").fetchall()
         except duckdb.Error as error:
             raise SourceError(f"the query cannot be run: {_said(error)}") from error
-        return [(row[0], *_type(row[0], row[1])) for row in found]
+        return [(row[0], *_type(row[0], row[1])) for row in rows]
 
     def lines(self) -> Iterator[Texts]:
         """Return the rows as lines of COPY's text, some at a time.

@@ -45,10 +45,10 @@ class PostgresRows:
             # By itself, so that none of it stands behind the brackets that are put around it.
             check_single(self._connection, self._query)
             cursor.execute(f"SELECT * FROM (\n{self._query}\n) AS q LIMIT 0".encode())
-            found = cursor.description or ()
-        refs = [(each.type_code, _typmod(each)) for each in found]
+            described = cursor.description or ()
+        refs = [(column.type_code, _typmod(column)) for column in described]
         kinds = TypeResolver(self._connection).resolve(refs)
-        return list(zip([each.name for each in found], kinds, strict=True))
+        return list(zip([column.name for column in described], kinds, strict=True))
 
     def lines(self) -> Iterator[Texts]:
         """Return the rows as lines of COPY's text, some at a time.

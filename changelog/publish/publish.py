@@ -141,7 +141,7 @@ class Publish:
             EncodeError: a value has no exact form.
             LogError: brokers or registry refuse, or are away.
         """
-        began, found = time.monotonic(), Published()
+        began, result = time.monotonic(), Published()
         relation = relation_of(self._settings.topic, rows.columns(), self._settings.key)
         self._make_topic()
         encoder = _Encoder(relation, self._settings.output, self._ids(relation))
@@ -158,24 +158,24 @@ class Publish:
         )
         with closing(producer):
             producer.take_over()
-            known: Mapping[Digest, tuple[bytes, Digest]] = {}
+            earlier: Mapping[Digest, tuple[bytes, Digest]] = {}
             if self._settings.tombstones or self._settings.changed_only:
-                known = self._known(check)
+                earlier = self._known(check)
             with RowBar(self._console, self._settings.topic, says_sum=False) as bar:
-                self._write(producer, encoder, rows, found, check, known=known, bar=bar)
+                self._write(producer, encoder, rows, result, check, earlier=earlier, bar=bar)
                 producer.commit()
-        found.seconds = time.monotonic() - began
-        return found
+        result.seconds = time.monotonic() - began
+        return result
 
     def _write(
         self,
         producer: LogProducer,
         encoder: _Encoder,
         rows: QueryRows,
-        found: Published,
+        result: Published,
         check: Callable[[], None],
         *,
-        known: Mapping[Digest, tuple[bytes, Digest]],
+        earlier: Mapping[Digest, tuple[bytes, Digest]],
         bar: RowBar,
     ) -> None:
         topic, settings = self._settings.topic, self._settings
@@ -183,24 +183,24 @@ class Publish:
         for lines in rows.lines():
             check()
             for number, (key, value) in enumerate(encoder.records(lines)):
-                found.rows += 1
+                result.rows += 1
                 digest = None if key is None else _digest(key)
                 if digest is not None:
                     if digest in seen:
                         raise encoder.twice(lines[number])
                     seen.add(digest)
-                    before = known.get(digest)
+                    before = earlier.get(digest)
                     if settings.changed_only and before and before[1] == _digest(value):
                         continue
                 producer.produce(topic, key, value, [])
-                found.written += 1
+                result.written += 1
             producer.poll()
             bar.add(len(lines))
         if settings.tombstones:
-            for digest, (key, _) in known.items():
+            for digest, (key, _) in earlier.items():
                 if digest not in seen:
                     producer.produce(topic, key, None, [])
-                    found.tombstones += 1
+                    result.tombstones += 1
 
     def _known(self, check: Callable[[], None]) -> dict[Digest, tuple[bytes, Digest]]:
         """Return the keys that the topic has, with a digest of the last value of each."""
@@ -208,9 +208,9 @@ class Publish:
         cluster = Cluster(self._kafka)
         partitions = len(cluster.topics([topic])[topic].leaders)
         bounds = bounds_of(cluster, topic, range(partitions))
-        ranges = [OffsetRange(topic, n, each.first, each.end) for n, each in bounds.items()]
-        found: dict[Digest, tuple[bytes, Digest]] = {}
-        records = sum(each.end - each.start for each in ranges)
+        ranges = [OffsetRange(topic, n, bound.first, bound.end) for n, bound in bounds.items()]
+        keys: dict[Digest, tuple[bytes, Digest]] = {}
+        records = sum(part.end - part.start for part in ranges)
         with RowBar(self._console, f"read {topic}", records, says_sum=False) as bar:
             for number, record in enumerate(scan(self._kafka, ranges), 1):
                 if not number % _LOOK_RECORDS:
@@ -221,10 +221,10 @@ class Publish:
                 if key is None:
                     continue
                 if value is None:
-                    found.pop(_digest(key), None)
+                    keys.pop(_digest(key), None)
                 else:
-                    found[_digest(key)] = (key, _digest(value))
-        return found
+                    keys[_digest(key)] = (key, _digest(value))
+        return keys
 
     def _make_topic(self) -> None:
         topic = self._settings.topic
@@ -301,9 +301,9 @@ class _Encoder:
         row = parse_row(line)
         pairs = zip(self._relation.key, self._relation.key_indexes, strict=True)
         return ", ".join(
-            f"{name}={each.decode('utf-8', 'replace') if isinstance(each, bytes) else 'null'}"
+            f"{name}={field.decode('utf-8', 'replace') if isinstance(field, bytes) else 'null'}"
             for name, index in pairs
-            for each in [row[index]]
+            for field in [row[index]]
         )
 
 

@@ -54,8 +54,8 @@ def relation_of(
             f'the query has no column "{lacking[0]}", which --key names',
             hint=f"it has {', '.join(names)}",
         )
-    made = tuple(Column(name, kind) for name, kind in columns)
-    return Relation(0, TableName("query", topic), made, tuple(key))
+    relation_columns = tuple(Column(name, kind) for name, kind in columns)
+    return Relation(0, TableName("query", topic), relation_columns, tuple(key))
 
 
 def bare(query: str) -> str:

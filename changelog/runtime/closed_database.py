@@ -33,11 +33,11 @@ def closed_database(
             `temp_directory`.
         folders: whose files it may read and write all the same.
     """
-    made = duckdb.connect(":memory:", config=dict(settings or {}))
+    database = duckdb.connect(":memory:", config=dict(settings or {}))
     if listed := [str(folder) for folder in folders]:
-        made.execute("SET allowed_directories = $1", [listed])
-    shut(made)
-    return made
+        database.execute("SET allowed_directories = $1", [listed])
+    shut(database)
+    return database
 
 
 def shut(database: duckdb.DuckDBPyConnection) -> None:

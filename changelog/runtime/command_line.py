@@ -20,9 +20,9 @@ class Chosen:
     def __init__(self, section: type[Section], *keys: str) -> None:
         """Choose all settings of a section that have an option, or only the named ones."""
         self.settings = [
-            each
-            for each in declared(section, section.section)
-            if each.setting.flags and (not keys or each.name.partition(".")[2] in keys)
+            setting
+            for setting in declared(section, section.section)
+            if setting.setting.flags and (not keys or setting.name.partition(".")[2] in keys)
         ]
 
 
@@ -33,19 +33,19 @@ def takes(*chosen: Chosen) -> Callable[[Callable[..., None]], Callable[..., None
     command alone, and its class variable `subjects` says under which titles help lists them, as
     that of a section does.
     """
-    settings = [each for part in chosen for each in part.settings]
+    settings = [setting for part in chosen for setting in part.settings]
 
     def wrapped(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         taken = signature.parameters.values()
-        parameters = [made for each in taken for made in _options(each, settings)]
+        parameters = [parameter for own in taken for parameter in _options(own, settings)]
 
         def run(**values: Any) -> None:  # noqa: ANN401 - as typer gives them
-            command(**{each.name: _value(each, settings, values) for each in taken})
+            command(**{own.name: _value(own, settings, values) for own in taken})
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__module__, run.__qualname__ = command.__module__, command.__qualname__
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return run
 
@@ -55,7 +55,7 @@ def takes(*chosen: Chosen) -> Callable[[Callable[..., None]], Callable[..., None
 def _options(taken: inspect.Parameter, settings: Sequence[Declared]) -> list[inspect.Parameter]:
     """Return the parameters that typer reads in place of one of the command."""
     if taken.annotation == Given:
-        return [_parameter(each) for each in settings]
+        return [_parameter(setting) for setting in settings]
     if is_dataclass(taken.annotation):
         return list(_unfolded(taken.annotation))
     return [taken.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
@@ -67,9 +67,9 @@ def _value(
     """Return the value of a command's parameter, from the values that typer parsed."""
     kind: Any = taken.annotation
     if kind == Given:
-        return {each.name: each.from_option(values[_name(each)]) for each in settings}
+        return {setting.name: setting.from_option(values[_name(setting)]) for setting in settings}
     if is_dataclass(kind):
-        return kind(**{each.name: values[each.name] for each in fields(kind)})  # type: ignore[operator]
+        return kind(**{field.name: values[field.name] for field in fields(kind)})  # type: ignore[operator]
     return values[taken.name]
 
 
@@ -79,14 +79,14 @@ def _name(declared: Declared) -> str:
 
 def _unfolded(kind: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a dataclass
     hints = get_type_hints(kind, include_extras=True)
-    names = [each.name for each in fields(kind)]
+    names = [field.name for field in fields(kind)]
     subject = by_subject(names, getattr(kind, "subjects", {}))
-    for each in fields(kind):
+    for field in fields(kind):
         yield inspect.Parameter(
-            each.name,
+            field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=_under(subject[each.name], hints[each.name]),
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=_under(subject[field.name], hints[field.name]),
         )
 
 
@@ -94,11 +94,11 @@ def _under(subject: str, hint: Any) -> Any:  # noqa: ANN401 - an annotation
     """Return an option's annotation with the title that help lists it under."""
     if get_origin(hint) is not Annotated or not subject:
         return hint
-    kind, *said = get_args(hint)
-    titled = [copy.copy(each) if isinstance(each, OptionInfo) else each for each in said]
-    for each in titled:
-        if isinstance(each, OptionInfo) and each.rich_help_panel is None:
-            each.rich_help_panel = subject
+    kind, *notes = get_args(hint)
+    titled = [copy.copy(note) if isinstance(note, OptionInfo) else note for note in notes]
+    for note in titled:
+        if isinstance(note, OptionInfo) and note.rich_help_panel is None:
+            note.rich_help_panel = subject
     return Annotated[kind, *titled]
 
 

@@ -46,8 +46,8 @@ class Schedule:
 
     def after(self, moment: datetime) -> datetime:
         """Return the first moment that is due after another."""
-        found: datetime = next(CronSim(self._expression, moment.astimezone(self._zone)))
-        return found
+        due: datetime = next(CronSim(self._expression, moment.astimezone(self._zone)))
+        return due
 
     def moments(
         self,
@@ -65,13 +65,13 @@ class Schedule:
         """
         while True:
             due = self.after(now())
-            for left in takewhile(lambda _: not stop(), _waits(due, now)):
-                wait(min(left, _LOOK_S))
+            for wait_s in takewhile(lambda _: not stop(), _waits(due, now)):
+                wait(min(wait_s, _LOOK_S))
             if stop():
                 return
             yield due
 
 
 def _waits(due: datetime, now: Callable[[], datetime]) -> Iterator[float]:
-    while (left := (due - now()) / timedelta(seconds=1)) > 0:
-        yield left
+    while (wait_s := (due - now()) / timedelta(seconds=1)) > 0:
+        yield wait_s

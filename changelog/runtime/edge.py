@@ -91,7 +91,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        said = {
+        fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -100,10 +100,10 @@ class JsonFormatter(logging.Formatter):
         for name in self._EXTRA:
             value = getattr(record, name, None)
             if value is not None:
-                said[name] = redacted(str(value))
+                fields[name] = redacted(str(value))
         if record.exc_info:
-            said["exception"] = redacted(self.formatException(record.exc_info))
-        return json.dumps(said, ensure_ascii=False)
+            fields["exception"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(fields, ensure_ascii=False)
 
 
 def set_up_logging(*, debug: bool = False, log_format: LogFormat = LogFormat.TEXT) -> None:
@@ -174,8 +174,8 @@ def _flush_output() -> None:
 def _asked_format(words: list[str]) -> LogFormat:
     """Find `--log-format`: lines are written before and after typer has read the options."""
     text = " ".join(words)
-    asked = "--log-format json" in text or "--log-format=json" in text
-    return LogFormat.JSON if asked else LogFormat.TEXT
+    is_json = "--log-format json" in text or "--log-format=json" in text
+    return LogFormat.JSON if is_json else LogFormat.TEXT
 
 
 def logs_json() -> bool:
@@ -258,12 +258,12 @@ def stop_on_signals() -> Callable[[], bool]:
 
     A second signal of the same kind ends the process at once, in the usual way.
     """
-    asked: list[int] = []
+    signals: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        asked.append(number)
+        signals.append(number)
         signal.signal(number, signal.SIG_DFL)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)
-    return lambda: bool(asked)
+    return lambda: bool(signals)

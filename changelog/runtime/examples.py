@@ -32,5 +32,5 @@ def with_examples(*lines: str, more: str = "") -> Callable[[Command], Command]:
 
 def epilog_of(command: Callable[..., None]) -> str | None:
     """Return the examples that `with_examples` has attached to a command."""
-    found: str | None = getattr(command, _EPILOG, None)
-    return found
+    epilog: str | None = getattr(command, _EPILOG, None)
+    return epilog

@@ -70,25 +70,25 @@ class Findings:
     @property
     def exit_code(self) -> int:
         """Return the code of the first problem; 0 when there is none."""
-        return next((each.exit_code for each in self.all if each.exit_code), 0)
+        return next((finding.exit_code for finding in self.all if finding.exit_code), 0)
 
-    def add(self, what: str, state: Level, said: str) -> None:
+    def add(self, check: str, state: Level, result: str) -> None:
         """Add a finding that is no problem."""
-        self.all.append(Finding(what=what, state=state, said=redacted(said)))
+        self.all.append(Finding(what=check, state=state, said=redacted(result)))
 
-    def ask(self, what: str, look: Callable[[], T]) -> T | None:
+    def ask(self, check: str, look: Callable[[], T]) -> T | None:
         """Look at a thing; a refusal is a problem, and gives None."""
         try:
             return look()
         except ChangelogError as error:
-            self.refused(what, error)
+            self.refused(check, error)
             return None
 
-    def refused(self, what: str, error: ChangelogError) -> None:
+    def refused(self, check: str, error: ChangelogError) -> None:
         """Note a problem."""
         self.all.append(
             Finding(
-                what=what,
+                what=check,
                 state=Level.PROBLEM,
                 said=redacted(str(error.args[0]) if error.args else type(error).__name__),
                 hint=redacted(error.hint),
@@ -96,13 +96,13 @@ class Findings:
             )
         )
 
-    def passes(self, what: str, look: Callable[[], object], said: str) -> bool:
+    def passes(self, check: str, look: Callable[[], object], result: str) -> bool:
         """Look at a thing that raises or is fine."""
         before = len(self.all)
-        self.ask(what, look)
+        self.ask(check, look)
         if len(self.all) > before:
             return False
-        self.add(what, Level.OK, said)
+        self.add(check, Level.OK, result)
         return True
 
     def to_json(self) -> dict[str, object]:
@@ -110,8 +110,8 @@ class Findings:
         return {
             "ok": not self.exit_code,
             "exit_code": self.exit_code,
-            "problems": [each.said for each in self.all if each.state is Level.PROBLEM],
-            "checks": [each.to_json() for each in self.all],
+            "problems": [finding.said for finding in self.all if finding.state is Level.PROBLEM],
+            "checks": [finding.to_json() for finding in self.all],
         }
 
     def table(self, title: str) -> Table:
@@ -119,10 +119,10 @@ class Findings:
         shown = Table(title=title)
         for name in ("what", "", "found", "way out"):
             shown.add_column(name, overflow="fold")
-        for each in self.all:
-            colour = _COLOURS[each.state]
-            state = f"[{colour}]{each.state.value}[/{colour}]"
-            shown.add_row(each.what, state, _plain(each.said), _plain(each.hint))
+        for finding in self.all:
+            colour = _COLOURS[finding.state]
+            state = f"[{colour}]{finding.state.value}[/{colour}]"
+            shown.add_row(finding.what, state, _plain(finding.said), _plain(finding.hint))
         return shown
 
 

@@ -44,5 +44,5 @@ def begin_to_import(name: str) -> None:
 
 def find_ours_first() -> None:
     """Have this process find our packages and no others of their names."""
-    if not any(isinstance(each, _Ours) for each in sys.meta_path):
+    if not any(isinstance(finder, _Ours) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Ours())

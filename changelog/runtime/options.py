@@ -18,8 +18,8 @@ ProjectOption = Annotated[
 ]
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
         from changelog.runtime.installed.versions import versions  # noqa: PLC0415 - a tenth of a start
 
         print("\n".join(versions()))

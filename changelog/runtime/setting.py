@@ -50,13 +50,15 @@ _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
 """A comma with an even number of double quotes after it."""
 
 
-def variables_of(given: Given) -> dict[str, str]:
+def variables_of(settings: Given) -> dict[str, str]:
     """Return the environment variables that pass these settings to another command.
 
     >>> variables_of({"capture.tables": ["a", "b"], "capture.slot": None, "spark.cores": 2})
     {'CHANGELOG_CAPTURE_TABLES': 'a,b', 'CHANGELOG_SPARK_CORES': '2'}
     """
-    return {variable_of(name): _text(each) for name, each in given.items() if each is not None}
+    return {
+        variable_of(name): _text(value) for name, value in settings.items() if value is not None
+    }
 
 
 def _text(value: object) -> str:
@@ -70,9 +72,9 @@ class WrittenFloat(float):
 
     def __new__(cls, text: str) -> Self:
         """Read the number."""
-        made = super().__new__(cls, text)
-        made.text = text
-        return made
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
 
     text: str
 
@@ -120,17 +122,17 @@ class Section(BaseModel):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Leave out secret settings."""
         secret = _secret(type(self))
-        return (each for each in super().__repr_args__() if each[0] not in secret)
+        return (pair for pair in super().__repr_args__() if pair[0] not in secret)
 
     @model_serializer(mode="wrap")
     def _without_secrets(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         secret = _secret(type(self))
-        return {name: "***" if name in secret else each for name, each in handler(self).items()}
+        return {name: "***" if name in secret else value for name, value in handler(self).items()}
 
 
 def _secret(model: type[BaseModel]) -> set[str]:
-    found = {each.name: each.setting.secret for each in declared(model, "")}
-    return {name for name, secret in found.items() if secret}
+    secrets = {setting.name: setting.setting.secret for setting in declared(model, "")}
+    return {name for name, secret in secrets.items() if secret}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ class Declared:
         """Return the kind of value: `list`, `dict`, or a simple type."""
         origin = get_origin(self.kind)
         if origin in {Union, UnionType}:
-            return next(each for each in get_args(self.kind) if each is not type(None))
+            return next(inner for inner in get_args(self.kind) if inner is not type(None))
         if origin is tuple:
             return list
         return str if origin is Literal else origin or self.kind
@@ -181,63 +183,63 @@ class Declared:
         if self.shape is not dict:
             return text
         try:
-            found = json.loads(text, parse_float=WrittenFloat)
+            value = json.loads(text, parse_float=WrittenFloat)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            value = None
+        if not isinstance(value, dict):
             raise ConfigurationError(
                 f"{self.variable} is no JSON object", hint='it looks like {"name": "value"}'
             )
-        return found
+        return value
 
-    def from_option(self, given: Any) -> object:  # noqa: ANN401 - as typer gives it
+    def from_option(self, value: Any) -> object:  # noqa: ANN401 - as typer gives it
         """Return the value that the option gives, None where it was not given.
 
         Raises:
             ConfigurationError: it should be `name=value`, and is not; or it is empty.
         """
-        if self.setting.filled and given == "":
+        if self.setting.filled and value == "":
             option = self.setting.flags[-1]
             raise ConfigurationError(f"{option} is empty", hint="leave it out for its default")
         if self.shape is dict:
             alone = self.setting.alone
             named = [
-                f"{alone}={each}" if alone and "=" not in each else each for each in given or ()
+                f"{alone}={text}" if alone and "=" not in text else text for text in value or ()
             ]
             return parse_properties(named, self.setting.flags[0])
         if self.shape is list:
-            return _split(given) if given else None
-        if self.setting.seconds and given is not None:
-            if not math.isfinite(given):
+            return _split(value) if value else None
+        if self.setting.seconds and value is not None:
+            if not math.isfinite(value):
                 raise ConfigurationError(f"{self.setting.flags[-1]} is no finite number")
-            return round(given * 1000)
-        return given
+            return round(value * 1000)
+        return value
 
 
-def _split(given: list[str]) -> list[str]:
+def _split(texts: list[str]) -> list[str]:
     """Take `--tables a,b --tables c` as three patterns; a comma in double quotes ends none."""
-    return [part.strip() for text in given for part in _COMMA.split(text)]
+    return [part.strip() for text in texts for part in _COMMA.split(text)]
 
 
 def declared(model: type[BaseModel], section: str) -> Iterator[Declared]:
     """Yield the settings of a section, in order, including those of nested sections."""
     start = f"{section}." if section else ""
     subject = by_subject(model.model_fields, getattr(model, "subjects", {}))
-    for key, each in model.model_fields.items():
-        kind = each.annotation
+    for key, member in model.model_fields.items():
+        kind = member.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from declared(kind, start + key)
             continue
-        (setting,) = (found for found in each.metadata if isinstance(found, Setting))
+        (setting,) = (entry for entry in member.metadata if isinstance(entry, Setting))
         bounds = {
             name: getattr(bound, name)
-            for bound in each.metadata
+            for bound in member.metadata
             for name in ("ge", "gt")
             if hasattr(bound, name)
         }
         name = section if issubclass(model, RootModel) else start + key
-        default = None if each.is_required() else each.get_default(call_default_factory=True)
-        yield Declared(name, setting, kind, bounds, default, each.is_required(), subject[key])
+        default = None if member.is_required() else member.get_default(call_default_factory=True)
+        yield Declared(name, setting, kind, bounds, default, member.is_required(), subject[key])
 
 
 def by_subject(names: Collection[str], subjects: Mapping[str, str]) -> dict[str, str]:
@@ -251,7 +253,7 @@ def by_subject(names: Collection[str], subjects: Mapping[str, str]) -> dict[str,
     """
     if unknown := subjects.keys() - set(names):
         raise ValueError(f"subjects of names that are not there: {unknown}")
-    found, subject = {}, ""
+    titles, subject = {}, ""
     for name in names:
-        found[name] = subject = subjects.get(name, subject)
-    return found
+        titles[name] = subject = subjects.get(name, subject)
+    return titles

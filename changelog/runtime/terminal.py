@@ -48,10 +48,10 @@ class Output:
             ClosedError: nobody reads any more.
             ChangelogError: it cannot be written: a disk is full.
         """
-        left = memoryview(raw)
+        rest = memoryview(raw)
         try:
-            while left:
-                left = left[self._some(left) :]
+            while rest:
+                rest = rest[self._some(rest) :]
         except BrokenPipeError:
             raise ClosedError from None
         except OSError as error:
@@ -61,9 +61,9 @@ class Output:
                 hint="make room, and go on where the lines end" if full else "",
             ) from error
 
-    def _some(self, left: memoryview) -> int:
+    def _some(self, rest: memoryview) -> int:
         try:
-            return os.write(self._descriptor, left)
+            return os.write(self._descriptor, rest)
         except BlockingIOError:  # a terminal or pipe that another program made non-blocking
             room = select.poll()
             room.register(self._descriptor, select.POLLOUT)
@@ -72,5 +72,5 @@ class Output:
 
     def check(self) -> None:
         """Raise ClosedError where nobody reads any more, although nothing is written."""
-        if any(told & (select.POLLERR | select.POLLHUP) for _, told in self._watch.poll(0)):
+        if any(events & (select.POLLERR | select.POLLHUP) for _, events in self._watch.poll(0)):
             raise ClosedError

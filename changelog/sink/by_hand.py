@@ -68,13 +68,13 @@ def create_topics(
         unkeyed=names if unkeyed else (),
     )
     steps.done(count)
-    steps.begin(", ".join(each.topic for each in plan.missing) or "nothing")
-    found = make_topics(kafka, plan)
+    steps.begin(", ".join(topic.topic for topic in plan.missing) or "nothing")
+    descriptions = make_topics(kafka, plan)
     steps.done(count)
     return MadeTopics(
-        [each.topic for each in plan.missing],
+        [topic.topic for topic in plan.missing],
         list(plan.differing),
-        {name: each.partitions for name, each in found.items()},
+        {name: description.partitions for name, description in descriptions.items()},
     )
 
 
@@ -98,15 +98,15 @@ def delete_topics(kafka: KafkaConnection, names: Sequence[str], steps: Steps = U
         if error is None:
             gone.append(name)
     deadline = time.monotonic() + VISIBLE_S
-    told = len(gone)
+    shown = len(gone)
     while there := cluster.topics(gone):
         steps.begin(next(iter(there)))
-        steps.done(told - len(there))
-        told = len(there)
+        steps.done(shown - len(there))
+        shown = len(there)
         if time.monotonic() > deadline:
             raise UnavailableLogError(f"the brokers still tell of {', '.join(gone)}")
         time.sleep(_NAP_S)
-    steps.done(told)
+    steps.done(shown)
     if refused is not None:
         refused.hint = refused.hint or (f"{', '.join(gone)} are deleted" if gone else "")
         raise refused

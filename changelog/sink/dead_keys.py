@@ -81,8 +81,8 @@ def dead_keys(
                     waiting.append((share + shares, 2 * shares))
                     shares *= 2
                     last = {k: v for k, v in last.items() if zlib.crc32(k) % shares == share}
-            for key, found in last.items():
-                if found[POSITION_BYTES:] == _ALIVE and found < mark:
+            for key, newest in last.items():
+                if newest[POSITION_BYTES:] == _ALIVE and newest < mark:
                     yield partition, key
 
 

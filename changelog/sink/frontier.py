@@ -80,10 +80,10 @@ class FrontierLog:
             LogError: the topic has several partitions.
         """
         key = slot.encode("utf-8")
-        found = self._read(key, partial(frontier_of, key))
-        if found is None:
+        newest = self._read(key, partial(frontier_of, key))
+        if newest is None:
             return None
-        frontier, record = found
+        frontier, record = newest
         _, appended_ms = record.timestamp()
         return FrontierRecord(frontier, record.offset() or 0, appended_ms)
 
@@ -94,13 +94,13 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: it refuses.
         """
-        found = self._stable()
-        if found is None:
+        ends = self._stable()
+        if ends is None:
             return []
         slots = set()
-        for key in self._newest.keys(found):
+        for key in self._newest.keys(ends):
             parse = partial(frontier_of, key) if is_frontier_key(key) else bytes
-            if self._newest.read(key, found, parse) is not None:
+            if self._newest.read(key, ends, parse) is not None:
                 with suppress(UnicodeDecodeError):  # of another program
                     slots.add(key.decode("utf-8").partition("#")[0])
         return sorted(slots)
@@ -112,13 +112,13 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
-        found = self._read(backfill_key(slot), BackfillRecord.from_json)
-        return None if found is None else found[0]
+        newest = self._read(backfill_key(slot), BackfillRecord.from_json)
+        return None if newest is None else newest[0]
 
     def _read(self, key: bytes, parse: Callable[[bytes], T]) -> tuple[T, Message] | None:
         """Return the content of the newest record of a key; None also for a tombstone."""
-        found = self._stable()
-        return None if found is None else self._newest.read(key, found, parse)
+        ends = self._stable()
+        return None if ends is None else self._newest.read(key, ends, parse)
 
     def _stable(self) -> TopicEnds | None:
         # Nobody knows yet whether what an open transaction holds is going to stand.
@@ -154,8 +154,8 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
-        found = self._read(standing_key(slot), Standings.from_json)
-        return None if found is None else found[0]
+        newest = self._read(standing_key(slot), Standings.from_json)
+        return None if newest is None else newest[0]
 
     def write_standings(self, slot: str, standings: Standings) -> None:
         """Append how the tables stand and wait for the broker's acknowledgement.
@@ -196,7 +196,7 @@ class FrontierLog:
 
     def ends(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Return the end offset of each partition of topics; raises as `places` does."""
-        return {topic: each.ends for topic, each in self.places(topics).items()}
+        return {topic: place.ends for topic, place in self.places(topics).items()}
 
     def starts(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Return the first offset of each partition of the topics that exist.
@@ -205,7 +205,7 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: it refuses.
         """
-        return {topic: each.starts for topic, each in self._ends(topics).items()}
+        return {topic: place.starts for topic, place in self._ends(topics).items()}
 
     def standing(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
         """Return the offsets of the topics that exist; raises as `starts` does."""
@@ -226,16 +226,16 @@ class FrontierLog:
             return ""
         last = self.last(slot)
         if last is None:
-            what = "the last frontier"
+            content = "the last frontier"
         elif self.backfill(slot) is None:
-            what = "how far copies of tables are"
+            content = "how far copies of tables are"
         elif last.frontier.tables and self.standings(slot) is None:
-            what = "how the tables stood when they were looked at last"
+            content = "how the tables stood when they were looked at last"
         else:
             return ""
         return (
             f'topic "{self._topic}" starts at offset {start}: older records were deleted, and with '
-            f'them what it held of slot "{slot}": {what}'
+            f'them what it held of slot "{slot}": {content}'
         )
 
     def places(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
@@ -248,19 +248,19 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: a topic is missing, or another than at the first call.
         """
-        found = self._ends(topics)
+        places = self._ends(topics)
         for topic in topics:
-            if topic not in found:
+            if topic not in places:
                 raise LogError(
                     f'topic "{topic}" does not exist',
                     hint="it was deleted: start capture again, it says what to do",
                 )
-            if self._ids.setdefault(topic, found[topic].topic_id) != found[topic].topic_id:
+            if self._ids.setdefault(topic, places[topic].topic_id) != places[topic].topic_id:
                 raise LogError(
                     f'topic "{topic}" was deleted and made anew under capture',
                     hint="start capture again, it says what to do",
                 )
-        return {topic: found[topic] for topic in topics}
+        return {topic: places[topic] for topic in topics}
 
     def _ends(self, topics: Sequence[str], *, committed: bool = False) -> dict[str, TopicEnds]:
         # A frontier is written in the transaction of the records that it speaks for: to where these
@@ -280,10 +280,12 @@ class FrontierLog:
         ends, stable = self._ends(topics), self._ends(topics, committed=True)
         return {
             topic: min(
-                place for place, end in zip(each.ends, ends[topic].ends, strict=True) if place < end
+                stable_end
+                for stable_end, end in zip(place.ends, ends[topic].ends, strict=True)
+                if stable_end < end
             )
-            for topic, each in stable.items()
-            if topic in ends and any(map(lt, each.ends, ends[topic].ends))
+            for topic, place in stable.items()
+            if topic in ends and any(map(lt, place.ends, ends[topic].ends))
         }
 
     def topic_id(self, topic: str) -> str:

@@ -15,10 +15,10 @@ def last_values(kafka: KafkaConnection, frontiers: FrontierLog, topic: str) -> d
         LogError: the topic is missing, or refused.
     """
     (end, *_) = frontiers.ends([topic])[topic]
-    found: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
     for record in scan(kafka, [OffsetRange(topic, 0, 0, end)]):
         key, value = record.key() or b"", record.value()
-        found.pop(key, None)
+        values.pop(key, None)
         if value is not None:
-            found[key] = value
-    return found
+            values[key] = value
+    return values

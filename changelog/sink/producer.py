@@ -114,34 +114,34 @@ class LogProducer:
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": transaction_s * 1000,
             }
-        wanted = {**(options or {}), "partitioner": "murmur2_random", **own}
-        handle = make_client(ProducerHandle, writing_config(kafka, wanted))
+        config = {**(options or {}), "partitioner": "murmur2_random", **own}
+        handle = make_client(ProducerHandle, writing_config(kafka, config))
         return cls(handle, on_wait=on_wait, is_transactional=bool(transactional_id), kafka=kafka)
 
     def _notice(self) -> None:
         """Take what was reported by the calls before."""
-        told = self._producer.told()
-        if told is not None:
-            log.debug("kafka: %s", told.str())
+        reported = self._producer.told()
+        if reported is not None:
+            log.debug("kafka: %s", reported.str())
         failure = self._producer.failure()
         if failure is not None:
             error, topic = failure
             refused = f'topic "{topic}" does not take a record'
             self._fail(error, refused if topic else "the producer lost its session", topic)
 
-    def _fail(self, error: KafkaError, what: str, topic: str = "") -> None:
+    def _fail(self, error: KafkaError, action: str, topic: str = "") -> None:
         if self._failure is not None:
             return
         too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
         hint = _RAISE if too_large else ""
-        self._failure = log_error(error, what, hint=hint)
+        self._failure = log_error(error, action, hint=hint)
         if topic and error.code() in _NEVER_TAKEN:
             refused = RecordRefusedError(*self._failure.args, hint=hint)
             refused.topic, refused.__cause__ = topic, self._failure.__cause__
             self._failure = refused
         if error.fatal() or meaning(error) is Meaning.OVERTAKEN:
             # A new producer has a new session, and resends what this one may have lost.
-            self._failure = UnavailableLogError(f"{what}: {error.str()}")
+            self._failure = UnavailableLogError(f"{action}: {error.str()}")
 
     def produce(
         self,
@@ -287,7 +287,7 @@ class LogProducer:
             self._opened_at = time.monotonic()
 
     def _transact(
-        self, call: Callable[[float], KafkaError | None], what: str, deadline_s: float | None
+        self, call: Callable[[float], KafkaError | None], action: str, deadline_s: float | None
     ) -> None:
         """Call until it is done: librdkafka goes on where a call was timed out."""
         started = time.monotonic()
@@ -295,9 +295,9 @@ class LogProducer:
             late = deadline_s is not None and time.monotonic() - started > deadline_s
             if cause.txn_requires_abort() or cause.fatal():
                 # Aborted, or fenced by another: who begins anew reads what stands.
-                raise UnavailableLogError(f"{what}: {cause.str()}")
+                raise UnavailableLogError(f"{action}: {cause.str()}")
             if late or not cause.retriable():
-                raise log_error(cause, what)
+                raise log_error(cause, action)
             self.on_wait()
             self._say_waiting(started)
 
@@ -325,9 +325,9 @@ class LogProducer:
         with suppress(UnavailableLogError):  # the wait is for the brokers then
             gone = self.sent.keys() - cluster.topics(self.sent).keys()
             if gone:
-                said = f"{self.queued} records are not acknowledged"
+                state = f"{self.queued} records are not acknowledged"
                 raise LogError(
-                    f'topic "{min(gone)}" does not exist: {said}',
+                    f'topic "{min(gone)}" does not exist: {state}',
                     hint="if it was deleted, make it anew or start again",
                 )
 

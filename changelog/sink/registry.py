@@ -160,11 +160,11 @@ class Registry:
             SchemaConflictError: the registry would refuse the schema as incompatible.
             UnavailableLogError: the registry does not answer.
         """
-        subject, wanted = f"{topic}-value", Schema(schema, "AVRO")
+        subject, registered = f"{topic}-value", Schema(schema, "AVRO")
         if not self.values(topic) or (fresh and self._level(subject) in _OURS):
             return
         fits = self._asked(
-            subject, lambda: self._client.test_compatibility_all_versions(subject, wanted)
+            subject, lambda: self._client.test_compatibility_all_versions(subject, registered)
         )
         if not fits:
             raise SchemaConflictError(
@@ -193,16 +193,16 @@ class Registry:
             CorruptRecordError: the registry does not know it, or it needs others.
             UnavailableLogError: the registry does not answer.
         """
-        what = f"schema {number}"
-        found = self._told(what, lambda: _or_none(lambda: self._client.get_schema(number)))
-        if found is None:
+        name = f"schema {number}"
+        schema = self._told(name, lambda: _or_none(lambda: self._client.get_schema(number)))
+        if schema is None:
             raise CorruptRecordError(
-                f"the schema registry {self._where} does not know {what}",
+                f"the schema registry {self._where} does not know {name}",
                 hint="is it the registry of those who write the topic?",
             )
-        if found.references:
-            raise CorruptRecordError(f"{what} of the registry refers to other schemas")
-        return RegisteredSchema(found.schema_type or "AVRO", str(found.schema_str))
+        if schema.references:
+            raise CorruptRecordError(f"{name} of the registry refers to other schemas")
+        return RegisteredSchema(schema.schema_type or "AVRO", str(schema.schema_str))
 
     def latest(self, subject: str) -> RegisteredSchema | None:
         """Return the newest schema of a subject, whoever wrote it, or None if there is no subject.
@@ -210,12 +210,12 @@ class Registry:
         Raises:
             UnavailableLogError: the registry does not answer.
         """
-        found = self._asked(
+        schema = self._asked(
             subject, lambda: _or_none(lambda: self._client.get_latest_version(subject).schema)
         )
-        if found is None:
+        if schema is None:
             return None
-        return RegisteredSchema(found.schema_type or "AVRO", str(found.schema_str))
+        return RegisteredSchema(schema.schema_type or "AVRO", str(schema.schema_str))
 
     def present(self, subjects: Iterable[str]) -> list[str]:
         """Return those of some subjects that there are, in order.
@@ -264,11 +264,14 @@ class Registry:
             )
 
     def _read(self, subject: str) -> list[Version]:
-        found = [
+        versions = [
             self._client.get_version(subject, number)
             for number in sorted(self._client.get_versions(subject))
         ]
-        return [Version.of(str(each.schema.schema_str), each.schema_id or 0) for each in found]
+        return [
+            Version.of(str(version.schema.schema_str), version.schema_id or 0)
+            for version in versions
+        ]
 
     def _guard(self, subject: str, level: str, *, is_new: bool = False) -> None:
         """Set what a subject must be compatible with, where nobody has.
@@ -276,15 +279,15 @@ class Registry:
         Some registries do not tell a subject without a setting from one that is set to NONE; then
         a subject that we have just made is without.
         """
-        found = self._level(subject)
-        if found is None or (is_new and found == "NONE"):
+        current = self._level(subject)
+        if current is None or (is_new and current == "NONE"):
             self._asked(subject, lambda: self._client.set_compatibility(subject, level))
 
     def _level(self, subject: str) -> str | None:
-        asked = self._asked(
+        level = self._asked(
             subject, lambda: _or_none(lambda: self._client.get_compatibility(subject))
         )
-        return None if asked is None else str(asked)
+        return None if level is None else str(level)
 
     def _register_unguarded(self, subject: str, schema: str) -> int:
         self._asked(subject, lambda: self._client.set_compatibility(subject, "NONE"))
@@ -311,48 +314,48 @@ class Registry:
     def _first(self, subject: str) -> tuple[int, str] | None:
         def ask() -> tuple[int, str]:
             versions = self._client.get_versions(subject)
-            found = self._client.get_version(subject, min(versions))
-            assert found.schema_id is not None and found.schema is not None  # noqa: PT018, S101
-            return found.schema_id, str(found.schema.schema_str)
+            version = self._client.get_version(subject, min(versions))
+            assert version.schema_id is not None and version.schema is not None  # noqa: PT018, S101
+            return version.schema_id, str(version.schema.schema_str)
 
         return self._asked(subject, lambda: _or_none(ask))
 
     def _register(self, subject: str, schema: str) -> int:
         if (subject, schema) not in self._ids:
-            wanted = Schema(schema, "AVRO")
+            registered = Schema(schema, "AVRO")
             self._ids[subject, schema] = self._asked(
-                subject, lambda: self._client.register_schema(subject, wanted)
+                subject, lambda: self._client.register_schema(subject, registered)
             )
         return self._ids[subject, schema]
 
     def _asked(self, subject: str, ask: Callable[[], T]) -> T:
         return self._told(f'subject "{subject}"', ask)
 
-    def _told(self, what: str, ask: Callable[[], T]) -> T:
+    def _told(self, subject: str, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except SchemaRegistryError as error:
-            said = redacted(f"{what}: {error.error_message}")
+            message = redacted(f"{subject}: {error.error_message}")
             if error.http_status_code in _REFUSED:
-                raise SchemaConflictError(said, hint=_FORBIDDEN) from error
+                raise SchemaConflictError(message, hint=_FORBIDDEN) from error
             if error.http_status_code in _NOT_LET_IN:
                 raise RefusedAccessError(
-                    f"the schema registry {self._where} does not let us in: {said}",
+                    f"the schema registry {self._where} does not let us in: {message}",
                     hint="look at basic.auth.user.info, or the token, in [registry.options]",
                 ) from error
             if error.http_status_code == _TOO_MANY or error.http_status_code >= _SERVER_ERROR:
-                raise UnavailableLogError(f"the schema registry fails: {said}") from error
-            raise LogError(f"the schema registry refuses: {said}") from error
+                raise UnavailableLogError(f"the schema registry fails: {message}") from error
+            raise LogError(f"the schema registry refuses: {message}") from error
         except (httpx.HTTPError, OSError) as error:
-            said = redacted(str(error))
-            if "SSL" in said:
+            message = redacted(str(error))
+            if "SSL" in message:
                 raise RefusedAccessError(
-                    f"no TLS with the schema registry {self._where}: {said}",
+                    f"no TLS with the schema registry {self._where}: {message}",
                     hint="ssl.ca.location in [registry.options] has to hold the authority of its "
                     "certificate, and that has to name the host of the URL",
                 ) from error
             raise UnavailableLogError(
-                f"no schema registry answers at {self._where}: {said}",
+                f"no schema registry answers at {self._where}: {message}",
                 hint="is it running, and the URL right, with https:// where it wants TLS?",
             ) from error
 

@@ -69,9 +69,9 @@ class Known:
 
 def known_places(frontier: Frontier | None, backfill: BackfillRecord | None) -> dict[str, Known]:
     """Return up to where topics are known, by the frontier and by the backfills that go on."""
-    found = {}
+    places = {}
     if frontier is not None:
-        found = {
+        places = {
             topic: Known(frontier.topic_ids[topic], ends)
             for topic, ends in frontier.ends.items()
             if topic in frontier.topic_ids
@@ -80,10 +80,10 @@ def known_places(frontier: Frontier | None, backfill: BackfillRecord | None) -> 
     if backfill is not None and newer:
         last = Position(backfill.epoch, Lsn(max(0, backfill.lsn - 1)), MAX_SEQUENCE)
         for topic, table in backfill.tables.items():
-            is_new = frontier is None or backfill.epoch > frontier.epoch or topic not in found
+            is_new = frontier is None or backfill.epoch > frontier.epoch or topic not in places
             if table.ends and is_new:
-                found[topic] = Known(table.topic_id, table.ends, last)
-    return found
+                places[topic] = Known(table.topic_id, table.ends, last)
+    return places
 
 
 def last_positions(
@@ -121,19 +121,19 @@ def last_positions(
         LogError: another topic ends before what is known of it: the broker lost records.
         UnavailableLogError: the broker does not answer.
     """
-    known = known_places(frontier, backfill)
-    found = frontiers.ends(topics)
+    places = known_places(frontier, backfill)
+    ends = frontiers.ends(topics)
     mendable = set()
     if frontier is not None:
         mendable = {topic for topic in frontier.tables if frontier.scope_of(topic).keyed}
-    ranges, positions = _behind(frontiers, known, found, mendable)
+    ranges, positions = _behind(frontiers, places, ends, mendable)
     ranges = _left_of(kafka, ranges)
-    ids = {topic: frontiers.topic_id(topic) for topic in found}
+    ids = {topic: frontiers.topic_id(topic) for topic in ends}
     findings = _Findings(frontier, backfill, _dead_before(backfill, ids), positions, wal_end)
     for record in scan(kafka, ranges):
         findings.take(record)
     foreign = {topic: count for topic, count in findings.foreign.items() if count}
-    return WrittenRecords(positions, findings.last_epoch(), found, foreign, findings.reached)
+    return WrittenRecords(positions, findings.last_epoch(), ends, foreign, findings.reached)
 
 
 class _Findings:
@@ -152,12 +152,12 @@ class _Findings:
         self._wal_end = wal_end
         self._positions = positions
         self._limit: Position | None = None
-        known = [each.epoch for each in (frontier, backfill) if each is not None]
-        self._newest = max(known, default=None)
+        epochs = [record.epoch for record in (frontier, backfill) if record is not None]
+        self._newest = max(epochs, default=None)
         self.foreign: Counter[str] = Counter()
         self.reached: dict[int, Lsn] = {}
-        for each in positions.values():
-            for position in each.values():
+        for of_topic in positions.values():
+            for position in of_topic.values():
                 self._reach(position)
 
     def last_epoch(self) -> int:
@@ -260,8 +260,8 @@ class _Findings:
         return position > self._limit
 
     def _reach(self, position: Position) -> None:
-        known = self.reached.get(position.epoch, position.commit_lsn)
-        self.reached[position.epoch] = max(known, position.commit_lsn)
+        reached = self.reached.get(position.epoch, position.commit_lsn)
+        self.reached[position.epoch] = max(reached, position.commit_lsn)
 
 
 def _dead_before(
@@ -278,14 +278,14 @@ def _dead_before(
 
 def _behind(
     frontiers: FrontierLog,
-    known: Mapping[str, Known],
-    found: Mapping[str, tuple[int, ...]],
+    places: Mapping[str, Known],
+    ends_of: Mapping[str, tuple[int, ...]],
     mendable: Collection[str],
 ) -> tuple[list[OffsetRange], dict[str, dict[int, Position]]]:
     ranges = []
     positions: dict[str, dict[int, Position]] = {}
-    for topic, ends in found.items():
-        place = known.get(topic)
+    for topic, ends in ends_of.items():
+        place = places.get(topic)
         before: Sequence[int] = ()
         if place is not None and place.topic_id == frontiers.topic_id(topic):
             before = place.ends
@@ -293,7 +293,7 @@ def _behind(
                 positions[topic] = dict.fromkeys(range(len(before)), place.position)
         starts = [*before, *[0] * (len(ends) - len(before))]
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            if end < start and topic in mendable and known[topic].position is None:
+            if end < start and topic in mendable and places[topic].position is None:
                 continue
             if end < start:
                 raise LogError(
@@ -308,10 +308,10 @@ def _behind(
 
 def _left_of(kafka: KafkaConnection, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Return ranges without the records that were removed from the start of their topics."""
-    cut = [(each.topic, each.partition) for each in ranges if 0 < each.start < each.end]
-    held = Cluster(kafka).bounds(cut)
-    starts = {at: bounds.start for at, bounds in held.items()}
+    cut = [(part.topic, part.partition) for part in ranges if 0 < part.start < part.end]
+    bounds_of = Cluster(kafka).bounds(cut)
+    starts = {at: bounds.start for at, bounds in bounds_of.items()}
     return [
-        each._replace(start=max(each.start, starts.get((each.topic, each.partition), 0)))
-        for each in ranges
+        part._replace(start=max(part.start, starts.get((part.topic, part.partition), 0)))
+        for part in ranges
     ]

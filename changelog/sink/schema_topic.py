@@ -73,11 +73,11 @@ class SchemaTopic:
             SchemaConflictError: they have another.
             UnavailableLogError: the broker does not answer.
         """
-        known = self._versions(topic, _KEY)
-        if known and not same_schema(known[0], schema):
+        versions = self._versions(topic, _KEY)
+        if versions and not same_schema(versions[0], schema):
             raise KeyConflictError(
                 f'topic "{topic}": the primary key is now {described(schema)}, '
-                f"the topic's keys are {described(known[0])}",
+                f"the topic's keys are {described(versions[0])}",
                 hint="give the table its old key again, or capture it under another --topic-prefix "
                 "and --slot",
             )
@@ -88,7 +88,7 @@ class SchemaTopic:
         Raises:
             UnavailableLogError: the broker does not answer.
         """
-        if not any(same_schema(each, schema) for each in self._versions(topic, _VALUE)):
+        if not any(same_schema(version, schema) for version in self._versions(topic, _VALUE)):
             self._write(topic, _VALUE, schema)
         return 0
 
@@ -99,27 +99,27 @@ class SchemaTopic:
             CorruptRecordError: one is not ours.
             UnavailableLogError: the broker does not answer.
         """
-        return [Version.of(each, 0) for each in self._versions(topic, _VALUE)]
+        return [Version.of(version, 0) for version in self._versions(topic, _VALUE)]
 
-    def _versions(self, topic: str, what: str) -> list[str]:
+    def _versions(self, topic: str, part: str) -> list[str]:
         if self._known is None:
             self._known = self._read()
-        return self._known.setdefault(f"{topic}-{what}", [])
+        return self._known.setdefault(f"{topic}-{part}", [])
 
     def _read(self) -> dict[str, list[str]]:
         if not describe(self._kafka, [self._topic]):
             return {}  # before the first start
         ((end,),) = self._frontiers.ends([self._topic]).values()
-        known: dict[str, list[str]] = {}
+        versions: dict[str, list[str]] = {}
         for record in scan(self._kafka, [OffsetRange(self._topic, 0, 0, end)]):
             noted = schema_noted(record.key(), record.value())
             if noted is not None:
-                known.setdefault(noted[0], []).append(noted[1])
-        return known
+                versions.setdefault(noted[0], []).append(noted[1])
+        return versions
 
-    def _write(self, topic: str, what: str, schema: str) -> None:
+    def _write(self, topic: str, part: str, schema: str) -> None:
         """Write a schema, acknowledged before any record that it describes is made."""
-        versions, subject = self._versions(topic, what), f"{topic}-{what}"
+        versions, subject = self._versions(topic, part), f"{topic}-{part}"
         producer = LogProducer.open(self._kafka, {"linger.ms": 0}, on_wait=self._frontiers.on_wait)
         try:
             producer.produce(self._topic, schema_key(subject, schema), schema.encode("utf-8"), [])

@@ -72,26 +72,26 @@ class TopicPlan:
 
 def plan_topics(
     kafka: KafkaConnection,
-    wanted: Mapping[str, int],
+    counts: Mapping[str, int],
     *,
     replication: int,
     settings: TopicSettings,
     fix: bool = False,
     extra: Mapping[str, Mapping[str, str]] | None = None,
     unkeyed: Collection[str] = (),
-    known: Mapping[str, str] = MappingProxyType({}),
+    known_ids: Mapping[str, str] = MappingProxyType({}),
 ) -> TopicPlan:
     """Look which topics are missing and check the others; changes nothing.
 
     Args:
         kafka: the brokers.
-        wanted: per topic its partitions when it is made; an existing one keeps its own.
+        counts: per topic its partitions when it is made; an existing one keeps its own.
         replication: of a new topic; -1 for the brokers' default.
         settings: what each topic must have.
         fix: alter a topic that differs instead of refusing it.
         extra: per topic further settings when it is made, such as `FRONTIER_SETTINGS`.
         unkeyed: topics whose records have no key, so that they cannot be compacted.
-        known: Kafka's ids of topics that a log goes on with, though they differ.
+        known_ids: Kafka's ids of topics that a log goes on with, though they differ.
 
     Raises:
         ConfigurationError: one is kept by brokers or workers for themselves.
@@ -100,9 +100,9 @@ def plan_topics(
         UnavailableLogError: the brokers do not answer.
     """
     cluster = Cluster(kafka)
-    there = cluster.describe(wanted)
+    there = cluster.describe(counts)
     # Where both topics of a pair are wanted, they are of tables with such names.
-    check_not_kept([name for name in there if twin_of(name) not in wanted], cluster.topics)
+    check_not_kept([name for name in there if twin_of(name) not in counts], cluster.topics)
     unlike = replace(settings, compacted=False)
 
     def must(name: str) -> TopicSettings:
@@ -111,17 +111,21 @@ def plan_topics(
     differing = _differing(there, must)
     if not fix:
         for name in sorted(differing):
-            is_wish = any(each.startswith(LARGEST) for each in differing[name])
-            if there[name].topic_id == known.get(name) and not is_wish:
+            is_wish = any(difference.startswith(LARGEST) for difference in differing[name])
+            if there[name].topic_id == known_ids.get(name) and not is_wish:
                 log.error("%s", altered(name, differing.pop(name)))
     if differing and not fix:
-        small = all(each.startswith(LARGEST) for found in differing.values() for each in found)
+        small = all(
+            difference.startswith(LARGEST)
+            for differences in differing.values()
+            for difference in differences
+        )
         lost = "" if small else "; what was compacted or deleted is gone"
         raise _differ(differing, f"--fix-topics alters them{lost}")
     policy = "cleanup.policy"
     compacted = {
-        name: found
-        for name, found in differing.items()
+        name: differences
+        for name, differences in differing.items()
         if name in unkeyed and there[name].settings.get(policy) != unlike.to_config()[policy]
     }
     if compacted:
@@ -133,7 +137,7 @@ def plan_topics(
             replication_factor=replication,
             config={**(extra or {}).get(name, {}), **must(name).to_config()},
         )
-        for name, count in sorted(wanted.items())
+        for name, count in sorted(counts.items())
         if name not in there
     )
     plan = TopicPlan(there, missing, differing, must)
@@ -141,13 +145,13 @@ def plan_topics(
     return plan
 
 
-def say_unlike(there: Mapping[str, TopicDescription], wanted: Mapping[str, str]) -> None:
+def say_unlike(there: Mapping[str, TopicDescription], settings: Mapping[str, str]) -> None:
     """Tell which settings of new topics those that exist do not have."""
-    for topic, found in sorted(there.items()):
+    for topic, description in sorted(there.items()):
         unlike = [
             name
-            for name, value in wanted.items()
-            if name != LARGEST and found.settings.get(name) != value
+            for name, value in settings.items()
+            if name != LARGEST and description.settings.get(name) != value
         ]
         if unlike:
             log.warning(
@@ -184,9 +188,9 @@ def _carry_out(cluster: Cluster, plan: TopicPlan, *, only_ask: bool = False) -> 
 
 def _differing(topics: Mapping[str, TopicDescription], must: Must) -> dict[str, list[str]]:
     return {
-        name: found
+        name: differences
         for name, topic in sorted(topics.items())
-        if (found := must(name).differences(topic.settings))
+        if (differences := must(name).differences(topic.settings))
     }
 
 
@@ -199,8 +203,10 @@ def altered(topic: str, differences: Iterable[str]) -> str:
 
 
 def _differ(differing: Mapping[str, list[str]], hint: str) -> TopicSettingsError:
-    said = "; ".join(f'topic "{name}": {", ".join(found)}' for name, found in differing.items())
-    return TopicSettingsError(said, hint=hint)
+    text = "; ".join(
+        f'topic "{name}": {", ".join(differences)}' for name, differences in differing.items()
+    )
+    return TopicSettingsError(text, hint=hint)
 
 
 def changes(actual: Mapping[str, str], settings: TopicSettings) -> dict[str, str | None]:
@@ -209,12 +215,12 @@ def changes(actual: Mapping[str, str], settings: TopicSettings) -> dict[str, str
     Only those that differ: a longer lag or retention than asked for stays. A longest lag below
     the least one is taken back with it, since the brokers refuse the two together.
     """
-    wanted = settings.to_config()
-    names = [each.partition(" ")[0] for each in settings.differences(actual)]
-    found: dict[str, str | None] = {name: wanted.get(name) for name in names}
+    config = settings.to_config()
+    names = [difference.partition(" ")[0] for difference in settings.differences(actual)]
+    changed: dict[str, str | None] = {name: config.get(name) for name in names}
     if int(actual.get(_LONGEST_LAG) or 2**63 - 1) < settings.min_compaction_lag_ms:
-        found[_LONGEST_LAG] = None
-    return found
+        changed[_LONGEST_LAG] = None
+    return changed
 
 
 def _alter(
@@ -244,11 +250,13 @@ def _settled(cluster: Cluster, names: Collection[str], must: Must) -> dict[str, 
     """
     deadline = time.monotonic() + VISIBLE_S
     while True:
-        found = until_led(partial(cluster.describe, names))
-        ready = len(found) == len(names) and all(topic.led for topic in found.values())
-        differing = _differing(found, must)
+        descriptions = until_led(partial(cluster.describe, names))
+        ready = len(descriptions) == len(names) and all(
+            topic.led for topic in descriptions.values()
+        )
+        differing = _differing(descriptions, must)
         if ready and not differing:
-            return found
+            return descriptions
         if time.monotonic() > deadline:
             break
         time.sleep(_NAP_S)

@@ -67,11 +67,11 @@ def up(
     schema_registry_port: Port = None,
 ) -> None:
     """Start the servers, or recover those that crashed; they run until `stack down`."""
-    wanted = {"postgres": postgres_port, "kafka": broker_port, "registry": schema_registry_port}
+    ports = {"postgres": postgres_port, "kafka": broker_port, "registry": schema_registry_port}
     stack = Stack(
         directory,
         with_=[part.strip() for part in with_.split(",") if part.strip()],
-        ports={part: port for part, port in wanted.items() if port is not None},
+        ports={part: port for part, port in ports.items() if port is not None},
     )
     console = Console(stderr=True)
     endpoints = stack.up(lambda line: console.print(line, highlight=False, markup=False))
@@ -112,8 +112,8 @@ def status(*, directory: Dir = _DEFAULT_DIR, as_json: Json = False) -> None:
     """Show each server: state, address, memory. With --json null stands for one not ready."""
     parts = Stack(directory).status()
     if as_json:
-        found = {_FIELDS[part.name]: part.url for part in parts if part.state == "ready"}
-        typer.echo(json.dumps({field: found.get(field) for field in _FIELDS.values()}))
+        urls = {_FIELDS[part.name]: part.url for part in parts if part.state == "ready"}
+        typer.echo(json.dumps({field: urls.get(field) for field in _FIELDS.values()}))
     elif parts:
         Console().print(_status_table(parts))
     else:

@@ -114,7 +114,7 @@ class Stack:
             state = self._settle_ports(say)
             servers = self._servers(state)
             absent = [server for server in servers.values() if not server.running]
-            needed = [each for server in absent for each in _ARTIFACTS.get(server.name, ())]
+            needed = [artifact for server in absent for artifact in _ARTIFACTS.get(server.name, ())]
             resolve(needed)
             for server in absent:
                 if server.crashed:
@@ -138,7 +138,7 @@ class Stack:
 
     def status(self) -> list[PartStatus]:
         """Return the status of each server that this stack has ever had."""
-        return [_status(each) for each in self._servers(read_state(self.directory)).values()]
+        return [_status(server) for server in self._servers(read_state(self.directory)).values()]
 
     def endpoints(self) -> Endpoints:
         """Return the endpoints of a stack of which every part runs."""
@@ -155,8 +155,8 @@ class Stack:
         """Return one server, to stop, start, kill, pause or resume it on its port."""
         servers = self._servers(read_state(self.directory))
         if name not in servers:
-            known = ", ".join(servers) or "none: the stack was never up"
-            raise ConfigurationError(f"the stack has no part {name!r}", hint=f"its parts: {known}")
+            names = ", ".join(servers) or "none: the stack was never up"
+            raise ConfigurationError(f"the stack has no part {name!r}", hint=f"its parts: {names}")
         return servers[name]
 
     def __enter__(self) -> Self:
@@ -197,10 +197,10 @@ class Stack:
         if not before.parts:
             stop_all(self._leftovers())
         parts = tuple(dict.fromkeys((*ALWAYS, *before.parts, *self._with)))
-        known = self._servers(before)
+        servers = self._servers(before)
         chosen = dict(before.ports)
         for part in parts:
-            running = _runs(known.get(part))
+            running = _runs(servers.get(part))
             fixed = self._fixed.get(part)
             if running and fixed not in {None, chosen[part]}:
                 raise StackError(
@@ -254,15 +254,15 @@ class Stack:
 def _ports_of(part: str, chosen: Mapping[str, int], fixed: int | None, say: Say) -> dict[str, int]:
     ports: dict[str, int] = {}
     for listener in _LISTENERS[part]:
-        known = chosen.get(listener)
+        port = chosen.get(listener)
         if fixed is not None and listener == part:
             ports[listener] = fixed
-        elif known is not None and _soon_free(known):
-            ports[listener] = known
+        elif port is not None and _soon_free(port):
+            ports[listener] = port
         else:
             ports[listener] = port_choice.pick([*chosen.values(), *ports.values()])
-            if known is not None:
-                say(f"{listener}: port {known} is taken now, using {ports[listener]}")
+            if port is not None:
+                say(f"{listener}: port {port} is taken now, using {ports[listener]}")
     return ports
 
 

@@ -92,13 +92,13 @@ class ForeignTable(LogTable):
         if engine not in {"auto", "spark"}:
             self.opened()
         with self.reading() as frame:
-            wanted = frame.columns if columns is None else list(columns)
-            if missing := [name for name in wanted if name not in frame.columns]:
+            names = frame.columns if columns is None else list(columns)
+            if missing := [name for name in names if name not in frame.columns]:
                 raise ConfigurationError(
                     f'log "{self.name}" has no column {", ".join(missing)}',
                     hint=f"it has {', '.join(frame.columns)}",
                 )
-            quoted = ["`" + name.replace("`", "``") + "`" for name in wanted]
+            quoted = ["`" + name.replace("`", "``") + "`" for name in names]
             return frame.select(*quoted).toArrow()
 
     def opened(self) -> Never:

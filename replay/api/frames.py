@@ -35,8 +35,8 @@ def duckdb_relation(
 
     columns = [pa.chunked_array([_for_duckdb(c) for c in column.chunks], column.type)
                for column in table.columns]  # fmt: skip
-    made = pa.Table.from_arrays(columns, schema=table.schema)
-    return (connection or duckdb.connect()).from_arrow(made)
+    converted = pa.Table.from_arrays(columns, schema=table.schema)
+    return (connection or duckdb.connect()).from_arrow(converted)
 
 
 def _for_duckdb(values: pa.Array) -> pa.Array:
@@ -62,7 +62,7 @@ def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        return [_python_value(each) for each in column]
+        return [_python_value(value) for value in column]
 
 
 def _python_value(value: pa.Scalar) -> Any:  # noqa: ANN401 - any type

@@ -83,9 +83,9 @@ class Log:
     @classmethod
     def of(cls, project: Project, *, spark: SparkSession | None = None) -> Self:
         """Return the log of settings that were read already."""
-        made = cls.__new__(cls)
+        log = cls.__new__(cls)
         chosen = project.section(Spark)
-        made._reach = Reach(
+        log._reach = Reach(
             kafka=project.kafka,
             registry=project.registry,
             slot=project.slot,
@@ -93,8 +93,8 @@ class Log:
             settings=ReplaySettings(task_memory_mb=chosen.task_memory_mb),
             session=lambda: spark or _session(chosen, warehouse_of(project)),
         )
-        made._logs = {log.table: log for log in project.section(Logs).all}
-        return made
+        log._logs = {log.table: log for log in project.section(Logs).all}
+        return log
 
     def __repr__(self) -> str:
         """Name slot and brokers, no option."""
@@ -112,8 +112,8 @@ class Log:
     def frontiers(self) -> LogFrontiers:
         """Return every frontier that is still on the log; raises as `frontier`."""
         reach = self._reach
-        found = read_frontiers(reach.kafka, reach.frontier_topic, reach.slot)
-        return LogFrontiers(tuple(map(LogFrontier.of, found)))
+        records = read_frontiers(reach.kafka, reach.frontier_topic, reach.slot)
+        return LogFrontiers(tuple(map(LogFrontier.of, records)))
 
     def tables(self) -> LogTables:
         """Return the tables of which the newest frontier speaks; raises as `frontier`."""
@@ -136,10 +136,10 @@ class Log:
             NoFrontierError: nothing is captured yet.
         """
         if tables is None:
-            wanted = sorted(self._reach.newest().frontier.tables.values())
+            chosen_tables = sorted(self._reach.newest().frontier.tables.values())
         else:
-            wanted = [table_of(name) for name in tables]
-        return LogVerdict.of(self._reach.cut(wanted, at))
+            chosen_tables = [table_of(name) for name in tables]
+        return LogVerdict.of(self._reach.cut(chosen_tables, at))
 
     def table(self, name: str) -> LogTable:
         """Return a table; whether it is captured is found when it is read.

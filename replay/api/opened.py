@@ -42,8 +42,8 @@ class Opened:
             UnavailableLogError: brokers or registry do not answer.
         """
         cut = reach.cut([table], at)
-        found = schemas_of(reach.registry, reach.kafka, cut.record.frontier, cut.topics)
-        return cls(reach, table, cut, found[table])
+        schemas = schemas_of(reach.registry, reach.kafka, cut.record.frontier, cut.topics)
+        return cls(reach, table, cut, schemas[table])
 
     @property
     def name(self) -> str:
@@ -101,11 +101,11 @@ class Opened:
                 hint='read it whole: df(), or arrow(engine="spark")',
             )
 
-    def scan(self, told: Told | None = None) -> LocalScan:
+    def scan(self, progress: Told | None = None) -> LocalScan:
         """Return a reader of the table's records in this process."""
-        if told is None:
+        if progress is None:
             return LocalScan(self.reach.kafka, self.cut, self.schemas)
-        return LocalScan(self.reach.kafka, self.cut, self.schemas, told)
+        return LocalScan(self.reach.kafka, self.cut, self.schemas, progress)
 
     def rows(self, columns: Sequence[str] | None) -> pa.Table:
         """Return the rows, read here; judged before and after.
@@ -115,10 +115,10 @@ class Opened:
             LogError: a record or a value cannot be read.
         """
         self.cut.verdict.require()
-        with shown(f"{self.name}: read", self.cut.offsets(self.topic)) as told:
-            found = self.scan(told).table(columns)
+        with shown(f"{self.name}: read", self.cut.offsets(self.topic)) as progress:
+            table = self.scan(progress).table(columns)
         self.recheck()
-        return found
+        return table
 
     def recheck(self) -> None:
         """Require that the rows read are exact.
@@ -131,4 +131,4 @@ class Opened:
 
 def offsets_of(ranges: Sequence[PartitionRange]) -> int:
     """Return the number of offsets in ranges."""
-    return sum(each.end - each.start for each in ranges)
+    return sum(part.end - part.start for part in ranges)

@@ -56,10 +56,10 @@ _TOLD = pa.schema([(CHANGE_TYPE, pa.string()), (COMMIT_LSN, pa.string()), (COMMI
 
 def row_of(opened: Opened, key: Key) -> Row | None:
     """Return the row of a key; see `LogTable.row`."""
-    wanted = opened.key_bytes(key)
+    encoded = opened.key_bytes(key)
     opened.cut.verdict.require()
-    with shown(f"{opened.name}: read", offsets_of(opened.scan().ranges_of(wanted))) as told:
-        last = opened.scan(told).last([wanted]).get(wanted)
+    with shown(f"{opened.name}: read", offsets_of(opened.scan().ranges_of(encoded))) as progress:
+        last = opened.scan(progress).last([encoded]).get(encoded)
     opened.recheck()
     if last is None or last.value is None:
         return None
@@ -69,12 +69,12 @@ def row_of(opened: Opened, key: Key) -> Row | None:
 
 def history_of(opened: Opened, key: Key) -> History:
     """Return the versions of a row; see `LogTable.history`."""
-    found = _versions(opened, key)
+    records = _versions(opened, key)
     return History(
         table=opened.name,
         key=_said(opened, key),
         lsn=opened.frontier.lsn,
-        versions=tuple(_version(opened.schemas, each) for each in found),
+        versions=tuple(_version(opened.schemas, record) for record in records),
         complete_since=_complete_since(opened, clock_ms()),
         verdict=str(opened.cut.verdict),
     )
@@ -95,19 +95,19 @@ def _complete_since(opened: Opened, now_ms: int) -> datetime | None:
 
 def origin_of(opened: Opened, key: Key) -> Origin:
     """Return the origin of the row of a key; see `LogTable.explain`."""
-    found = _versions(opened, key)
-    said, lsn = _said(opened, key), opened.frontier.lsn
-    if not found:
+    records = _versions(opened, key)
+    key_text, lsn = _said(opened, key), opened.frontier.lsn
+    if not records:
         raise ConfigurationError(
-            f'table "{opened.table}": the log has no record of the key {said_key(said)} '
+            f'table "{opened.table}": the log has no record of the key {said_key(key_text)} '
             f"up to LSN {lsn}",
             hint="nothing was written of it, or its delete was cleaned away",
         )
-    *older, last = (_version(opened.schemas, each) for each in found)
+    *older, last = (_version(opened.schemas, record) for record in records)
     return Origin(
         table=opened.name,
         topic=opened.topic,
-        key=said,
+        key=key_text,
         lsn=lsn,
         version=last,
         superseded=tuple(older),
@@ -117,17 +117,17 @@ def origin_of(opened: Opened, key: Key) -> Origin:
 
 def _versions(opened: Opened, key: Key) -> list[Version]:
     """Return the records of a key that count, in the order of changes."""
-    wanted = opened.key_bytes(key)
+    encoded = opened.key_bytes(key)
     opened.cut.verdict.require()
-    ranges = opened.scan().ranges_of(wanted)
-    with shown(f"{opened.name}: read", offsets_of(ranges)) as told:
-        found = versions(opened.reach.kafka, opened.topic, ranges, told, wanted=wanted)
+    ranges = opened.scan().ranges_of(encoded)
+    with shown(f"{opened.name}: read", offsets_of(ranges)) as progress:
+        records = versions(opened.reach.kafka, opened.topic, ranges, progress, key=encoded)
     opened.recheck()
     since, before = opened.frontier.since.get(opened.topic), cut_of(opened.frontier)
     alive = (
-        each
-        for each in found
-        if each.position < before and (since is None or each.position >= since)
+        record
+        for record in records
+        if record.position < before and (since is None or record.position >= since)
     )
     return list(once(alive))
 
@@ -165,19 +165,19 @@ def changes_between(first: Opened, last: Opened) -> Changes:
     last.cut.verdict.require()
     new, kafka = _between(first, last), first.reach.kafka
     total = offsets_of(new) + first.cut.offsets(first.topic)
-    with shown(f"{last.name}: read", total) as told:
-        records = versions(kafka, last.topic, new, told)
+    with shown(f"{last.name}: read", total) as progress:
+        records = versions(kafka, last.topic, new, progress)
         until = cut_of(last.frontier)
-        found = touched((e for e in records if e.position < until), cut_of(first.frontier))
+        touched_keys = touched((e for e in records if e.position < until), cut_of(first.frontier))
         count = len(records)
-        before = first.scan(lambda done: told(count + done)).last(found)
+        before = first.scan(lambda done: progress(count + done)).last(touched_keys)
     first.recheck()
     last.recheck()
     return Changes(
         table=last.name,
         start=first.frontier.lsn,
         end=last.frontier.lsn,
-        rows=_change_rows(last.schemas, changes_of(before, found)),
+        rows=_change_rows(last.schemas, changes_of(before, touched_keys)),
     )
 
 
@@ -210,15 +210,15 @@ def _require_one_life(first: Opened, last: Opened) -> None:
 
 
 def _change_rows(schemas: TopicSchemas, changes: Sequence[RowChange]) -> pa.Table:
-    rows = RowReader(schemas).table([each.row for each in changes])
-    told = pa.Table.from_arrays(
+    rows = RowReader(schemas).table([change.row for change in changes])
+    columns = pa.Table.from_arrays(
         [
-            pa.array([each.kind.value for each in changes], pa.string()),
-            pa.array([str(Lsn(each.position.commit_lsn)) for each in changes], pa.string()),
-            pa.array([each.ts_us for each in changes], pa.int64()).view(_MOMENT),
+            pa.array([change.kind.value for change in changes], pa.string()),
+            pa.array([str(Lsn(change.position.commit_lsn)) for change in changes], pa.string()),
+            pa.array([change.ts_us for change in changes], pa.int64()).view(_MOMENT),
         ],
         schema=_TOLD,
     )
     for name, column in zip(rows.column_names, rows.columns, strict=True):
-        told = told.append_column(name, column)
-    return told
+        columns = columns.append_column(name, column)
+    return columns

@@ -69,12 +69,12 @@ class Reach:
         """
         if isinstance(at, LogFrontier):
             return freeze(self.kafka, at.record, tables, settings=self.settings)
-        asked = None if at is None else asked_of(at)
-        if asked is None:
+        as_of = None if at is None else asked_of(at)
+        if as_of is None:
             return freeze(self.kafka, self.newest(), tables, settings=self.settings)
         topic = self.frontier_topic
         past = find_past(
-            self.kafka, topic, self.slot, asked, tables, settings=self.settings, option="LSN"
+            self.kafka, topic, self.slot, as_of, tables, settings=self.settings, option="LSN"
         )
         return past.cut
 
@@ -106,7 +106,7 @@ def table_of(name: str) -> TableName:
     Raises:
         ConfigurationError: it is no name.
     """
-    found = TableName.parse(name)
-    if found is None:
+    table = TableName.parse(name)
+    if table is None:
         raise ConfigurationError(f'"{name}" is no name of a table', hint="write table, or s.table")
-    return found
+    return table

@@ -82,10 +82,17 @@ class History(Shown):
 
     def sheet(self) -> Sheet:
         """Return it as a table."""
-        columns = list(next((each.row for each in self.versions if each.row is not None), {}))
+        columns = list(
+            next((version.row for version in self.versions if version.row is not None), {})
+        )
         rows = [
-            (each.change, str(each.lsn), each.time.isoformat(), *_cells(each.row, columns))
-            for each in self.versions[-MOST_ROWS:]
+            (
+                version.change,
+                str(version.lsn),
+                version.time.isoformat(),
+                *_cells(version.row, columns),
+            )
+            for version in self.versions[-MOST_ROWS:]
         ]
         since = "compaction may have taken any version but the last"
         if self.complete_since is not None:

@@ -42,7 +42,7 @@ class Sheet:
 
     def text(self) -> str:
         """Return it as lines."""
-        return "\n".join([self.caption, *self._lines(), *(f"  {each}" for each in self._said)])
+        return "\n".join([self.caption, *self._lines(), *(f"  {note}" for note in self._said)])
 
     def _lines(self) -> Iterator[str]:
         if not self.rows:
@@ -63,7 +63,7 @@ class Sheet:
         table = (
             f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         )
-        notes = "".join(f'<div style="{_NOTE}">{escape(each)}</div>' for each in self._said)
+        notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in self._said)
         return f"<div><div>{escape(self.caption)}</div>{table if self.rows else ''}{notes}</div>"
 
 

@@ -73,8 +73,8 @@ class ChangelogReader(DataSourceReader):
         kafka = replace(kafka, options=travelling(kafka.options))
         task = _Task(kafka, opened.cut, opened.schemas)
         ranges = scan.ranges()
-        groups = [ranges] if scan.has_grown or not ranges else [[each] for each in ranges]
-        return [ChangelogPartition(each, task) for each in groups]
+        groups = [ranges] if scan.has_grown or not ranges else [[part] for part in ranges]
+        return [ChangelogPartition(group, task) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition, then check that they were exact.
@@ -110,15 +110,15 @@ class ChangelogSource(DataSource):
 
 def _opened(options: Mapping[str, Any]) -> Opened:
     """Open the table that options name; Spark writes their names as it likes."""
-    known = {name.lower(): name for name in (_PROJECT, _TABLE, _AS_OF)}
-    found = {known.get(name.lower(), name): value for name, value in options.items()}
-    unknown = sorted({*found} - {*known.values()})
-    if unknown or _TABLE not in found:
+    names = {name.lower(): name for name in (_PROJECT, _TABLE, _AS_OF)}
+    given_options = {names.get(name.lower(), name): value for name, value in options.items()}
+    unknown = sorted({*given_options} - {*names.values()})
+    if unknown or _TABLE not in given_options:
         wrong = f'has no option "{unknown[0]}"' if unknown else 'needs the option "table"'
         raise ConfigurationError(
             f"the data source changelog {wrong}", hint="options are project, table and asOf"
         )
-    log = Log.open(Path(found.get(_PROJECT, ".")))
-    opened = log.table(found[_TABLE]).at(found.get(_AS_OF)).opened()
+    log = Log.open(Path(given_options.get(_PROJECT, ".")))
+    opened = log.table(given_options[_TABLE]).at(given_options.get(_AS_OF)).opened()
     opened.require_local()
     return opened

@@ -106,10 +106,10 @@ class LogTable:
             UnavailableLogError: brokers or registry do not answer.
         """
         opened = self.opened()
-        wanted = RowReader(opened.schemas, columns).schema.names
+        names = RowReader(opened.schemas, columns).schema.names
         if _reads_here(opened, engine):
-            return opened.rows(wanted)
-        quoted = ["`" + name.replace("`", "``") + "`" for name in wanted]
+            return opened.rows(names)
+        quoted = ["`" + name.replace("`", "``") + "`" for name in names]
         with self._reading(opened) as frame:
             return frame.select(*quoted).toArrow()
 

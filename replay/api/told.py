@@ -31,11 +31,11 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def shown(what: str, total: int) -> Iterator[Told]:
+def shown(title: str, total: int) -> Iterator[Told]:
     """Yield a callback that shows the progress of a read on a terminal or in a notebook.
 
     Args:
-        what: is read.
+        title: is read.
         total: of how many records, at most.
     """
     console = Console(stderr=True)
@@ -44,7 +44,7 @@ def shown(what: str, total: int) -> Iterator[Told]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(20), _Rate(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
-    task, begun = bar.add_task(what, total=total), time.monotonic()
+    task, begun = bar.add_task(title, total=total), time.monotonic()
 
     def tell(done: int) -> None:
         if not bar.live.is_started and time.monotonic() - begun > _QUIET_S:

@@ -48,13 +48,13 @@ class LogFrontier(Shown):
     @classmethod
     def of(cls, record: FrontierRecord) -> LogFrontier:
         """Return the value of a record."""
-        found = record.frontier
+        frontier = record.frontier
         return cls(
-            slot=found.slot,
-            epoch=found.epoch,
-            lsn=found.lsn,
-            time=moment_of(found.ts_us),
-            tables=tuple(sorted(map(short, found.tables.values()))),
+            slot=frontier.slot,
+            epoch=frontier.epoch,
+            lsn=frontier.lsn,
+            time=moment_of(frontier.ts_us),
+            tables=tuple(sorted(map(short, frontier.tables.values()))),
             record=record,
         )
 
@@ -85,7 +85,10 @@ class LogFrontiers(Shown):
     def sheet(self) -> Sheet:
         """Return the newest as a table."""
         newest = self.found[-MOST_ROWS:][::-1]
-        rows = [(str(each.lsn), each.time.isoformat(), str(each.epoch)) for each in newest]
+        rows = [
+            (str(frontier.lsn), frontier.time.isoformat(), str(frontier.epoch))
+            for frontier in newest
+        ]
         columns = ("LSN", "time", "epoch")
         return Sheet("frontiers, the newest first", columns, rows, count=len(self.found))
 
@@ -156,19 +159,19 @@ class LogVerdict(Shown):
             TableVerdict.of(short(table), cut.verdict.topics.get(topic, cut.verdict))
             for table, topic in sorted(cut.topics.items())
         )
-        said = str(cut.verdict)
-        return cls(cut.record.frontier.lsn, whole.is_exact, whole.until, tables, said)
+        text = str(cut.verdict)
+        return cls(cut.record.frontier.lsn, whole.is_exact, whole.until, tables, text)
 
     def sheet(self) -> Sheet:
         """Return it as a table."""
         rows = [
             (
-                each.table,
-                each.kind,
-                "" if each.until is None else moment_text(int(each.until.timestamp() * 1000)),
-                "; ".join(each.remedies or each.reasons),
+                table.table,
+                table.kind,
+                "" if table.until is None else moment_text(int(table.until.timestamp() * 1000)),
+                "; ".join(table.remedies or table.reasons),
             )
-            for each in self.tables[:MOST_ROWS]
+            for table in self.tables[:MOST_ROWS]
         ]
         columns = ("table", "verdict", "until", "why, or what to do")
         return Sheet(
@@ -226,7 +229,7 @@ class LogTables(Shown):
     @property
     def names(self) -> tuple[str, ...]:
         """Return their names."""
-        return tuple(each.table for each in self.found)
+        return tuple(entry.table for entry in self.found)
 
     def __len__(self) -> int:
         """Return the number of tables."""
@@ -239,10 +242,10 @@ class LogTables(Shown):
     def sheet(self) -> Sheet:
         """Return them as a table."""
         columns = ("table", "topic", "partitions", "records at most", "key")
-        rows = [_entry(each) for each in self.found[:MOST_ROWS]]
+        rows = [_entry(entry) for entry in self.found[:MOST_ROWS]]
         return Sheet(f"tables at LSN {self.lsn}", columns, rows, count=len(self.found))
 
 
-def _entry(each: TableEntry) -> Sequence[str]:
-    key = "primary key" if each.has_key else "none"
-    return each.table, each.topic, str(each.partitions), f"{each.records_at_most:,}", key
+def _entry(entry: TableEntry) -> Sequence[str]:
+    key = "primary key" if entry.has_key else "none"
+    return entry.table, entry.topic, str(entry.partitions), f"{entry.records_at_most:,}", key

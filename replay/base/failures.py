@@ -47,14 +47,14 @@ def translate(error: BaseException) -> ChangelogError | None:
     """Return our own error for a failed action, or None if it is not about the log."""
     if isinstance(error, ChangelogError):
         return error
-    said = _said(error)
-    if (found := marked(said)) is not None:
-        return error_of(*found)
-    if any(word in said for word in _LOST):
+    text = _said(error)
+    if (fault := marked(text)) is not None:
+        return error_of(*fault)
+    if any(word in text for word in _LOST):
         return lost()
-    if "kafka" in said and any(word in said for word in _SILENT):
+    if "kafka" in text and any(word in text for word in _SILENT):
         return silent()
-    if any(word in said for word in _GONE):
+    if any(word in text for word in _GONE):
         return UnavailableError(
             "the Spark Connect server went away while it worked",
             hint="run it again when it is back",
@@ -76,18 +76,18 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:  # a source's own exceptions come bare
-        known = translate(error)
-        if known is None:
+        ours = translate(error)
+        if ours is None:
             raise
-        raise known from error
+        raise ours from error
 
 
 def _said(error: BaseException) -> str:
-    said = []
+    texts = []
     current: BaseException | None = error
     while current is not None:
-        said.append(str(current))
+        texts.append(str(current))
         # What a server sends of its own exception's causes.
-        said.append(getattr(current, "getStackTrace", str)() or "")
+        texts.append(getattr(current, "getStackTrace", str)() or "")
         current = current.__cause__ or current.__context__
-    return redacted("\n".join(said))
+    return redacted("\n".join(texts))

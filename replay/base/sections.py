@@ -151,15 +151,15 @@ class Log(BaseModel):
 
     @field_validator("beginning", mode="before")
     @classmethod
-    def _stays_what_it_is(cls, given: object) -> object:
-        if given == "now":
+    def _stays_what_it_is(cls, value: object) -> object:
+        if value == "now":
             moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             raise ConfigurationError(
                 f'{FILE_NAME}: logs: beginning = "now" would be another moment at each run, and a '
                 "view of it could not be proved",
                 hint=f"write the moment down, without quotes: beginning = {moment}",
             )
-        return given
+        return value
 
 
 _OF_CAPTURED = {"topic", "frontier", "slot"}
@@ -202,17 +202,17 @@ class Logs(RootModel[dict[str, Log]]):
 
 def _checked(logs: Mapping[str, Log]) -> tuple[DeclaredLog | CapturedLog, ...]:
     """Return the logs, checked as far as it can be done without a server."""
-    found: list[DeclaredLog | CapturedLog] = []
+    declarations: list[DeclaredLog | CapturedLog] = []
     for name, log in logs.items():
         where, parts = f"logs.{name}", name.split(".")
         if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
             raise _refused(where, "its name is not `table` or `schema.table`")
-        if log.topic in [other.topic for other in found]:
+        if log.topic in [other.topic for other in declarations]:
             raise _refused(where, f'topic "{log.topic}" is declared twice')
         table = TableName(*parts) if len(parts) > 1 else TableName("public", parts[0])
         is_captured = log.frontier or log.slot
-        found.append((_captured if is_captured else _declared)(where, table, log))
-    return tuple(found)
+        declarations.append((_captured if is_captured else _declared)(where, table, log))
+    return tuple(declarations)
 
 
 def _captured(where: str, table: TableName, log: Log) -> CapturedLog:
@@ -238,7 +238,7 @@ def _declared(where: str, table: TableName, log: Log) -> DeclaredLog:
         problem = "`columns` are those that the registry has, for an Avro form"
     elif not log.form.is_avro and not columns:
         problem = "a JSON form needs `columns`: documents do not say what they are"
-    elif columns and (missing := [each for each in log.key if each not in names]):
+    elif columns and (missing := [column for column in log.key if column not in names]):
         problem = f"its key names {', '.join(missing)}, which is none of its columns"
     elif log.delete and not log.form.is_flat:
         problem = "`delete` names a marker of flattened rows; an envelope says it by its `op`"

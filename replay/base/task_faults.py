@@ -64,8 +64,8 @@ def of_brokers(error: LogError) -> MarkedError:
 
 def _with_hint(kind: type[LogError], text: str) -> LogError:
     """Return an error of the text that another one gives, hint and all."""
-    said, _, hint = text.partition(HINT)
-    return kind(said, hint=hint)
+    message, _, hint = text.partition(HINT)
+    return kind(message, hint=hint)
 
 
 def marks(fault: Fault) -> tuple[str, str]:
@@ -73,10 +73,10 @@ def marks(fault: Fault) -> tuple[str, str]:
     return f"<changelog:{fault.value}>", "</changelog>"
 
 
-def marked(said: str) -> tuple[Fault, str] | None:
+def marked(text: str) -> tuple[Fault, str] | None:
     """Return the fault and its text in an exception's text, or None."""
-    found = _MARKED.search(said)
-    return None if found is None else (Fault(found[1]), found[2])
+    mark = _MARKED.search(text)
+    return None if mark is None else (Fault(mark[1]), mark[2])
 
 
 def error_of(fault: Fault, text: str) -> LogError:
@@ -111,9 +111,9 @@ def lost(text: str = "") -> VerdictError:
 
 def silent(text: str = "") -> UnavailableLogError:
     """Return the error of brokers that do not answer."""
-    said, _, hint = text.partition(HINT)
+    message, _, hint = text.partition(HINT)
     return UnavailableLogError(
-        "the Kafka brokers stopped answering while the log was read" + _more(said),
+        "the Kafka brokers stopped answering while the log was read" + _more(message),
         hint=hint or "run it again when they are back",
     )
 

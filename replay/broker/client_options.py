@@ -50,9 +50,9 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
     java |= _pem(options, _TEXTS, lambda _, text: text)
     if "ssl.key.password" in options:
         java["ssl.key.password"] = options["ssl.key.password"]
-    known = {*_SAME, *_SASL, *_FILES, *_TEXTS, "ssl.key.password"}
+    names = {*_SAME, *_SASL, *_FILES, *_TEXTS, "ssl.key.password"}
     for name in options:
-        if name.startswith(_SECURITY) and name not in known:
+        if name.startswith(_SECURITY) and name not in names:
             raise ConfigurationError(
                 f'the Kafka setting "{name}" has no counterpart in the client that Spark uses',
                 hint="give certificates as PEM files and use SASL PLAIN or SCRAM",

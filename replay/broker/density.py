@@ -45,12 +45,12 @@ class Density:
     @property
     def offsets(self) -> int:
         """Return the number of offsets, gaps counted."""
-        return sum(each.end - each.start for strata in self.strata for each in strata)
+        return sum(stratum.end - stratum.start for strata in self.strata for stratum in strata)
 
     @property
     def records(self) -> int:
         """Return about how many records there are."""
-        return round(sum(each.records for strata in self.strata for each in strata))
+        return round(sum(stratum.records for strata in self.strata for stratum in strata))
 
     @property
     def ratio(self) -> float | None:

@@ -80,26 +80,26 @@ class _Probe:
     def read(self, places: Sequence[_Place], count: int, steps: Steps = UNSEEN) -> list[_Answer]:
         """Read at most `count` records from each place on, at most one place a partition."""
         answers = {(place.topic, place.partition): _Answer() for place in places}
-        left = {(place.topic, place.partition): place for place in places}
-        if not left:
+        remaining = {(place.topic, place.partition): place for place in places}
+        if not remaining:
             return []
         with explained(kafka=self._kafka):
             self._consumer.assign([place.to_client() for place in places])
-            while left:
-                message = self._next(left)
+            while remaining:
+                message = self._next(remaining)
                 at = (message.topic() or "", message.partition() or 0)
-                if at in left and self._is_done(message, left[at], answers[at], count):
-                    del left[at]
+                if at in remaining and self._is_done(message, remaining[at], answers[at], count):
+                    del remaining[at]
                     self._consumer.pause([TopicPartition(*at)])
                     steps.done()
             # A partition stays paused over assignments.
             self._consumer.resume([place.to_client() for place in places])
         return list(answers.values())
 
-    def _next(self, left: Mapping[tuple[str, int], _Place]) -> Message:
+    def _next(self, remaining: Mapping[tuple[str, int], _Place]) -> Message:
         message = self._consumer.poll(STALL_S)
         if message is None:
-            topic, partition = min(left)
+            topic, partition = min(remaining)
             raise UnavailableLogError(
                 f'topic "{topic}", partition {partition} cannot be read: no answer in '
                 f"{STALL_S:.0f} s"
@@ -133,7 +133,7 @@ def past_ends(
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    known = {
+    known_topics = {
         topic: state
         for topic, state in states.items()
         if len(frontier.ends.get(topic, ())) == state.partitions
@@ -141,25 +141,28 @@ def past_ends(
     }
     places = [
         place
-        for topic, state in known.items()
+        for topic, state in known_topics.items()
         for partition in range(state.partitions)
         if (place := _behind(frontier, state, partition)) is not None
     ]
     if not places:
         return {
-            topic: PastEnds(first_ms=(None,) * state.partitions) for topic, state in known.items()
+            topic: PastEnds(first_ms=(None,) * state.partitions)
+            for topic, state in known_topics.items()
         }
     with closing(_Probe(kafka)) as probe:
         answers = probe.read(places, 1)
-    found = {(p.topic, p.partition): each for p, each in zip(places, answers, strict=True)}
-    return {topic: _past(found, topic, state.partitions) for topic, state in known.items()}
+    answer_at = {(p.topic, p.partition): answer for p, answer in zip(places, answers, strict=True)}
+    return {
+        topic: _past(answer_at, topic, state.partitions) for topic, state in known_topics.items()
+    }
 
 
 def _behind(frontier: Frontier, state: TopicState, partition: int) -> _Place | None:
     """Return the place of a frontier's end, or None if there is nothing to read there."""
     end, now = frontier.ends[state.topic][partition], state.ends[partition]
-    known = frontier.leader_epochs.get(state.topic, ())
-    epoch = known[partition] if partition < len(known) else -1
+    epochs = frontier.leader_epochs.get(state.topic, ())
+    epoch = epochs[partition] if partition < len(epochs) else -1
     has_moved = end > 0 and epoch >= 0 and epoch != state.leader_epochs[partition]
     is_gone = now < end or end < state.log_starts[partition]
     if is_gone or (now == end and not has_moved):
@@ -169,8 +172,8 @@ def _behind(frontier: Frontier, state: TopicState, partition: int) -> _Place | N
     )
 
 
-def _past(found: Mapping[tuple[str, int], _Answer], topic: str, partitions: int) -> PastEnds:
-    answers = [found.get((topic, partition), _Answer()) for partition in range(partitions)]
+def _past(answer_at: Mapping[tuple[str, int], _Answer], topic: str, partitions: int) -> PastEnds:
+    answers = [answer_at.get((topic, partition), _Answer()) for partition in range(partitions)]
     return PastEnds(
         first_ms=tuple(
             answer.records[0].timestamp()[1] if answer.records else None for answer in answers
@@ -225,7 +228,7 @@ def refine_density(
     partitions = [list(strata) for strata in density.strata]
     with closing(_Probe(kafka)) as probe:
         for _ in range(rounds):
-            share = sum(each.records for strata in partitions for each in strata) / tasks
+            share = sum(stratum.records for strata in partitions for stratum in strata) / tasks
             halves = {
                 (topic, partition): [
                     half
@@ -236,10 +239,12 @@ def refine_density(
             }
             if not any(halves.values()):
                 break
-            for (_, partition), made in _measured(probe, halves).items():
-                covered = {half.start for half in made} | {half.end for half in made}
-                rest = [each for each in partitions[partition] if not _is_cut(each, covered)]
-                partitions[partition] = sorted([*rest, *made], key=lambda each: each.start)
+            for (_, partition), sampled in _measured(probe, halves).items():
+                covered = {half.start for half in sampled} | {half.end for half in sampled}
+                rest = [
+                    stratum for stratum in partitions[partition] if not _is_cut(stratum, covered)
+                ]
+                partitions[partition] = sorted([*rest, *sampled], key=lambda stratum: stratum.start)
     return Density(tuple(tuple(strata) for strata in partitions))
 
 
@@ -256,13 +261,13 @@ def _measured(
     measured: dict[tuple[str, int], list[Stratum]] = {at: [] for at in planned}
     for number in range(max(map(len, planned.values()), default=0)):
         places = [
-            _Place(topic=at[0], partition=at[1], start=each[number][0], stop=each[number][1])
-            for at, each in planned.items()
-            if number < len(each)
+            _Place(topic=at[0], partition=at[1], start=pieces[number][0], stop=pieces[number][1])
+            for at, pieces in planned.items()
+            if number < len(pieces)
         ]
         for place, answer in zip(places, probe.read(places, _RECORDS, steps), strict=True):
             offsets = [record.offset() or 0 for record in answer.records]
             end = place.stop or place.start
-            made = Stratum.measured(place.start, end, offsets, is_whole=len(offsets) < _RECORDS)
-            measured[place.topic, place.partition].append(made)
+            stratum = Stratum.measured(place.start, end, offsets, is_whole=len(offsets) < _RECORDS)
+            measured[place.topic, place.partition].append(stratum)
     return measured

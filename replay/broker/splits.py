@@ -42,7 +42,7 @@ def doubtful(strata: Sequence[Stratum], share: float) -> list[int]:
         strata: of the partition, in their order.
         share: records of one task.
     """
-    found = [
+    numbers = [
         number
         for number, (this, following) in enumerate(pairwise(strata))
         if this.end - this.start > 1
@@ -50,8 +50,8 @@ def doubtful(strata: Sequence[Stratum], share: float) -> list[int]:
     ]
     # Nothing behind the last one says whether its density changes.
     if strata and _is_long(strata):
-        found.append(len(strata) - 1)
-    return found
+        numbers.append(len(strata) - 1)
+    return numbers
 
 
 def _is_long(strata: Sequence[Stratum]) -> bool:
@@ -66,15 +66,15 @@ def layers(density: Density, tasks: int) -> list[tuple[tuple[int, ...], tuple[in
     once; a partition has an empty range in a layer that it has no part in.
     """
     total = sum(_records(strata) for strata in density.strata)
-    wanted = [
+    counts = [
         max(1, round(tasks * _records(strata) / total)) if total else 1 for strata in density.strata
     ]
-    cuts = [_cuts(strata, count) for strata, count in zip(density.strata, wanted, strict=True)]
-    height = max((len(each) - 1 for each in cuts), default=0)
+    cuts = [_cuts(strata, count) for strata, count in zip(density.strata, counts, strict=True)]
+    height = max((len(cut) - 1 for cut in cuts), default=0)
     return [
         (
-            tuple(each[min(number, len(each) - 1)] for each in cuts),
-            tuple(each[min(number + 1, len(each) - 1)] for each in cuts),
+            tuple(cut[min(number, len(cut) - 1)] for cut in cuts),
+            tuple(cut[min(number + 1, len(cut) - 1)] for cut in cuts),
         )
         for number in range(height)
     ]

@@ -52,14 +52,14 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
         return {
             name: TopicState(
                 topic=name,
-                topic_id=each.topic_id,
+                topic_id=place.topic_id,
                 cluster_id=cluster_id,
                 settings=settings[name],
-                log_starts=each.starts,
-                ends=each.ends,
-                leader_epochs=each.leader_epochs,
+                log_starts=place.starts,
+                ends=place.ends,
+                leader_epochs=place.leader_epochs,
             )
-            for name, each in standings.items()
+            for name, place in standings.items()
         }
 
     return until_led(ask)
@@ -99,8 +99,11 @@ def cleanable_ends(
         for topic, state in states.items()
         for partition in range(state.partitions)
     }
-    found = Cluster(kafka).since(times_ms)
-    places = {at: states[at[0]].ends[at[1]] if each is None else each for at, each in found.items()}
+    offsets = Cluster(kafka).since(times_ms)
+    places = {
+        at: states[at[0]].ends[at[1]] if offset is None else offset
+        for at, offset in offsets.items()
+    }
     return _by_topic(states, places)
 
 
@@ -113,7 +116,7 @@ def stable_ends(
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    partitions = [(topic, n) for topic, each in states.items() for n in range(each.partitions)]
+    partitions = [(topic, n) for topic, state in states.items() for n in range(state.partitions)]
     return _by_topic(states, Cluster(kafka).ends(partitions, committed=True))
 
 
@@ -207,23 +210,23 @@ def _newest_frontier(records: NewestRecords, state: TopicState, slot: str | None
     topic = state.topic
     ends = TopicEnds(state.topic_id, state.ends, state.leader_epochs, state.log_starts)
     keys = [slot.encode("utf-8")] if slot is not None else records.keys(ends)
-    found = {}
+    by_slot = {}
     for key in filter(is_frontier_key, keys):
         newest = records.read(key, ends, partial(frontier_of, key))
         if newest is not None:
-            found[key.decode("utf-8", "replace")] = newest
-    if len(found) > 1:
+            by_slot[key.decode("utf-8", "replace")] = newest
+    if len(by_slot) > 1:
         raise ConfigurationError(
-            f'several slots write to "{topic}": {", ".join(sorted(found))}',
+            f'several slots write to "{topic}": {", ".join(sorted(by_slot))}',
             hint="name the slot to read",
         )
-    if not found:
+    if not by_slot:
         whose = f' of slot "{slot}"' if slot is not None else ""
         raise NoFrontierError(
             f'there is no frontier{whose} on "{topic}" yet',
             hint="let `changelog capture` finish its first snapshot, or correct the slot's name",
         )
-    ((frontier, record),) = found.values()
+    ((frontier, record),) = by_slot.values()
     return FrontierRecord(frontier, record.offset() or 0, _appended_ms(topic, record))
 
 
@@ -249,19 +252,19 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[Fronti
         CorruptRecordError: a record is not a frontier.
     """
     state = _frontier_topic(kafka, topic)
-    wanted = slot.encode("utf-8")
-    found: list[FrontierRecord] = []
+    own_key = slot.encode("utf-8")
+    frontiers: list[FrontierRecord] = []
     for record in _records(kafka, state):
         value = record.value()
-        if record.key() == wanted and value is None:  # the log was given up, and began anew
-            found.clear()
-        if record.key() != wanted or value is None or is_strange(wanted, value):
+        if record.key() == own_key and value is None:  # the log was given up, and began anew
+            frontiers.clear()
+        if record.key() != own_key or value is None or is_strange(own_key, value):
             continue
-        frontier = frontier_of(wanted, value)
-        if not found or not frontier.is_before(found[-1].frontier):
+        frontier = frontier_of(own_key, value)
+        if not frontiers or not frontier.is_before(frontiers[-1].frontier):
             appended_ms = _appended_ms(topic, record)
-            found.append(FrontierRecord(frontier, record.offset() or 0, appended_ms))
-    return found
+            frontiers.append(FrontierRecord(frontier, record.offset() or 0, appended_ms))
+    return frontiers
 
 
 def _records(kafka: KafkaConnection, state: TopicState, begin: int = 0) -> Iterator[Message]:

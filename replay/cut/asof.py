@@ -78,7 +78,7 @@ def parse_as_of(text: str) -> AsOf | None:
 
 def chosen(
     records: Sequence[FrontierRecord],
-    asked: AsOf,
+    as_of: AsOf,
     topics: Sequence[str],
     *,
     lag_ms: int,
@@ -88,7 +88,7 @@ def chosen(
 
     Args:
         records: the frontiers of a slot, in the order of their topic.
-        asked: what was asked for.
+        as_of: what was asked for.
         topics: those that are to be read.
         lag_ms: `min.compaction.lag.ms` of the frontier topic.
         now_ms: the broker's clock, at the latest.
@@ -97,17 +97,17 @@ def chosen(
     if not steps:
         return None
     epoch = steps[-1].frontier.epoch
-    place = max((n for n, r in enumerate(steps) if asked.reaches(r.frontier, epoch)), default=-1)
+    place = max((n for n, r in enumerate(steps) if as_of.reaches(r.frontier, epoch)), default=-1)
     if place < 0:
         return None
-    found = steps[place]
-    if asked.is_exactly(found.frontier, epoch):
-        return found
+    record = steps[place]
+    if as_of.is_exactly(record.frontier, epoch):
+        return record
     if place + 1 == len(steps):
         return None  # the log has not come so far
     following = steps[place + 1]
     is_young = now_ms - following.appended_ms < lag_ms
-    return found if is_young or _same_records(found, following, topics) else None
+    return record if is_young or _same_records(record, following, topics) else None
 
 
 def _advancing(records: Sequence[FrontierRecord]) -> list[FrontierRecord]:
@@ -133,9 +133,9 @@ def _same_records(one: FrontierRecord, other: FrontierRecord, topics: Sequence[s
     )
 
 
-def nearest(frontiers: Sequence[Frontier], asked: AsOf, epoch: int) -> tuple[Frontier, ...]:
+def nearest(frontiers: Sequence[Frontier], as_of: AsOf, epoch: int) -> tuple[Frontier, ...]:
     """Return the last frontier at or before the moment, and the first one after it."""
     ordered = sorted(frontiers, key=lambda frontier: (frontier.epoch, frontier.lsn))
-    before = [frontier for frontier in ordered if asked.reaches(frontier, epoch)]
+    before = [frontier for frontier in ordered if as_of.reaches(frontier, epoch)]
     after = [frontier for frontier in ordered if frontier not in before]
     return (*before[-1:], *after[:1])

@@ -180,9 +180,9 @@ def ask(
         LogError: they refuse.
     """
     asked_ms = clock()
-    wanted = tuple(topics)
+    names = tuple(topics)
     deadline = time.monotonic() + _LAG_S
-    while _lags(states := inspect(kafka, wanted), frontier) and time.monotonic() < deadline:
+    while _lags(states := inspect(kafka, names), frontier) and time.monotonic() < deadline:
         time.sleep(_NAP_S)
     return BrokerFacts(states=states, past=past_ends(kafka, frontier, states), asked_ms=asked_ms)
 
@@ -264,10 +264,10 @@ def topic_of(frontier: Frontier, table: TableName) -> str:
     """
     topic = frontier.topic_of(table)
     if topic is None:
-        known = ", ".join(sorted(str(each) for each in frontier.tables.values()))
+        captured = ", ".join(sorted(str(table) for table in frontier.tables.values()))
         raise ConfigurationError(
             f'slot "{frontier.slot}": table "{table}" {frontier.why_absent(table)}',
-            hint=f"captured are: {known or 'none'}",
+            hint=f"captured are: {captured or 'none'}",
         )
     return topic
 

@@ -45,15 +45,15 @@ def freeze_others(
         VerdictError: it has left the topic's table out, for the reason that it says.
         UnavailableLogError: the brokers do not answer, or a transaction is open before the ends.
     """
-    found = []
+    cuts = []
     for own in _by_capture(logs):
         record = _newest(kafka, own[0])
         tables = [_table(record.frontier, log) for log in own]
         cut = freeze(
             kafka, record, tables, settings=settings, clock=clock, sample=sample, steps=steps
         )
-        found.append(replace(cut, topics={log.table: log.topic for log in own}))
-    return tuple(found)
+        cuts.append(replace(cut, topics={log.table: log.topic for log in own}))
+    return tuple(cuts)
 
 
 def table_of_source(kafka: KafkaConnection, log: CapturedLog) -> TableName:
@@ -75,10 +75,10 @@ def newest_of(kafka: KafkaConnection, logs: Sequence[CapturedLog]) -> dict[str, 
         LogError: a capture has no frontier there.
         UnavailableLogError: the brokers do not answer.
     """
-    found: dict[str, FrontierRecord] = {}
+    newest: dict[str, FrontierRecord] = {}
     for own in _by_capture(logs):
-        found |= dict.fromkeys((log.topic for log in own), _newest(kafka, own[0]))
-    return found
+        newest |= dict.fromkeys((log.topic for log in own), _newest(kafka, own[0]))
+    return newest
 
 
 def _by_capture(logs: Sequence[CapturedLog]) -> list[list[CapturedLog]]:
@@ -103,18 +103,18 @@ def _table(frontier: Frontier, log: CapturedLog) -> TableName:
     table = frontier.tables.get(log.topic)
     if table is not None:
         return table
-    said = f'{_where(log)}: topic "{log.topic}"'
+    subject = f'{_where(log)}: topic "{log.topic}"'
     prefix = log.frontier_topic.removesuffix(_FRONTIER).removesuffix(".")
     for excluded, why in frontier.excluded.items():
         if topic_name(excluded, prefix) == log.topic:
             raise VerdictError(
-                f'{said} is that of table "{excluded}", which its capture excludes: {why}',
+                f'{subject} is that of table "{excluded}", which its capture excludes: {why}',
                 hint="`changelog status` of that capture says what to do",
             )
-    known = ", ".join(sorted(frontier.tables)) or "none"
+    names = ", ".join(sorted(frontier.tables)) or "none"
     raise ConfigurationError(
-        f'{said} holds no table that the frontier of slot "{log.slot}" speaks of',
-        hint=f"its topics are: {known}",
+        f'{subject} holds no table that the frontier of slot "{log.slot}" speaks of',
+        hint=f"its topics are: {names}",
     )
 
 

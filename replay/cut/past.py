@@ -30,7 +30,7 @@ def find_past(
     kafka: KafkaConnection,
     frontier_topic: str,
     slot: str,
-    asked: AsOf,
+    as_of: AsOf,
     tables: Sequence[TableName],
     *,
     stored: Sequence[FrontierRecord] = (),
@@ -43,7 +43,7 @@ def find_past(
         kafka: the brokers.
         frontier_topic: where the frontiers are.
         slot: whose.
-        asked: what was asked for.
+        as_of: what was asked for.
         tables: that are to be read.
         stored: frontiers of checkpoints that hold all of `tables`.
         settings: how careful the verdict is.
@@ -63,19 +63,19 @@ def find_past(
     state = inspect(kafka, [frontier_topic])[frontier_topic]
     lag_ms = int(state.settings.get("min.compaction.lag.ms") or 0)
     now_ms = clock_ms() + settings.clock_allowance_ms
-    found = chosen(records, asked, topics, lag_ms=lag_ms, now_ms=now_ms)
+    record_found = chosen(records, as_of, topics, lag_ms=lag_ms, now_ms=now_ms)
     why = "no frontier of it is left on the log"
-    if records and asked.reaches(records[-1].frontier, records[-1].frontier.epoch):
+    if records and as_of.reaches(records[-1].frontier, records[-1].frontier.epoch):
         why = "the log has not come so far"
-    if found is not None:
-        cut = freeze(kafka, found, tables, settings=settings)
+    if record_found is not None:
+        cut = freeze(kafka, record_found, tables, settings=settings)
         if cut.verdict.allows_read:
-            return PastCut(found, cut)
+            return PastCut(record_found, cut)
         why = "; ".join(cut.verdict.reasons)
     epoch = records[-1].frontier.epoch if records else 0
     for record in stored:
-        wanted = found.frontier if found is not None else None
-        if _same(record.frontier, wanted) or asked.is_exactly(record.frontier, epoch):
+        chosen_frontier = record_found.frontier if record_found is not None else None
+        if _same(record.frontier, chosen_frontier) or as_of.is_exactly(record.frontier, epoch):
             return PastCut(record, freeze(kafka, record, tables, settings=settings))
 
     def is_exact(record: FrontierRecord) -> bool:
@@ -83,19 +83,22 @@ def find_past(
 
     exact = records[bisect_left(records, x=True, key=is_exact) :]  # all from some moment on
     frontiers = [record.frontier for record in (*exact, *stored)]
-    raise _refused(asked, why, nearest(frontiers, asked, epoch), option)
+    raise _refused(as_of, why, nearest(frontiers, as_of, epoch), option)
 
 
 def _same(one: Frontier, other: Frontier | None) -> bool:
     return other is not None and (one.epoch, one.lsn) == (other.epoch, other.lsn)
 
 
-def _refused(asked: AsOf, why: str, near: Sequence[Frontier], option: str) -> VerdictError:
-    told = [f"{option} {each.lsn} ({_moment(each.ts_us)}, epoch {each.epoch})" for each in near]
+def _refused(as_of: AsOf, why: str, near: Sequence[Frontier], option: str) -> VerdictError:
+    choices = [
+        f"{option} {frontier.lsn} ({_moment(frontier.ts_us)}, epoch {frontier.epoch})"
+        for frontier in near
+    ]
     return VerdictError(
-        f"the state as of {asked.text} cannot be given exactly: {why}",
-        hint=f"the nearest that can be given: {' or '.join(told)}"
-        if told
+        f"the state as of {as_of.text} cannot be given exactly: {why}",
+        hint=f"the nearest that can be given: {' or '.join(choices)}"
+        if choices
         else "nothing can be given: let capture write a newer frontier",
     )
 

@@ -139,7 +139,7 @@ def _alive_from(
 
     What is gone before the read is accepted; what goes meanwhile is not.
     """
-    found = {}
+    starts_of = {}
     for log in logs:
         state = states.get(log.topic)
         if state is None or log.beginning is Beginning.START:
@@ -149,8 +149,8 @@ def _alive_from(
             at = {log.topic: state}
             since = cleanable_ends(kafka, at, lags_ms={log.topic: 0}, now_ms=log.beginning.ms)
             starts = tuple(map(max, starts, since[log.topic]))
-        found[log.topic] = starts
-    return found
+        starts_of[log.topic] = starts
+    return starts_of
 
 
 def recheck_declared(
@@ -165,13 +165,13 @@ def recheck_declared(
         UnavailableLogError: the brokers do not answer.
     """
     answer = BrokerFacts(states=inspect(kafka, cut.states), past={}, asked_ms=cut.started_ms)
-    found = list(changes(cut.states, answer.states))
+    reasons = list(changes(cut.states, answer.states))
     now_ms = clock()
     times = answer.times(now_ms, cut.settings)
-    found = found or lost_meanwhile(logs, cut.states, answer.states, times)
-    if found:
+    reasons = reasons or lost_meanwhile(logs, cut.states, answer.states, times)
+    if reasons:
         raise VerdictError(
-            "the log changed while it was read: " + "; ".join(found),
+            "the log changed while it was read: " + "; ".join(reasons),
             hint="run it again; a compacted topic needs message.timestamp.type=LogAppendTime "
             "and a min.compaction.lag.ms that is longer than the rebuild",
         )
@@ -199,7 +199,7 @@ def open_declared(
     """
     cut.verdict.require()
     reader = JavaSource(spark, kafka)
-    found: dict[TableName, TableFacts] = {}
+    facts_of: dict[TableName, TableFacts] = {}
     with closing(SchemaReader(registry, kafka)) as schemas:
         for log in logs:
             source = source_of(log, schemas)
@@ -216,14 +216,14 @@ def open_declared(
             groups = _grouped(source, _statements(source, seen.of_records(raw)), left_out)
             groups = left_out.followed(groups, _carried(source, raw, left_out))
             survivors = _folded(log, groups, left_out)
-            found[log.table] = TableFacts(
+            facts_of[log.table] = TableFacts(
                 key=log.key,
                 pin=SchemaPin(None, source.reader_id),
                 survivors=_Said(source, seen.of_survivors(survivors)),
                 observations=seen,
             )
     exact_for_ms = partial(recheck_declared, tuple(logs), cut, kafka, clock)
-    return opened(spark, cut, found, exact_for_ms=exact_for_ms, clock=clock)
+    return opened(spark, cut, facts_of, exact_for_ms=exact_for_ms, clock=clock)
 
 
 def _statements(source: LogSource, raw: DataFrame) -> DataFrame:
@@ -248,26 +248,34 @@ def _batch(
     schema: pa.Schema,
 ) -> pa.RecordBatch:
     out: list[tuple[object, ...]] = []
-    said: list[Statement] = []
+    statements: list[Statement] = []
     for key, value, partition, offset in zip(
         *(batch.column(n).to_pylist() for n in range(4)), strict=True
     ):
-        for step, each in enumerate(reader.statements(key, value)):
+        for step, statement in enumerate(reader.statements(key, value)):
             # Only what may be quarantined needs its bytes again.
-            raw = (key, value) if each.fault is not None or each.missing else (None, None)
-            missing = [*each.missing], each.begins
-            facts = (each.key, partition, offset, step, each.lsn, each.is_tombstone, each.fault)
+            raw = (key, value) if statement.fault is not None or statement.missing else (None, None)
+            missing = [*statement.missing], statement.begins
+            facts = (
+                statement.key,
+                partition,
+                offset,
+                step,
+                statement.lsn,
+                statement.is_tombstone,
+                statement.fault,
+            )
             out.append((*facts, *missing, *raw))
-            said.append(each)
+            statements.append(statement)
     arrays = [pa.array([row[n] for row in out], kind) for n, (_, kind) in enumerate(_COLUMNS)]
     fields = [
-        pa.array([None if s.row is None else s.row[n] for s in said], _storage(c.type)).cast(
+        pa.array([None if s.row is None else s.row[n] for s in statements], _storage(c.type)).cast(
             _arrow(c.type)
         )
         for n, c in enumerate(columns)
     ]
-    mask = pa.array([each.row is None for each in said], pa.bool_())
-    names = [each.column for each in columns]
+    mask = pa.array([statement.row is None for statement in statements], pa.bool_())
+    names = [column.column for column in columns]
     arrays.append(pa.StructArray.from_arrays(fields, names, mask=mask))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -57,22 +57,22 @@ class RowEncoder:
 
     def __init__(self, log: DeclaredLog, columns: Sequence[LoggedColumn]) -> None:
         self._log, self._columns = log, tuple(columns)
-        own = tuple(Column(each.column, each.type) for each in columns)
+        own = tuple(Column(column.column, column.type) for column in columns)
         schema = value_schema(Relation(oid=0, name=log.table, columns=own, key=log.key))
         self.schemas = TopicSchemas(log.topic, None, {SCHEMA_ID: schema}, SCHEMA_ID)
-        self._fields = field_names(each.column for each in columns)
+        self._fields = field_names(column.column for column in columns)
         self._check(schema)
         self._rows = AvroRowReader(log.topic, self.schemas.writers, SCHEMA_ID, PLAIN)
         self._frame = frame(SCHEMA_ID)
         self._write = [
-            (_encoder(each.type, nullable=is_nullable), NULL_BRANCH if is_nullable else None)
-            for each in columns
-            for is_nullable in [each.column not in log.key]
+            (_encoder(column.type, nullable=is_nullable), NULL_BRANCH if is_nullable else None)
+            for column in columns
+            for is_nullable in [column.column not in log.key]
         ]
 
     def _check(self, schema: str) -> None:
         """Refuse a column whose values would not read back as the same type."""
-        lower = [each.lower() for each in self._fields]
+        lower = [field.lower() for field in self._fields]
         for own, field, read in zip(
             self._columns, self._fields, read_schema(schema).columns, strict=True
         ):
@@ -102,10 +102,10 @@ class RowEncoder:
         """Return the row of a record that this encoded."""
         values = self._rows.row(record) or ()
         return [
-            decimal_of(value, each.type.scale)
-            if each.type.kind is Kind.DECIMAL and value is not None
+            decimal_of(value, column.type.scale)
+            if column.type.kind is Kind.DECIMAL and value is not None
             else value
-            for each, value in zip(self._columns, values, strict=True)
+            for column, value in zip(self._columns, values, strict=True)
         ]
 
     def _name(self, column: LoggedColumn) -> str:

@@ -53,10 +53,10 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise FaultError("a member comes twice")
-    return found
+    return members
 
 
 Reader = Callable[[Any], Any]
@@ -114,9 +114,9 @@ def _decimal(scale: int, precision: int) -> Reader:
     return read
 
 
-def _demand(condition: bool, value: Any, what: str) -> Any:  # noqa: ANN401
+def _demand(condition: bool, value: Any, expected: str) -> Any:  # noqa: ANN401
     if not condition:
-        raise FaultError(f"{value!r} is not {what}")
+        raise FaultError(f"{value!r} is not {expected}")
     return value
 
 
@@ -192,14 +192,14 @@ def _date(value: Any) -> int:  # noqa: ANN401
 def _moment(*, zoned: bool) -> Reader:
     def read(value: Any) -> int:  # noqa: ANN401
         is_text = isinstance(value, str) and not isinstance(value, Number)
-        found = _MOMENT.fullmatch(value) if is_text else None
-        if found is None or (found[4] is not None) is not zoned:
-            what = "a moment with a zone" if zoned else "a moment without a zone"
-            raise FaultError(f"{value!r} is not {what} in ISO 8601")
-        fraction = (found[3] or "").ljust(9, "0")
+        parts = _MOMENT.fullmatch(value) if is_text else None
+        if parts is None or (parts[4] is not None) is not zoned:
+            expected = "a moment with a zone" if zoned else "a moment without a zone"
+            raise FaultError(f"{value!r} is not {expected} in ISO 8601")
+        fraction = (parts[3] or "").ljust(9, "0")
         _demand(fraction[6:] == "000", value, "a moment of whole microseconds")
-        zone = (found[4] or "Z").replace("Z", "+00:00")
-        whole = datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}").astimezone(UTC)
+        zone = (parts[4] or "Z").replace("Z", "+00:00")
+        whole = datetime.fromisoformat(f"{parts[1]}T{parts[2]}{zone}").astimezone(UTC)
         seconds = (whole.toordinal() - _UNIX) * 86_400
         seconds += whole.hour * 3600 + whole.minute * 60 + whole.second
         return seconds * 1_000_000 + int(fraction[:6])

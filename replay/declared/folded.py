@@ -43,7 +43,7 @@ class Reached:
         self._deleted: set[bytes] = set()
         self._ended: set[bytes] = set()
 
-    def counts(self, name: bytes, said: Statement) -> bool:
+    def counts(self, name: bytes, statement: Statement) -> bool:
         """Tell whether a statement is the newest of its key.
 
         Raises:
@@ -52,9 +52,9 @@ class Reached:
         follows_delete = name in self._deleted
         self._deleted.discard(name)
         self.superseded.discard(name)
-        if said.is_tombstone:
+        if statement.is_tombstone:
             return self._ends(name, follows_delete=follows_delete)
-        reached, lsn = self.highest.get(name), said.lsn
+        reached, lsn = self.highest.get(name), statement.lsn
         if reached is None and self._before is not None:
             reached = self._before.highest.get(name)
         if lsn is None:
@@ -62,7 +62,7 @@ class Reached:
         is_newest = reached is None or lsn >= reached
         if not is_newest and (self._before is not None or name in self._ended):
             raise VerdictError(f"it says at position {lsn} what was said of its key at {reached}")
-        if said.row is None:
+        if statement.row is None:
             self._deleted.add(name)
             if not is_newest:
                 self.superseded.add(name)
@@ -119,11 +119,11 @@ class LastStatements:
         encoder: RowEncoder,
         fillable: Collection[int],
         *,
-        held: HeldValue,
+        held_value: HeldValue,
         reached: Reached | None,
     ) -> None:
         self._partition, self._reader, self._encoder = partition, reader, encoder
-        self._fillable, self._held, self._reached = frozenset(fillable), held, reached
+        self._fillable, self._held, self._reached = frozenset(fillable), held_value, reached
         self._last: dict[bytes, tuple[bytes | None, int, int | None]] = {}
         self._lacks: dict[bytes, frozenset[int]] = {}
         self._filled: dict[bytes, _Filled] = {}
@@ -142,50 +142,50 @@ class LastStatements:
                 whether it is the newest of its key.
         """
         self.count += 1
-        for each in self._reader.statements(key, value):
-            if each.fault is not None or each.key is None:
-                raise VerdictError(f"{self._place(offset)}: {each.fault or 'it has no key'}")
+        for statement in self._reader.statements(key, value):
+            if statement.fault is not None or statement.key is None:
+                raise VerdictError(f"{self._place(offset)}: {statement.fault or 'it has no key'}")
             try:
-                name = each.key.encode("utf-8")
-                self._state(name, each, offset)
+                name = statement.key.encode("utf-8")
+                self._state(name, statement, offset)
             except UnicodeEncodeError as error:
                 raise VerdictError(f"{self._place(offset)}: its key is no text") from error
             except VerdictError as error:
                 raise VerdictError(f"{self._place(offset)}: {error.args[0]}") from error
 
-    def _state(self, name: bytes, said: Statement, offset: int) -> None:
-        if self._reached is not None and not self._reached.counts(name, said):
-            self._require_nothing_new(name, said)
+    def _state(self, name: bytes, statement: Statement, offset: int) -> None:
+        if self._reached is not None and not self._reached.counts(name, statement):
+            self._require_nothing_new(name, statement)
             return  # what it says of its key was said before, or is superseded
-        row, lacks = said.row, frozenset(said.missing)
+        row, lacks = statement.row, frozenset(statement.missing)
         before = self._filled.pop(name, None)
         if row is not None and lacks:
-            lacks = self._fill(name, row, said)
+            lacks = self._fill(name, row, statement)
             since = self._last[name][2] if before is None and name in self._last else None
-            self._filled[name] = _Filled(before.since if before else since, said.missing)
+            self._filled[name] = _Filled(before.since if before else since, statement.missing)
         value = None if row is None else self._encoder.encode(row)
-        self._last[name] = value, offset, said.lsn
+        self._last[name] = value, offset, statement.lsn
         self._lacks.pop(name, None)
         if lacks:
             self._lacks[name] = lacks
 
-    def _require_nothing_new(self, name: bytes, said: Statement) -> None:
+    def _require_nothing_new(self, name: bytes, statement: Statement) -> None:
         """Require that an older statement has nothing that a newer one lacks.
 
         Raises:
             VerdictError: it may have.
         """
         filled = self._filled.get(name)
-        if filled is None or said.lsn is None or not {*filled.places} - {*said.missing}:
+        if filled is None or statement.lsn is None or not {*filled.places} - {*statement.missing}:
             return
-        if filled.since is None or said.lsn > filled.since:
+        if filled.since is None or statement.lsn > filled.since:
             raise VerdictError("a newer statement of its key lacks what it may have")
 
-    def _fill(self, name: bytes, row: Row, said: Statement) -> frozenset[int]:
+    def _fill(self, name: bytes, row: Row, statement: Statement) -> frozenset[int]:
         """Put into a row what the statement before has; returns the places that stay empty."""
         older = self._last[name][0] if name in self._last else self._held(name)
-        lacks = set(said.missing)
-        if older is not None and not said.begins:
+        lacks = set(statement.missing)
+        if older is not None and not statement.begins:
             before, unknown = self._encoder.decode(older), self._lacks.get(name, frozenset())
             for place in (lacks & self._fillable) - unknown:
                 row[place] = before[place]

@@ -115,10 +115,10 @@ class FollowedLog:
         cut.verdict.require()
         topic, ends = self._log.topic, cut.record.frontier.ends[self._log.topic]
         ranges = _ranges(topic, cut.begins(topic), ends)
-        for each in ranges:
+        for part in ranges:
             # A key has one partition, so all of them may be noted in one place.
-            last = self._fold(each, _nothing, self._reached)
-            self._homes |= self._new_homes(last, each.partition, len(ends))
+            last = self._fold(part, _nothing, self._reached)
+            self._homes |= self._new_homes(last, part.partition, len(ends))
             yield from (record for record in last.records() if record[1] is not None)
         recheck_declared([self._log], cut, self._kafka, self._clock)
         self._held = _Held(cut, cut.states[topic], ends)
@@ -137,46 +137,48 @@ class FollowedLog:
             VerdictError: they are not known for sure.
             UnavailableLogError: the brokers do not answer.
         """
-        held, topic = self._held, self._log.topic
-        if held is None:
+        before, topic = self._held, self._log.topic
+        if before is None:
             raise VerdictError(f'topic "{topic}": no rows are held')
         cut.verdict.require()
         state, ends = cut.states[topic], cut.record.frontier.ends[topic]
-        _check_same({topic: held.state}, {topic: state})
-        if any(new < old for old, new in zip(held.ends, ends, strict=True)):
+        _check_same({topic: before.state}, {topic: state})
+        if any(new < old for old, new in zip(before.ends, ends, strict=True)):
             raise VerdictError(f'topic "{topic}" ends before what is held')
-        ranges = [each for each in _ranges(topic, held.ends, ends, state) if each.start < each.end]
-        found: list[FetchedRecord] = []
+        ranges = [
+            part for part in _ranges(topic, before.ends, ends, state) if part.start < part.end
+        ]
+        records: list[FetchedRecord] = []
         homes: dict[bytes, int] = {}
         reached = None if self._reached is None else Reached(self._reached)
         has_gaps = False
-        for each in ranges:
-            last = self._fold(each, held_value, reached)
-            has_gaps = has_gaps or last.count < each.end - each.start
-            homes |= self._new_homes(last, each.partition, len(ends), homes)
-            found += last.records()
+        for part in ranges:
+            last = self._fold(part, held_value, reached)
+            has_gaps = has_gaps or last.count < part.end - part.start
+            homes |= self._new_homes(last, part.partition, len(ends), homes)
+            records += last.records()
         if ranges:
-            self._check_whole(held, cut, has_gaps=has_gaps)
+            self._check_whole(before, cut, has_gaps=has_gaps)
         self._held = _Held(cut, state, ends)
         self._homes |= homes
         if self._reached is not None and reached is not None:
             self._reached.take(reached)
-        return found
+        return records
 
     def _fold(
-        self, wanted: PartitionRange, held: HeldValue, reached: Reached | None
+        self, part: PartitionRange, held_value: HeldValue, reached: Reached | None
     ) -> LastStatements:
         last = LastStatements(
-            wanted.partition,
+            part.partition,
             self._reader,
             self._encoder,
             self._fillable,
-            held=held,
+            held_value=held_value,
             reached=reached,
         )
-        place = OffsetRange(self._log.topic, *wanted)
-        for each in scan(self._kafka, [place], lost=lost):
-            last.add(each.key(), each.value(), each.offset() or 0)
+        place = OffsetRange(self._log.topic, *part)
+        for record in scan(self._kafka, [place], lost=lost):
+            last.add(record.key(), record.value(), record.offset() or 0)
         return last
 
     def _new_homes(
@@ -205,14 +207,14 @@ class FollowedLog:
                 )
         return new
 
-    def _check_whole(self, held: _Held, cut: Cut, *, has_gaps: bool) -> None:
+    def _check_whole(self, before: _Held, cut: Cut, *, has_gaps: bool) -> None:
         """Check, after the read, that it met every record between two cuts."""
         topic = self._log.topic
         now = inspect(self._kafka, [topic])
         _check_same({topic: cut.states[topic]}, now)
-        answer = BrokerFacts(states=now, past={}, asked_ms=held.cut.started_ms)
+        answer = BrokerFacts(states=now, past={}, asked_ms=before.cut.started_ms)
         times = answer.times(self._clock(), cut.settings)
-        why = lost_between(held.state, held.ends, has_gaps=has_gaps, times=times)
+        why = lost_between(before.state, before.ends, has_gaps=has_gaps, times=times)
         if why is not None:
             raise VerdictError(f'topic "{topic}": {why}')
 

@@ -97,14 +97,14 @@ class Interpreter:
         self._keys, self._values = keys, values
         self._bodies: dict[int, BodyReader] = {}
         self._obstacles: dict[int, str] = {}
-        self._read = [reader(each, avro=log.shape.is_avro) for each in self._columns]
-        places = {each.column: place for place, each in enumerate(self._columns)}
+        self._read = [reader(column, avro=log.shape.is_avro) for column in self._columns]
+        places = {column.column: place for place, column in enumerate(self._columns)}
         self._key_places = [places[name] for name in log.key]
         self._placeholder = Placeholder(log.placeholder if log.leaves_out else "")
 
     def statements(self, key: bytes | None, value: bytes | None) -> list[Statement]:
         """Return a record's statements, in their order; a faulty record has one."""
-        found: str | None = None
+        record_key: str | None = None
         try:
             if value is None:
                 return [Statement(self._key_of_record(key), is_tombstone=True)]
@@ -113,11 +113,11 @@ class Interpreter:
             except (*_MALFORMED, FaultError) as error:
                 reason = _why(error)
                 if key is not None:
-                    found = self._key_of_record(key)
-                return [Statement(found, fault=reason)]
+                    record_key = self._key_of_record(key)
+                return [Statement(record_key, fault=reason)]
         except (*_MALFORMED, FaultError) as error:
-            what = "the tombstone's key" if value is None else "the value and the key"
-            return [Statement(None, fault=f"{what} cannot be read: {_why(error)}")]
+            part = "the tombstone's key" if value is None else "the value and the key"
+            return [Statement(None, fault=f"{part} cannot be read: {_why(error)}")]
 
     def _of_value(self, key: bytes | None, value: bytes) -> list[Statement]:
         document, schema_id = self._decoded(value, self._values)
@@ -166,10 +166,10 @@ class Interpreter:
             raise FaultError(f"its schema id {schema_id} is not of the topic's subject")
         if schema_id not in self._bodies:
             self._bodies[schema_id] = BodyReader(bare(json.loads(schemas[schema_id])))
-        found, left_over = self._bodies[schema_id].read(raw)
+        document, left_over = self._bodies[schema_id].read(raw)
         if left_over:
             raise FaultError("bytes are left over behind the record")
-        return (found if isinstance(found, dict) else {"": found}), schema_id
+        return (document if isinstance(document, dict) else {"": document}), schema_id
 
     def _check_version(self, schema_id: int) -> None:
         """Refuse a record whose columns had other types than they have now."""
@@ -187,13 +187,13 @@ class Interpreter:
         if self._obstacles[schema_id]:
             raise FaultError(self._obstacles[schema_id])
 
-    def _row(self, found: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
+    def _row(self, document: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
         """Return the row, and the places whose value was left out."""
         row, missing = [], []
         for column, read in zip(self._columns, self._read, strict=True):
-            item = found.get(column.column)
+            item = document.get(column.column)
             if item is None:
-                is_new = column.column not in found and column.default is not None
+                is_new = column.column not in document and column.default is not None
                 row.append(read(default_of(column)) if is_new else None)
                 continue
             is_there = not self._placeholder.is_here(item)
@@ -207,14 +207,14 @@ class Interpreter:
                 row.append(None)  # a placeholder that the type cannot hold
         return row, tuple(missing)
 
-    def _has_key(self, found: object) -> bool:
-        return isinstance(found, dict) and all(
-            found.get(name) is not None for name in self._log.key
+    def _has_key(self, document: object) -> bool:
+        return isinstance(document, dict) and all(
+            document.get(name) is not None for name in self._log.key
         )
 
-    def _key_in(self, found: Mapping[str, Any]) -> str:
+    def _key_in(self, document: Mapping[str, Any]) -> str:
         return _canonical(
-            [self._read[place](found[self._columns[place].column]) for place in self._key_places]
+            [self._read[place](document[self._columns[place].column]) for place in self._key_places]
         )
 
     def _key_text(self, row: Row, missing: Sequence[int]) -> str:
@@ -227,14 +227,14 @@ class Interpreter:
         if key is None:
             raise FaultError("the record has no key")
         if self._log.shape.is_avro:
-            found, _ = self._decoded(key, self._keys)
+            document, _ = self._decoded(key, self._keys)
         else:
-            found = _key_document(key, self._log.key)
-        if found is not None and set(found) == {""} and len(self._log.key) == 1:
-            found = {self._log.key[0]: found[""]}
-        if found is None or not self._has_key(found):
+            document = _key_document(key, self._log.key)
+        if document is not None and set(document) == {""} and len(self._log.key) == 1:
+            document = {self._log.key[0]: document[""]}
+        if document is None or not self._has_key(document):
             raise FaultError(f"the record's key has not all of {', '.join(self._log.key)}")
-        return self._key_in(found)
+        return self._key_in(document)
 
     def _lsn(self, document: Mapping[str, Any]) -> int | None:
         source = document.get("source")
@@ -257,13 +257,13 @@ def _why(error: Exception) -> str:
 
 
 def _is_marked(document: Mapping[str, Any], mark: str) -> bool:
-    found = document.get(mark)
-    if found is None and mark not in document:
+    value = document.get(mark)
+    if value is None and mark not in document:
         raise FaultError(f'it has no marker "{mark}"')
     try:
-        return _MARKS[found]
+        return _MARKS[value]
     except (KeyError, TypeError):
-        raise FaultError(f'its marker "{mark}" is {found!r}, neither true nor false') from None
+        raise FaultError(f'its marker "{mark}" is {value!r}, neither true nor false') from None
 
 
 def _is_wrapped(document: Any) -> bool:  # noqa: ANN401 - JSON
@@ -285,12 +285,14 @@ def _payload(document: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
 def _key_document(key: bytes, names: Sequence[str]) -> dict[str, Any]:
     """Read a JSON key: an object, or of one column its bare value or text."""
     try:
-        found = loads(key)
+        document = loads(key)
     except ValueError:
-        found = key.decode("utf-8")
-    if _is_wrapped(found):
-        found = found["payload"]
-    return found if isinstance(found, dict) else {names[0]: found} if len(names) == 1 else {}
+        document = key.decode("utf-8")
+    if _is_wrapped(document):
+        document = document["payload"]
+    return (
+        document if isinstance(document, dict) else {names[0]: document} if len(names) == 1 else {}
+    )
 
 
 def _canonical(values: Sequence[Any]) -> str:

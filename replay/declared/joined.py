@@ -55,16 +55,16 @@ class CutParts:
             topics={table: topic for cut in cuts for table, topic in cut.topics.items()},
             states={topic: state for cut in cuts for topic, state in cut.states.items()},
             verdict=_of_all(cuts, self.declared),
-            densities={topic: each for cut in cuts for topic, each in cut.densities.items()},
+            densities={topic: density for cut in cuts for topic, density in cut.densities.items()},
         )
 
     def _frontier(self) -> Frontier:
-        found = self.captured[0].record.frontier
+        first = self.captured[0].record.frontier
         if self.own is None:  # another capture's: views have names of their own for its tables
-            found = replace(found, tables={}, children={}, excluded={})
+            first = replace(first, tables={}, children={}, excluded={})
         if self.others:
-            found = joined(
-                found,
+            first = joined(
+                first,
                 {
                     topic: (table, cut.record.frontier)
                     for cut in self.others
@@ -72,14 +72,14 @@ class CutParts:
                 },
             )
         if self.declared is None:
-            return found
+            return first
         others = self.declared.record.frontier
         return replace(
-            found,
-            tables={**found.tables, **others.tables},
-            topic_ids={**found.topic_ids, **others.topic_ids},
-            ends={**found.ends, **others.ends},
-            alive_from={**found.alive_from, **others.alive_from},
+            first,
+            tables={**first.tables, **others.tables},
+            topic_ids={**first.topic_ids, **others.topic_ids},
+            ends={**first.ends, **others.ends},
+            alive_from={**first.alive_from, **others.alive_from},
         )
 
 
@@ -99,11 +99,11 @@ def _check_apart(logs: Sequence[DeclaredLog | CapturedLog], own: Frontier) -> No
 
 
 def _of_all(cuts: Sequence[Cut], declared: Cut | None) -> Verdict:
-    verdicts = {topic: each for cut in cuts for topic, each in cut.verdict.topics.items()}
+    verdicts = {topic: verdict for cut in cuts for topic, verdict in cut.verdict.topics.items()}
     whole = together(verdicts, cuts[0].verdict.allowance_ms)
     if not whole.allows_read or declared is None:
         return whole
     # By which rule each log of another program is read is told beside what limits the others.
-    captured = {t: each for t, each in verdicts.items() if t not in declared.verdict.topics}
+    captured = {t: verdict for t, verdict in verdicts.items() if t not in declared.verdict.topics}
     first = together(captured, whole.allowance_ms)
     return replace(whole, reasons=(*first.reasons, *declared.verdict.reasons))

@@ -50,13 +50,13 @@ def carried(
         types: their types, in Spark's words.
         order: the columns that say which statement of a key is newer.
     """
-    of_changes = raw.where(F.exists("headers", lambda each: each["key"].isin(*_HEADERS)))
-    said = statements(of_changes).where("fault IS NULL AND NOT is_tombstone")
+    of_changes = raw.where(F.exists("headers", lambda header: header["key"].isin(*_HEADERS)))
+    told_rows = statements(of_changes).where("fault IS NULL AND NOT is_tombstone")
     lacks = F.col("begins") & (F.size("missing") > 0)
     with translated():
-        found = said.select("key", "lsn", F.col("row").isNull(), lacks).collect()
-    arrivals = {lsn for _, lsn, _, lacking in found if lacking}
-    keys = {key for key, lsn, is_gone, _ in found if is_gone and lsn in arrivals}
+        rows = told_rows.select("key", "lsn", F.col("row").isNull(), lacks).collect()
+    arrivals = {lsn for _, lsn, _, lacking in rows if lacking}
+    keys = {key for key, lsn, is_gone, _ in rows if is_gone and lsn in arrivals}
     if not keys:
         return None
     histories = statements(raw).where(F.col("key").isin(*keys) & F.col("fault").isNull())
@@ -73,57 +73,63 @@ def name(place: int) -> str:
     return f"carried_{place}"
 
 
-def joined(groups: DataFrame, found: DataFrame | None) -> DataFrame:
+def joined(groups: DataFrame, carried_values: DataFrame | None) -> DataFrame:
     """Join carried values to the keys that received them."""
-    if found is None:
+    if carried_values is None:
         return groups
     arrived = F.col("began").getField("lsn")
-    return groups.join(found, arrived == F.col(_LSN), "left")
+    return groups.join(carried_values, arrived == F.col(_LSN), "left")
 
 
-def _departures(said: pa.Table, columns: Sequence[int], order: Sequence[str]) -> pa.Table:
-    said = said.sort_by([("key", "ascending"), *((each, "ascending") for each in order)])
-    facts = said.select(["key", "lsn", "is_tombstone", "missing", "begins"]).to_pylist()
-    has_row = said.column("row").combine_chunks().is_valid().to_pylist()
-    found = dict(departures(zip(facts, has_row, strict=True), columns))
-    rows = said.column("row").combine_chunks()
-    out: list[Any] = [pa.array(found, pa.int64())]
+def _departures(statements: pa.Table, columns: Sequence[int], order: Sequence[str]) -> pa.Table:
+    statements = statements.sort_by(
+        [("key", "ascending"), *((column, "ascending") for column in order)]
+    )
+    facts = statements.select(["key", "lsn", "is_tombstone", "missing", "begins"]).to_pylist()
+    has_row = statements.column("row").combine_chunks().is_valid().to_pylist()
+    cells_of = dict(departures(zip(facts, has_row, strict=True), columns))
+    rows = statements.column("row").combine_chunks()
+    out: list[Any] = [pa.array(cells_of, pa.int64())]
     for column in columns:
-        places = pa.array([resolved(found, lsn, column) for lsn in found], pa.int64())
+        places = pa.array([resolved(cells_of, lsn, column) for lsn in cells_of], pa.int64())
         values = rows.field(column).take(places)
         out.append(pa.StructArray.from_arrays([values], ["value"], mask=places.is_null()))
     return pa.table(out, names=[_LSN, *map(name, columns)])
 
 
 def departures(
-    said: Iterator[tuple[Mapping[str, Any], bool]], columns: Sequence[int]
+    statements: Iterator[tuple[Mapping[str, Any], bool]], columns: Sequence[int]
 ) -> Iterator[tuple[int, Cells]]:
     """Return by lsn what rows had when they were deleted, of statements by key and order."""
     key: str | None = None
     cells: Cells = {}
-    for place, (each, has_row) in enumerate(said):
-        if each["key"] != key:
-            key, cells = each["key"], {}
+    for place, (statement, has_row) in enumerate(statements):
+        if statement["key"] != key:
+            key, cells = statement["key"], {}
         if not has_row:
-            if cells and not each["is_tombstone"] and each["lsn"] is not None:
-                yield each["lsn"], cells
+            if cells and not statement["is_tombstone"] and statement["lsn"] is not None:
+                yield statement["lsn"], cells
             cells = {}
             continue
-        missing = {*each["missing"]}
-        before = dict.fromkeys(columns, Cell(departure=each["lsn"])) if each["begins"] else cells
+        missing = {*statement["missing"]}
+        before = (
+            dict.fromkeys(columns, Cell(departure=statement["lsn"]))
+            if statement["begins"]
+            else cells
+        )
         cells = {
             column: before.get(column, Cell()) if column in missing else Cell(place)
             for column in columns
         }
 
 
-def resolved(found: Mapping[int, Cells], lsn: int, column: int) -> int | None:
+def resolved(cells_of: Mapping[int, Cells], lsn: int, column: int) -> int | None:
     """Follow a column's value from key to key; return the place of its statement, or None."""
     cell, departure, seen = Cell(departure=lsn), lsn, set[int]()
     while cell.place is None and cell.departure is not None:
         departure = cell.departure
-        if departure in seen or departure not in found:
+        if departure in seen or departure not in cells_of:
             return None
         seen.add(departure)
-        cell = found[departure][column]
+        cell = cells_of[departure][column]
     return cell.place

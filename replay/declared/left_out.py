@@ -36,17 +36,17 @@ class LeftOut:
         self._follows = False
         self.places = [
             place
-            for place, each in enumerate(columns)
-            if log.leaves_out and each.type.kind in _KINDS and each.column not in log.key
+            for place, column in enumerate(columns)
+            if log.leaves_out and column.type.kind in _KINDS and column.column not in log.key
         ]
 
-    def aggregates(self, said: Column, order: Column) -> list[Column]:
+    def aggregates(self, statement: Column, order: Column) -> list[Column]:
         """Return the aggregates over a key's statements: `row`, `missing` and `begins`."""
         if not self.places:
-            return [F.max_by(said, order).alias("last")]
+            return [F.max_by(statement, order).alias("last")]
         is_partial = F.size("missing") > 0
-        ordered = F.struct(order.alias("order"), said.alias("said"))
-        found = [
+        ordered = F.struct(order.alias("order"), statement.alias("said"))
+        aggregates = [
             F.max_by(ordered, F.when(~is_partial, order)).alias("whole"),
             F.max_by(ordered, F.when(is_partial, order)).alias("partial"),
             F.max_by(
@@ -57,8 +57,8 @@ class LeftOut:
         for place in self.places:
             value = F.struct(order.alias("order"), self._of(F.col("row"), place).alias("value"))
             has_it = is_partial & ~F.array_contains("missing", F.lit(place))
-            found.append(F.max_by(value, F.when(has_it, order)).alias(_name(place)))
-        return found
+            aggregates.append(F.max_by(value, F.when(has_it, order)).alias(_name(place)))
+        return aggregates
 
     def followed(self, groups: DataFrame, carried: DataFrame | None) -> DataFrame:
         """Put what rows had under their old keys beside the new ones."""
@@ -75,21 +75,21 @@ class LeftOut:
             self._filled(partial.getField("said"))
         )
 
-    def _filled(self, said: Column) -> Column:
-        row, missing = said.getField("row"), said.getField("missing")
+    def _filled(self, statement: Column) -> Column:
+        row, missing = statement.getField("row"), statement.getField("missing")
         values, faults = [], []
         for place, column in enumerate(self._columns):
             own = self._of(row, place)
             if place in self.places:
                 is_missing = F.array_contains(missing, F.lit(place))
-                found, other = self._found(place), self._otherwise(own)
-                lacks = is_missing & found.isNull() & other.isNull()
+                newest, other = self._found(place), self._otherwise(own)
+                lacks = is_missing & newest.isNull() & other.isNull()
                 faults.append(F.when(lacks, F.lit(_why(column.column))))
-                filled = F.coalesce(found, other).getField("value")
+                filled = F.coalesce(newest, other).getField("value")
                 own = F.when(is_missing, filled).otherwise(own)
             values.append(own.alias(column.column))
         fault = F.coalesce(*faults)
-        return said.withField("fault", fault).withField(
+        return statement.withField("fault", fault).withField(
             "row", F.when(fault.isNull(), F.struct(*values))
         )
 
@@ -111,11 +111,11 @@ class LeftOut:
         is_newer = floor.isNull() | (partial.getField("order") >= floor)
         before = whole.getField("said").getField("row")
         is_own = before.isNotNull() & (began.isNull() | (whole.getField("order") > began))
-        found = F.when(partial.isNotNull() & is_newer, _value(partial.getField("value"))).when(
+        newest = F.when(partial.isNotNull() & is_newer, _value(partial.getField("value"))).when(
             is_own, _value(self._of(before, place))
         )
         is_carried = began.isNotNull() & (whole.isNull() | (began > whole.getField("order")))
-        return found.when(is_carried, F.col(key_changes.name(place))) if self._follows else found
+        return newest.when(is_carried, F.col(key_changes.name(place))) if self._follows else newest
 
     def _of(self, row: Column, place: int) -> Column:
         return row.getField(self._columns[place].column)

@@ -26,7 +26,7 @@ class Placeholder:
         number = str(uuid.UUID(bytes=hashlib.md5(raw, usedforsecurity=False).digest(), version=3))
         self._is_set = bool(text)
         self._texts = {text, encoded, _dumped({text: text})}
-        self._lengths = {len(each) for each in self._texts}
+        self._lengths = {len(form) for form in self._texts}
         self._items = {text, encoded, number}
         self._raw = raw
         self._numbers = [byte - 256 if byte > 127 else byte for byte in raw]  # noqa: PLR2004 - signed
@@ -52,5 +52,5 @@ class Placeholder:
         return [str(item) for item in value] == [str(number) for number in self._numbers]
 
 
-def _dumped(found: dict[str, str]) -> str:
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+def _dumped(members: dict[str, str]) -> str:
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":"))

@@ -47,8 +47,8 @@ def source_of(log: DeclaredLog, schemas: SchemaReader) -> LogSource:
         newest = list(values)[-1]
         columns = avro_columns(values[newest], log.shape)
         if log.delete:
-            columns = tuple(each for each in columns if each.column != log.delete)
-    names = [each.column for each in columns]
+            columns = tuple(column for column in columns if column.column != log.delete)
+    names = [column.column for column in columns]
     missing = [name for name in log.key if name not in names]
     if missing:
         raise ConfigurationError(

@@ -65,31 +65,31 @@ def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Posit
         before: the first position that does not count.
     """
     position, op = _header(POSITION), _header(_OP)
-    known = [*_ADDED, _TAKEN, Op.TRUNCATE.value]
+    operations = [*_ADDED, _TAKEN, Op.TRUNCATE.value]
     fault = (
         F.when(F.length(position) != 20, F.lit(NO_POSITION))  # noqa: PLR2004 - epoch, LSN, sequence
         .when(position.isNull(), F.lit(NO_POSITION))
         .when(F.col("key").isNotNull(), F.lit("it has a key, which no row of its table has"))
-        .when(~F.coalesce(op, F.lit(b"")).isin(known), F.lit("it bears no operation of a row"))
+        .when(~F.coalesce(op, F.lit(b"")).isin(operations), F.lit("it bears no operation of a row"))
         .when(F.col("value").isNull() & (op != F.lit(Op.TRUNCATE.value)), F.lit("it has no row"))
     )
     sound = F.when(fault.isNotNull(), fail(Fault.CORRUPT, *place(topic), ": ", fault))
-    found = raw.select(
+    records = raw.select(
         sound.otherwise(F.concat(op, position)).alias("key"),
         "value",
         "partition",
         "offset",
         position.alias("position"),
     )
-    found = before_position(found, before)
-    found = found if since is None else from_position(found, since)
+    records = before_position(records, before)
+    records = records if since is None else from_position(records, since)
     is_row = F.substring("key", 1, 1) != F.lit(Op.TRUNCATE.value)
-    return found.where(is_row).drop("position")
+    return records.where(is_row).drop("position")
 
 
 def _header(name: str) -> Column:
-    found = F.filter("headers", lambda each: each["key"] == name)
-    return F.get(found, F.lit(0))["value"]
+    of_name = F.filter("headers", lambda header: header["key"] == name)
+    return F.get(of_name, F.lit(0))["value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Bag:
         names = [logged_name(number) for number in range(len(columns))]
         read = decoded(self.changes, schemas).frame
         row = built(sound_row, schemas)
-        each = read.select("partition", "offset", "key", row).select(
+        rows = read.select("partition", "offset", "key", row).select(
             "partition",
             "offset",
             F.when(F.substring("key", 1, 1) == F.lit(_TAKEN), -1).otherwise(1).alias("sign"),
@@ -124,8 +124,8 @@ class Bag:
         )
         whole = alike.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
         # Of equal rows the oldest went, so the newest are there: they stand first.
-        counted = each.withColumn("content", _content(columns, names)).select(
-            *each.columns,
+        counted = rows.withColumn("content", _content(columns, names)).select(
+            *rows.columns,
             F.sum("sign").over(whole).alias("copies"),
             F.min(F.struct("partition", "offset")).over(whole).alias("first"),
             F.row_number().over(alike).alias("nth"),

@@ -25,11 +25,11 @@ def built(build: Callable[[TopicSchemas], T], schemas: TopicSchemas) -> T:
     # Of a Spark Connect server expressions are made here, without any call.
     jvm = None if is_remote() else SparkContext._gateway
     writers = tuple(schemas.writers.items())
-    made = _built(
+    expression = _built(
         jvm, build, schemas.topic, schemas.key_id, writers, schemas.reader_id, schemas.form,
         schemas.key, schemas.choices,
     )  # fmt: skip
-    return cast("T", made)
+    return cast("T", expression)
 
 
 @lru_cache(_KEPT)

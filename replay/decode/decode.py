@@ -73,8 +73,8 @@ class Decoded:
         """Return the records that have a fault: `topic, partition, offset, key, value, reason`."""
         topic = F.lit(self.schemas.topic).alias("topic")
         reason = F.col("fault").alias("reason")
-        found = self.frame.where(F.col("fault").isNotNull())
-        return found.select(topic, *_PLACE, "key", "value", reason)
+        faulty = self.frame.where(F.col("fault").isNotNull())
+        return faulty.select(topic, *_PLACE, "key", "value", reason)
 
     def _rows(self, frame: DataFrame) -> StateRows:
         logged = built(_logged_columns, self.schemas)
@@ -96,12 +96,12 @@ def decoded(survivors: DataFrame, schemas: TopicSchemas) -> Decoded:
     A record that tells of a delete is no row; its tombstone is what mostly says so before.
     """
     reader = schemas.logged(schemas.reader_id)
-    known = [F.col(FAULT)] if FAULT in survivors.columns else []
+    faults = [F.col(FAULT)] if FAULT in survivors.columns else []
     own = ("key", "value", *_PLACE)
     if schemas.form.output is Output.JSON:
-        frame = _of_documents(survivors, schemas, reader, own, known)
+        frame = _of_documents(survivors, schemas, reader, own, faults)
     else:
-        frame = _of_avro(survivors, schemas, own, known)
+        frame = _of_avro(survivors, schemas, own, faults)
     if schemas.form.has_events:
         frame = frame.where(F.col("fault").isNotNull() | (F.col("op") != _GONE))
     return Decoded(frame.select(*own, "fault", "row"), schemas)
@@ -111,19 +111,19 @@ def _of_avro(
     survivors: DataFrame,
     schemas: TopicSchemas,
     own: tuple[str, ...],
-    known: list[Column],
+    faults: list[Column],
 ) -> DataFrame:
-    decoded = survivors.select(*own, *known, built(_by_schema, schemas))
-    parts = decoded.select(*own, *known, *built(_parts, schemas))
-    fault = F.coalesce(*known, *built(_avro_faults, schemas))
+    decoded = survivors.select(*own, *faults, built(_by_schema, schemas))
+    parts = decoded.select(*own, *faults, *built(_parts, schemas))
+    fault = F.coalesce(*faults, *built(_avro_faults, schemas))
     return parts.select(*own, fault.alias("fault"), "row", "op")
 
 
 def _parts(schemas: TopicSchemas) -> tuple[Column, Column]:
     """Return the row and the operation of a decoded value."""
-    found = F.col("decoded")
-    row = found.getField("after") if schemas.form.envelope is Envelope.NESTED else found
-    op = found.getField("op") if schemas.form.has_events else F.lit(None).cast("string")
+    value = F.col("decoded")
+    row = value.getField("after") if schemas.form.envelope is Envelope.NESTED else value
+    op = value.getField("op") if schemas.form.has_events else F.lit(None).cast("string")
     return row.alias("row"), op.alias("op")
 
 
@@ -137,28 +137,28 @@ def _of_documents(
     schemas: TopicSchemas,
     reader: LoggedSchema,
     own: tuple[str, ...],
-    known: list[Column],
+    faults: list[Column],
 ) -> DataFrame:
     envelope = schemas.form.envelope
     read = survivors.select(
-        *own, *known, documents.parsed(F.col("value"), envelope).alias("document")
+        *own, *faults, documents.parsed(F.col("value"), envelope).alias("document")
     )
     document = F.col("document")
     row = documents.members(document, envelope)
     op = documents.operation(document, envelope) if schemas.form.has_events else F.lit(None)
     texts = read.select(
         *own,
-        *known,
+        *faults,
         document.isNull().alias("is_lost"),
         op.cast("string").alias("op"),
         F.when(row.isNotNull(), documents.texts(row, reader, envelope)).alias("texts"),
     )
-    found = F.col("texts")
-    typed = F.when(found.isNotNull(), documents.typed(found, reader))
-    parts = texts.select(*own, *known, "is_lost", "op", "texts", typed.alias("row"))
-    malformed = documents.malformed(found, F.col("row"), reader)
+    texts_read = F.col("texts")
+    typed = F.when(texts_read.isNotNull(), documents.typed(texts_read, reader))
+    parts = texts.select(*own, *faults, "is_lost", "op", "texts", typed.alias("row"))
+    malformed = documents.malformed(texts_read, F.col("row"), reader)
     fault = F.coalesce(
-        *known,
+        *faults,
         F.when(F.col("is_lost"), F.lit("the value is not a JSON document")),
         _row_fault(schemas, reader),
         F.when(
@@ -171,16 +171,18 @@ def _of_documents(
 
 def _by_schema(schemas: TopicSchemas) -> Column:
     """Decode by the schema id of the record's frame; null under any other."""
-    found = F.substring("value", 1, FRAME_BYTES)
-    first, *rest = [each for each in schemas.writers if not _obstacles(schemas, each)]
-    decoded = F.when(_bears(found, first), _decoded(schemas, first))
-    for each in rest:
-        decoded = decoded.when(_bears(found, each), _decoded(schemas, each))
+    frame_bytes = F.substring("value", 1, FRAME_BYTES)
+    first, *rest = [
+        schema_id for schema_id in schemas.writers if not _obstacles(schemas, schema_id)
+    ]
+    decoded = F.when(_bears(frame_bytes, first), _decoded(schemas, first))
+    for schema_id in rest:
+        decoded = decoded.when(_bears(frame_bytes, schema_id), _decoded(schemas, schema_id))
     return decoded.alias("decoded")
 
 
-def _bears(found: Column, schema_id: int) -> Column:
-    return found == F.lit(bytearray(frame(schema_id)))
+def _bears(frame_bytes: Column, schema_id: int) -> Column:
+    return frame_bytes == F.lit(bytearray(frame(schema_id)))
 
 
 def _decoded(schemas: TopicSchemas, writer_id: int) -> Column:
@@ -195,22 +197,24 @@ def _obstacles(schemas: TopicSchemas, writer_id: int) -> list[str]:
 
 def _frame_fault(schemas: TopicSchemas) -> Column:
     """Return the fault in a record's schema id, or null."""
-    found = F.substring("value", 1, FRAME_BYTES)
+    frame_bytes = F.substring("value", 1, FRAME_BYTES)
     unknown = F.concat(
         F.lit("the value's first bytes "),
-        F.hex(found),
+        F.hex(frame_bytes),
         F.lit(f' are no frame with a schema id of subject "{schemas.topic}-value"'),
     )
     faults = []
-    for each in schemas.writers:
-        why = _obstacles(schemas, each)
+    for schema_id in schemas.writers:
+        why = _obstacles(schemas, schema_id)
         if why:
             text = (
-                f"written under schema id {each}, cannot be read as {schemas.reader_id}: "
+                f"written under schema id {schema_id}, cannot be read as {schemas.reader_id}: "
                 + "; ".join(why)
             )
-            faults.append(F.when(_bears(found, each), F.lit(text)))
-    is_known = reduce(Column.__or__, [_bears(found, each) for each in schemas.writers])
+            faults.append(F.when(_bears(frame_bytes, schema_id), F.lit(text)))
+    is_known = reduce(
+        Column.__or__, [_bears(frame_bytes, schema_id) for schema_id in schemas.writers]
+    )
     return F.coalesce(*faults, F.when(~is_known, unknown))
 
 
@@ -236,8 +240,10 @@ def _is_unlike(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
     if schemas.form.output is Output.JSON:
         return row.isNull()
     is_empty = reduce(Column.__and__, [row.getField(c.field).isNull() for c in reader.columns])
-    nulls = [frame(each) + nulls_of(schemas.writers[each]) for each in schemas.writers]
-    return is_empty & ~F.col("value").isin([bytearray(each) for each in nulls])
+    nulls = [
+        frame(schema_id) + nulls_of(schemas.writers[schema_id]) for schema_id in schemas.writers
+    ]
+    return is_empty & ~F.col("value").isin([bytearray(encoding) for encoding in nulls])
 
 
 def _key_columns(schema: LoggedSchema) -> list[LoggedColumn]:
@@ -313,7 +319,7 @@ def formless(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
     """
     reader = schemas.logged(schemas.reader_id)
     key = _key_text(reader)
-    found = [
+    escapes = [
         F.when(
             F.col(logged_name(number)).getField(ESCAPE).isNotNull(),
             F.struct(F.lit(column.column).alias("column"), key.alias("key")),
@@ -321,8 +327,8 @@ def formless(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
         for number, column in enumerate(reader.columns)
         if column.type.has_escape and column.column not in schemas.chosen
     ]
-    each = F.filter(F.array(*found), lambda value: value.isNotNull())
-    return logged.select(F.explode(each).alias("found")).select("found.*")
+    present = F.filter(F.array(*escapes), lambda value: value.isNotNull())
+    return logged.select(F.explode(present).alias("found")).select("found.*")
 
 
 def _key_text(reader: LoggedSchema) -> Column:

@@ -48,9 +48,9 @@ def parsed(value: Column, envelope: Envelope) -> Column:
     """
     text = value.cast("string")
     inside = F.concat(F.lit("["), text, F.lit("]"))
-    found = F.from_json(inside, f"array<{_SHAPES[envelope]}>", _OPTIONS)
-    is_one = F.is_valid_utf8(text) & (F.size(found) == 1)
-    return F.when(is_one, F.get(found, F.lit(0)))
+    documents = F.from_json(inside, f"array<{_SHAPES[envelope]}>", _OPTIONS)
+    is_one = F.is_valid_utf8(text) & (F.size(documents) == 1)
+    return F.when(is_one, F.get(documents, F.lit(0)))
 
 
 def members(document: Column, envelope: Envelope) -> Column:
@@ -63,20 +63,23 @@ def operation(document: Column, envelope: Envelope) -> Column:
     return document.getField("op") if envelope is Envelope.NESTED else document.getItem("op")
 
 
-def texts(found: Column, schema: LoggedSchema, envelope: Envelope) -> Column:
+def texts(parsed_members: Column, schema: LoggedSchema, envelope: Envelope) -> Column:
     """Return the text of each column, null for one that is null or not there."""
     prefix = AFTER if envelope is Envelope.FLAT else ""
     named = [
-        F.try_element_at(found, F.lit(prefix + each.column)).alias(each.field)
-        for each in schema.columns
+        F.try_element_at(parsed_members, F.lit(prefix + column.column)).alias(column.field)
+        for column in schema.columns
     ]
     return F.struct(*named)
 
 
-def typed(found: Column, schema: LoggedSchema) -> Column:
+def typed(column_texts: Column, schema: LoggedSchema) -> Column:
     """Turn the texts of `texts` into the columns' types; null where a text has none."""
     return F.struct(
-        *(_column(found.getField(each.field), each).alias(each.field) for each in schema.columns)
+        *(
+            _column(column_texts.getField(column.field), column).alias(column.field)
+            for column in schema.columns
+        )
     )
 
 
@@ -84,10 +87,10 @@ def malformed(found: Column, row: Column, schema: LoggedSchema) -> Column:
     """Name the first column whose text has no value of its type, null when each has one."""
     checks = [
         F.when(
-            found.getField(each.field).isNotNull() & _is_lost(row.getField(each.field), each),
-            F.lit(each.column),
+            found.getField(column.field).isNotNull() & _is_lost(row.getField(column.field), column),
+            F.lit(column.column),
         )
-        for each in schema.columns
+        for column in schema.columns
     ]
     return F.coalesce(*checks, F.lit(None).cast("string"))
 
@@ -121,7 +124,7 @@ def _array(items: Column, element: ColumnType) -> Column:
     values = F.transform(items, read)
     is_lost = F.exists(
         F.arrays_zip(items.alias("text"), values.alias("value")),
-        lambda each: each.getField("text").isNotNull() & each.getField("value").isNull(),
+        lambda pair: pair.getField("text").isNotNull() & pair.getField("value").isNull(),
     )
     return F.when(~is_lost, values)
 

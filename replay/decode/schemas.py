@@ -79,13 +79,15 @@ class TopicSchemas:
         Raises:
             ConfigurationError: two choices for one column contradict each other.
         """
-        found = chosen(choices, self.logged(self.reader_id))
-        return replace(self, choices=tuple((name, each.value) for name, each in found.items()))
+        choice_of = chosen(choices, self.logged(self.reader_id))
+        return replace(
+            self, choices=tuple((name, choice.value) for name, choice in choice_of.items())
+        )
 
     @property
     def chosen(self) -> dict[str, ValueChoice]:
         """Return the choice for each column that has another one than to refuse."""
-        return {name: ValueChoice(each) for name, each in self.choices}
+        return {name: ValueChoice(choice) for name, choice in self.choices}
 
     @property
     def viewed(self) -> LoggedSchema:
@@ -129,14 +131,14 @@ def schemas_of(
         UnavailableLogError: the registry or the brokers do not answer.
     """
     steps.more(len(topics))
-    found = {}
+    schemas = {}
     with closing(SchemaReader(registry, kafka)) as reader:
         for table, topic in topics.items():
             steps.begin(f"schemas of {topic}")
             own = frontier.tables.get(topic, table)
-            found[table] = reader.of_table(topic, own, frontier.scope_of(topic))
+            schemas[table] = reader.of_table(topic, own, frontier.scope_of(topic))
             steps.done()
-    return found
+    return schemas
 
 
 class SchemaReader:
@@ -229,12 +231,12 @@ class SchemaReader:
         numbers = self._ask(partial(self._client.get_versions, subject), subject)
         versions: dict[int, str] = {}
         for number in sorted(numbers):
-            found = self._ask(partial(self._client.get_version, subject, number), subject)
-            if found.schema_id is None or not found.schema.schema_str:
+            version = self._ask(partial(self._client.get_version, subject, number), subject)
+            if version.schema_id is None or not version.schema.schema_str:
                 raise CorruptRecordError(f'subject "{subject}", version {number}: no Avro schema')
-            check_tame(found.schema.schema_str, f'subject "{subject}", version {number}')
-            versions.pop(found.schema_id, None)  # a schema registered again is the newest again
-            versions[found.schema_id] = found.schema.schema_str
+            check_tame(version.schema.schema_str, f'subject "{subject}", version {number}')
+            versions.pop(version.schema_id, None)  # a schema registered again is the newest again
+            versions[version.schema_id] = version.schema.schema_str
         if not versions:
             raise self._missing(subject)
         return versions
@@ -280,5 +282,5 @@ def check_columns(schemas: TopicSchemas, *, keyed: bool = True) -> None:
             )
     if keyed and not set(schema.key):
         raise CorruptRecordError(f'the schema of topic "{schemas.topic}" names no key')
-    if not {each.lower() for each in schema.key} <= set(seen):
+    if not {column.lower() for column in schema.key} <= set(seen):
         raise CorruptRecordError(f'the schema of topic "{schemas.topic}" names no key of its own')

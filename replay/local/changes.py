@@ -46,11 +46,11 @@ class RowChange:
 
 def touched(records: Iterable[Version], since: Position) -> dict[bytes, list[Version]]:
     """Return the records from a position on by their key, each list in the order of changes."""
-    found: dict[bytes, list[Version]] = defaultdict(list)
-    for each in sorted(records, key=lambda each: (each.position, each.offset)):
-        if each.position >= since:
-            found[each.key].append(each)
-    return found
+    by_key: dict[bytes, list[Version]] = defaultdict(list)
+    for record in sorted(records, key=lambda version: (version.position, version.offset)):
+        if record.position >= since:
+            by_key[record.key].append(record)
+    return by_key
 
 
 def once(records: Iterable[Version]) -> Iterator[Version]:
@@ -59,7 +59,7 @@ def once(records: Iterable[Version]) -> Iterator[Version]:
     Args:
         records: in the order of changes, of equal positions in that of their offsets.
     """
-    for _, same in groupby(records, key=lambda each: each.position):
+    for _, same in groupby(records, key=lambda record: record.position):
         *_, last = same
         yield last
 
@@ -73,23 +73,25 @@ def changes_of(
         before: the rows that there were, of the keys in `records`.
         records: what was written since, by key, in the order of changes.
     """
-    found = [change for key, some in records.items() for change in _of_key(before.get(key), some)]
-    return sorted(found, key=lambda each: each.position)
+    row_changes = [
+        change for key, some in records.items() for change in _of_key(before.get(key), some)
+    ]
+    return sorted(row_changes, key=lambda change: change.position)
 
 
 def _of_key(start: Last | None, records: Iterable[Version]) -> Iterator[RowChange]:
     row = None if start is None or start.value is None else _written(start)
-    for each in once(records):
-        after = None if each.is_gone else _written(each)
+    for record in once(records):
+        after = None if record.is_gone else _written(record)
         if row is not None and after is not None:
-            if each.op is Op.READ and row.value == after.value:
+            if record.op is Op.READ and row.value == after.value:
                 continue  # copied anew, and the same
-            yield RowChange(ChangeType.UPDATE_PREIMAGE, row, each.position, each.ts_us)
-            yield RowChange(ChangeType.UPDATE_POSTIMAGE, after, each.position, each.ts_us)
+            yield RowChange(ChangeType.UPDATE_PREIMAGE, row, record.position, record.ts_us)
+            yield RowChange(ChangeType.UPDATE_POSTIMAGE, after, record.position, record.ts_us)
         elif after is not None:
-            yield RowChange(ChangeType.INSERT, after, each.position, each.ts_us)
+            yield RowChange(ChangeType.INSERT, after, record.position, record.ts_us)
         elif row is not None:
-            yield RowChange(ChangeType.DELETE, row, each.position, each.ts_us)
+            yield RowChange(ChangeType.DELETE, row, record.position, record.ts_us)
         row = after
 
 

@@ -35,7 +35,7 @@ def key_bytes(logged: LoggedSchema, schema_id: int | None, key: Key) -> bytes:
     """
     if schema_id is None:
         raise ConfigurationError(f'table "{logged.table}" has no keys in Avro')
-    columns = {each.column: each for each in logged.columns}
+    columns = {column.column: column for column in logged.columns}
     parts = [frame(schema_id)]
     for name, value in zip(logged.key, _values(logged, key), strict=True):
         parts.append(_encoded(logged, columns[name], value))

@@ -52,9 +52,9 @@ class RowReader:
     def __init__(self, schemas: TopicSchemas, columns: Sequence[str] | None = None) -> None:
         self._schemas = schemas
         self._rows = _rows_of(schemas, columns)
-        self._makers = [array_maker(each.type) for each in self._rows.columns]
+        self._makers = [array_maker(column.type) for column in self._rows.columns]
         self.schema = pa.schema(
-            [(each.column, arrow_type(each.type)) for each in self._rows.columns]
+            [(column.column, arrow_type(column.type)) for column in self._rows.columns]
         )
 
     def table(self, records: Sequence[Placed]) -> pa.Table:
@@ -65,17 +65,17 @@ class RowReader:
             LogError: a value has no place in its column's type; names row and column too.
         """
         rows, places = [], []
-        for each in records:
+        for record in records:
             try:
-                row = self._rows.row(each[0])
+                row = self._rows.row(record[0])
             except UnreadableRecordError as error:
-                text = f"{self._place(each)}: {error.args[0]}"
+                text = f"{self._place(record)}: {error.args[0]}"
                 raise error_of(Fault.CORRUPT, text) from error
             if row is not None:
                 rows.append(row)
-                places.append(each)
+                places.append(record)
         columns = zip(*rows, strict=True) if rows else ((),) * len(self._makers)
-        arrays = [self._array(number, each, places) for number, each in enumerate(columns)]
+        arrays = [self._array(number, column, places) for number, column in enumerate(columns)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _array(self, number: int, values: Sequence[Any], at: Sequence[Placed]) -> pa.Array:
@@ -93,12 +93,14 @@ class RowReader:
 
     def _homeless(self, column: LoggedColumn, value: str, where: Placed) -> LogError:
         logged = self._rows.logged
-        key = [each for each in logged.columns if each.column in logged.key]
-        row = _rows_of(self._schemas, [each.column for each in key]).row(where[0]) or ()
-        said = ", ".join(_text(item, each.type) for item, each in zip(row, key, strict=True))
+        key = [column for column in logged.columns if column.column in logged.key]
+        row = _rows_of(self._schemas, [column.column for column in key]).row(where[0]) or ()
+        key_text = ", ".join(
+            _text(item, column.type) for item, column in zip(row, key, strict=True)
+        )
         text = (
             f'table "{logged.table}", column "{column.column}" ({column.type.name}): the '
-            f"value {value} of the row with key ({said}) has no exact form in this type; "
+            f"value {value} of the row with key ({key_text}) has no exact form in this type; "
             f"{self._place(where)}{HINT}leave the column out of what is read, or cast it to text "
             "at the source"
         )

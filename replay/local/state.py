@@ -80,7 +80,7 @@ class LocalScan:
         if self.has_grown:
             return ranges
         home = partition_of(key, len(self._frontier.ends[self.schemas.topic]))
-        return [each for each in ranges if each.partition == home]
+        return [part for part in ranges if part.partition == home]
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows, in no order.
@@ -104,71 +104,71 @@ class LocalScan:
             LogError: as `table`.
         """
         reader = RowReader(self.schemas, columns)
-        with ExitStack() as held:
-            folds = self._folded(ranges, held)
+        with ExitStack() as stack:
+            folds = self._folded(ranges, stack)
             if self.has_grown:
                 yield reader.table(_written(_merged(self._each(folds))))
                 return
-            for partition, found in self._drained(folds):
-                yield reader.table(list(_with_values(partition, found)))
+            for partition, columns_read in self._drained(folds):
+                yield reader.table(list(_with_values(partition, columns_read)))
 
     def last(self, keys: Iterable[bytes]) -> dict[bytes, Last]:
         """Return the last record of some keys, tombstones left out; raises as `table`."""
-        wanted = set(keys)
-        places = {each for key in wanted for each in self.ranges_of(key)}
-        array = pa.array(sorted(wanted), pa.binary())
-        with ExitStack() as held:
-            found = _merged(
-                each
-                for partition, columns in self._drained(self._folded(sorted(places), held))
-                for each in _rows(partition, columns, pc.is_in(columns.keys, value_set=array))
+        names = set(keys)
+        places = {part for key in names for part in self.ranges_of(key)}
+        array = pa.array(sorted(names), pa.binary())
+        with ExitStack() as stack:
+            newest = _merged(
+                row
+                for partition, columns in self._drained(self._folded(sorted(places), stack))
+                for row in _rows(partition, columns, pc.is_in(columns.keys, value_set=array))
             )
-        return {key: each for key, each in found.items() if each.value is not None}
+        return {key: row for key, row in newest.items() if row.value is not None}
 
     def _folded(
-        self, ranges: Sequence[PartitionRange], held: ExitStack
+        self, ranges: Sequence[PartitionRange], stack: ExitStack
     ) -> list[tuple[int, LastRecords]]:
         """Read ranges to the last record of each of their keys."""
         topic, frontier = self.schemas.topic, self._frontier
-        wanted = TopicRange(
+        topic_range = TopicRange(
             topic=topic,
             starts=self.cut.begins(topic),
             ends=frontier.ends[topic],
             key_schema_id=self.schemas.key_id,
         )
         rules = FoldRules.of(
-            wanted,
+            topic_range,
             since=frontier.since.get(topic),
             before=cut_of(frontier),
             most_bytes=self.cut.settings.task_memory_mb << 20,
         )
         homes = None if self.has_grown else len(frontier.ends[topic])
-        folds = [LastRecords(rules, partition=each.partition, homes=homes) for each in ranges]
+        folds = [LastRecords(rules, partition=part.partition, homes=homes) for part in ranges]
         for fold in folds:
-            held.callback(fold.close)
+            stack.callback(fold.close)
         if not ranges:
             return []
         with ThreadPoolExecutor(min(len(ranges), os.cpu_count() or 1), "replay-read") as pool:
             jobs = {
-                pool.submit(self._read, fold, each)
-                for fold, each in zip(folds, ranges, strict=True)
+                pool.submit(self._read, fold, part)
+                for fold, part in zip(folds, ranges, strict=True)
             }
-            left = jobs
-            while left:
-                done, left = wait(left, _LOOK_S, FIRST_COMPLETED)
+            running = jobs
+            while running:
+                done, running = wait(running, _LOOK_S, FIRST_COMPLETED)
                 self.told(sum(fold.records for fold in folds))
                 for job in done:
                     job.result()
-        return [(each.partition, fold) for fold, each in zip(folds, ranges, strict=True)]
+        return [(part.partition, fold) for fold, part in zip(folds, ranges, strict=True)]
 
-    def _read(self, fold: LastRecords, wanted: PartitionRange) -> None:
+    def _read(self, fold: LastRecords, part: PartitionRange) -> None:
         try:
-            read_into(fold, self.kafka, self.schemas.topic, wanted)
+            read_into(fold, self.kafka, self.schemas.topic, part)
         except MarkedError as error:
-            found = marked(str(error))
-            raise error_of(*found) if found else error from error
+            mark = marked(str(error))
+            raise error_of(*mark) if mark else error from error
         except StrangeRecordError as error:
-            raise self._strange(error, wanted.partition) from error
+            raise self._strange(error, part.partition) from error
 
     def _strange(self, error: StrangeRecordError, partition: int) -> Exception:
         place = f'topic "{self.schemas.topic}", partition {partition}, offset {error.offset}'
@@ -177,43 +177,43 @@ class LocalScan:
     def _drained(self, folds: Iterable[tuple[int, LastRecords]]) -> Iterator[tuple[int, Columns]]:
         for partition, fold in folds:
             try:
-                for found in fold.drain(_ROWS, _BYTES):
-                    yield partition, found
+                for columns in fold.drain(_ROWS, _BYTES):
+                    yield partition, columns
             except StrangeRecordError as error:
                 raise self._strange(error, partition) from error
 
     def _each(self, folds: Iterable[tuple[int, LastRecords]]) -> Iterator[Last]:
-        for partition, found in self._drained(folds):
-            yield from _rows(partition, found, None)
+        for partition, columns in self._drained(folds):
+            yield from _rows(partition, columns, None)
 
 
-def _with_values(partition: int, found: Columns) -> Iterator[Written]:
-    for value, offset in zip(found.values.to_pylist(), found.offsets.to_pylist(), strict=True):
+def _with_values(partition: int, columns: Columns) -> Iterator[Written]:
+    for value, offset in zip(columns.values.to_pylist(), columns.offsets.to_pylist(), strict=True):
         if value is not None:
             yield Written(value, partition, offset)
 
 
-def _rows(partition: int, found: Columns, chosen: pa.BooleanArray | None) -> Iterator[Last]:
-    arrays = [found.keys, found.positions, found.values, found.offsets]
+def _rows(partition: int, columns: Columns, chosen: pa.BooleanArray | None) -> Iterator[Last]:
+    arrays = [columns.keys, columns.positions, columns.values, columns.offsets]
     if chosen is not None:
-        arrays = [each.filter(chosen) for each in arrays]
-    for key, position, value, offset in zip(*(each.to_pylist() for each in arrays), strict=True):
+        arrays = [array.filter(chosen) for array in arrays]
+    for key, position, value, offset in zip(*(array.to_pylist() for array in arrays), strict=True):
         yield Last(key, position, value, partition, offset)
 
 
-def _merged(found: Iterable[Last]) -> dict[bytes, Last]:
+def _merged(records: Iterable[Last]) -> dict[bytes, Last]:
     """Return of each key the record that decides, tombstones too."""
     last: dict[bytes, Last] = {}
-    for each in found:
-        there = last.get(each.key)
-        if there is None or there.order < each.order:
-            last[each.key] = each
+    for record in records:
+        there = last.get(record.key)
+        if there is None or there.order < record.order:
+            last[record.key] = record
     return last
 
 
 def _written(last: dict[bytes, Last]) -> list[Written]:
     return [
-        Written(each.value, each.partition, each.offset)
-        for each in last.values()
-        if each.value is not None
+        Written(record.value, record.partition, record.offset)
+        for record in last.values()
+        if record.value is not None
     ]

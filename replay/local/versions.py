@@ -24,9 +24,9 @@ def versions(
     kafka: KafkaConnection,
     topic: str,
     ranges: Sequence[PartitionRange],
-    told: Callable[[int], None],
+    progress: Callable[[int], None],
     *,
-    wanted: bytes | None = None,
+    key: bytes | None = None,
 ) -> list[Version]:
     """Return the records of some ranges, in the order of changes.
 
@@ -34,23 +34,23 @@ def versions(
         kafka: the brokers.
         topic: where they are.
         ranges: of different partitions.
-        told: is told how many records were read.
-        wanted: the key whose records are returned; None for those of all keys.
+        progress: is told how many records were read.
+        key: the key whose records are returned; None for those of all keys.
 
     Raises:
         CorruptRecordError: a record is none that capture writes; names its place.
         VerdictError: a range is not on the log.
         UnavailableLogError: the brokers do not answer.
     """
-    found, read = [], 0
-    places = [OffsetRange(topic, *each) for each in ranges]
+    records, read = [], 0
+    places = [OffsetRange(topic, *part) for part in ranges]
     for read, message in enumerate(scan(kafka, places, lost=lost), 1):
-        if wanted is None or message.key() == wanted:
-            found.append(_version(topic, message))
+        if key is None or message.key() == key:
+            records.append(_version(topic, message))
         if not read % _TOLD_EVERY:
-            told(read)
-    told(read)
-    return sorted(found, key=lambda each: (each.position, each.offset))
+            progress(read)
+    progress(read)
+    return sorted(records, key=lambda version: (version.position, version.offset))
 
 
 def _version(topic: str, message: Message) -> Version:

@@ -63,8 +63,8 @@ class Replay(States):
     def metrics(self) -> dict[TableName, TableMetrics | None]:
         """Return the counts of the first action on each state, or None if they are not known."""
         return {
-            table: self._known[table] if table in self._known else each.get()
-            for table, each in self._observations.items()
+            table: self._known[table] if table in self._known else observation.get()
+            for table, observation in self._observations.items()
         }
 
     @contextmanager
@@ -78,8 +78,8 @@ class Replay(States):
         self._note(is_whole=True)
 
     def _note(self, *, is_whole: bool) -> None:
-        for table, each in self._observations.items():
-            if table not in self._known and (seen := each.get()) is not None:
+        for table, observation in self._observations.items():
+            if table not in self._known and (seen := observation.get()) is not None:
                 self._known[table] = seen if is_whole else None
 
     def beside(self, other: Replay, cut: Cut) -> Replay:
@@ -167,18 +167,20 @@ def open_replay(
     """
     cut.verdict.require()
     scan = Scan(spark=spark, kafka=kafka, settings=cut.settings)
-    found: dict[TableName, TableFacts] = {}
+    facts_of: dict[TableName, TableFacts] = {}
     for table, of_topic in schemas.items():
         seen = StateObservations(Observation(), Observation())
         keyed = cut.record.frontier.scope_of(of_topic.topic).keyed
         read = _decoded if keyed else _bag
-        found[table] = TableFacts(
+        facts_of[table] = TableFacts(
             key=of_topic.logged(of_topic.reader_id).key,
             pin=of_topic.pin,
             survivors=read(cut, scan, of_topic, seen),
             observations=seen,
         )
-    return opened(spark, cut, found, exact_for_ms=partial(recheck, cut, kafka, clock), clock=clock)
+    return opened(
+        spark, cut, facts_of, exact_for_ms=partial(recheck, cut, kafka, clock), clock=clock
+    )
 
 
 class Survivors(Protocol):
@@ -214,7 +216,7 @@ class TableFacts:
 def opened(
     spark: SparkSession,
     cut: Cut,
-    found: Mapping[TableName, TableFacts],
+    facts_of: Mapping[TableName, TableFacts],
     *,
     exact_for_ms: Callable[[], int],
     clock: Clock,
@@ -224,7 +226,7 @@ def opened(
     Args:
         spark: runs the jobs of the read.
         cut: what is read.
-        found: its tables.
+        facts_of: its tables.
         exact_for_ms: raises VerdictError when the read is exact no more; gives for how many
             milliseconds it stays so.
         clock: ours.
@@ -233,19 +235,19 @@ def opened(
     states = {
         table: ReplayedState(
             table,
-            each.key,
-            each.survivors.rows() if fails else each.survivors.sound_rows(),
+            facts.key,
+            facts.survivors.rows() if fails else facts.survivors.sound_rows(),
             cut.record.frontier,
-            each.pin,
-            None if fails else each.survivors.quarantined(),
+            facts.pin,
+            None if fails else facts.survivors.quarantined(),
         )
-        for table, each in found.items()
+        for table, facts in facts_of.items()
     }
     return Replay(
         cut=cut,
         states=states,
         _spark=spark,
-        _observations={table: each.observations for table, each in found.items()},
+        _observations={table: facts.observations for table, facts in facts_of.items()},
         _exact_for_ms=exact_for_ms,
         _clock=clock,
     )
@@ -255,7 +257,7 @@ def _decoded(
     cut: Cut, scan: Scan, schemas: TopicSchemas, observations: StateObservations
 ) -> Decoded:
     frontier, topic = cut.record.frontier, schemas.topic
-    wanted = TopicRange(
+    topic_range = TopicRange(
         topic=topic,
         starts=cut.begins(topic),
         ends=frontier.ends[topic],
@@ -263,7 +265,7 @@ def _decoded(
         keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
     )
     last = scan.last_records(
-        wanted,
+        topic_range,
         since=frontier.since.get(topic),
         before=cut_of(frontier),
         has_grown=topic in frontier.grown,
@@ -284,5 +286,5 @@ def _bag(cut: Cut, scan: Scan, schemas: TopicSchemas, observations: StateObserva
         )
     )
     since, before = frontier.since.get(topic), cut_of(frontier)
-    found = changes(observations.of_records(raw), topic, since=since, before=before)
-    return Bag(found, schemas, observations)
+    rows = changes(observations.of_records(raw), topic, since=since, before=before)
+    return Bag(rows, schemas, observations)

@@ -63,22 +63,22 @@ def _tallies() -> tuple[Column, ...]:
     )
 
 
-def counted_by_tasks(found: DataFrame, seen: Observation) -> DataFrame:
+def counted_by_tasks(records: DataFrame, seen: Observation) -> DataFrame:
     """Count the same by the tallies of the tasks that read, and leave these out."""
     sums = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("records", "tombstones"))
     is_record = F.col("records").isNull()
-    return found.observe(seen, *sums).where(is_record).drop("records", "tombstones")
+    return records.observe(seen, *sums).where(is_record).drop("records", "tombstones")
 
 
 def observed(observation: Observation) -> Mapping[str, int] | None:
     """Return what an action saw; None before one has ended, or where Spark has no numbers of it."""
-    made = getattr(observation, "_jo", None)  # a session of Spark Connect has none
-    if made is not None:
-        future = made.future()
+    java_observation = getattr(observation, "_jo", None)  # a session of Spark Connect has none
+    if java_observation is not None:
+        future = java_observation.future()
         # Spark's own `get` would wait for an action for ever, and fails on a row of no columns.
         if not future.isCompleted() or future.value().get().isFailure():
             return None
-        if made.getRow().length() == 0:
+        if java_observation.getRow().length() == 0:
             return None
     try:
         return observation.get or None

@@ -71,8 +71,8 @@ def fold_on(stored: DataFrame, changes: DataFrame, *, few: bool) -> DataFrame:
             moved.
     """
     touched = changes.select("key")
-    found = F.broadcast(touched) if few else touched
-    untouched = stored.join(found, on="key", how="left_anti")
+    keys = F.broadcast(touched) if few else touched
+    untouched = stored.join(keys, on="key", how="left_anti")
     return untouched.unionByName(with_values(changes))
 
 

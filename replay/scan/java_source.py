@@ -39,16 +39,16 @@ class JavaSource:
     kafka: KafkaConnection
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def raw(self, wanted: TopicRange) -> DataFrame:
+    def raw(self, topic_range: TopicRange) -> DataFrame:
         """Return the records as the source gives them."""
         client = {**_SPEED, **java_options(self.kafka.options)}
         reader = self.spark.read.format("kafka").options(
             **{
                 "kafka.bootstrap.servers": self.kafka.brokers,
                 "kafka.isolation.level": "read_committed",
-                "assign": json.dumps({wanted.topic: list(range(len(wanted.ends)))}),
-                "startingOffsets": _offsets(wanted.topic, wanted.starts),
-                "endingOffsets": _offsets(wanted.topic, wanted.ends),
+                "assign": json.dumps({topic_range.topic: list(range(len(topic_range.ends)))}),
+                "startingOffsets": _offsets(topic_range.topic, topic_range.starts),
+                "endingOffsets": _offsets(topic_range.topic, topic_range.ends),
                 "includeHeaders": "true",
                 "failOnDataLoss": "true",
                 **{f"kafka.{name}": value for name, value in client.items()},
@@ -59,7 +59,7 @@ class JavaSource:
 
 
 def _offsets(topic: str, offsets: tuple[int, ...]) -> str:
-    return json.dumps({topic: {str(partition): each for partition, each in enumerate(offsets)}})
+    return json.dumps({topic: {str(partition): offset for partition, offset in enumerate(offsets)}})
 
 
 def place(topic: str) -> tuple[str | Column, ...]:

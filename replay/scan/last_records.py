@@ -79,15 +79,15 @@ class FoldRules:
 
     @classmethod
     def of(
-        cls, wanted: TopicRange, *, since: Position | None, before: Position, most_bytes: int
+        cls, topic_range: TopicRange, *, since: Position | None, before: Position, most_bytes: int
     ) -> FoldRules:
         """Return the rules for a range of a topic."""
         return cls(
-            prefix=key_prefix(wanted.key_schema_id),
-            no_key=no_key(wanted.key_schema_id),
+            prefix=key_prefix(topic_range.key_schema_id),
+            no_key=no_key(topic_range.key_schema_id),
             since=b"" if since is None else since.to_bytes(),
             before=before.to_bytes(),
-            keeps_faults=wanted.keeps_faults,
+            keeps_faults=topic_range.keeps_faults,
             most_bytes=most_bytes,
         )
 
@@ -167,8 +167,8 @@ class LastRecords:
             why = f"its key belongs to partition {error.home}, so it may be there too"
         return StrangeRecordError(error.offset, why)
 
-    def _says(self, what: Strange) -> str:
-        return self._rules.no_key if what is Strange.KEY else NO_POSITION
+    def _says(self, fault: Strange) -> str:
+        return self._rules.no_key if fault is Strange.KEY else NO_POSITION
 
     def _spill(self) -> None:
         if self._file is None:
@@ -198,12 +198,12 @@ class LastRecords:
         except StrangePlaceError as error:
             raise self._strange(error) from None
 
-    def _columns(self, found: FoldColumns) -> Columns:
-        faults = pa.nulls(len(found.keys), pa.string())
-        if found.faults is not None:
-            says = [each and self._says(each) for each in found.faults]
+    def _columns(self, folded: FoldColumns) -> Columns:
+        faults = pa.nulls(len(folded.keys), pa.string())
+        if folded.faults is not None:
+            says = [fault and self._says(fault) for fault in folded.faults]
             faults = pa.array(says, pa.string())
-        return Columns(found.keys, found.positions, found.offsets, found.values, faults)
+        return Columns(folded.keys, folded.positions, folded.offsets, folded.values, faults)
 
     def close(self) -> None:
         """Release the memory, and the file if there is one."""

@@ -51,7 +51,7 @@ def read_into(
     last: LastRecords,
     kafka: KafkaConnection,
     topic: str,
-    wanted: PartitionRange,
+    part: PartitionRange,
     *,
     stall_s: float = STALL_S,
 ) -> None:
@@ -61,26 +61,24 @@ def read_into(
         MarkedError: the range is not on the log, or the brokers do not answer.
         StrangeRecordError: a record has no place, and faults are not kept.
     """
-    if wanted.start >= wanted.end:
+    if part.start >= part.end:
         return
     try:
         config = reading_config(kafka, committed=True, **_TUNING)
         with lent(kafka, f"range of {topic}", lambda: RangeReader(config)) as reader:
-            reader.assign(topic, wanted.partition, wanted.start, timeout_s=REQUEST_S)
+            reader.assign(topic, part.partition, part.start, timeout_s=REQUEST_S)
 
             def poll() -> News:
                 with last.adding() as fold:
-                    return reader.poll(fold, wanted.end, timeout_ms=_POLL_MS)
+                    return reader.poll(fold, part.end, timeout_ms=_POLL_MS)
 
-            read_to_end(poll, topic, wanted, stall_s)
+            read_to_end(poll, topic, part, stall_s)
             reader.rest()
     except KafkaException as error:
         raise of_brokers(log_error(error, kafka=kafka)) from error
 
 
-def read_to_end(
-    poll: Callable[[], News], topic: str, wanted: PartitionRange, stall_s: float
-) -> None:
+def read_to_end(poll: Callable[[], News], topic: str, part: PartitionRange, stall_s: float) -> None:
     """Poll until a range is over.
 
     Raises:
@@ -91,30 +89,30 @@ def read_to_end(
     while True:
         news = poll()
         if news.error or news.is_fatal:
-            _check(news, topic, wanted)
-        if news.is_over or (news.ends_at is not None and news.ends_at >= wanted.end):
+            _check(news, topic, part)
+        if news.is_over or (news.ends_at is not None and news.ends_at >= part.end):
             return
         is_short = not news.added and (is_short or news.ends_at is not None)
         if news.added:
             deadline = time.monotonic() + stall_s
         elif time.monotonic() > deadline:
-            raise _stalled(topic, wanted, stall_s, is_short=is_short)
+            raise _stalled(topic, part, stall_s, is_short=is_short)
 
 
-def _check(news: News, topic: str, wanted: PartitionRange) -> None:
+def _check(news: News, topic: str, part: PartitionRange) -> None:
     """Raise when a partition cannot be read on; else the client tries again by itself."""
-    where = f'topic "{topic}", partition {wanted.partition}'
+    where = f'topic "{topic}", partition {part.partition}'
     if news.error in _GONE:
         raise MarkedError(
-            Fault.LOST, f"{where}: offsets {wanted.start} to {wanted.end} are not on the log"
+            Fault.LOST, f"{where}: offsets {part.start} to {part.end} are not on the log"
         )
     error = KafkaError(news.error, news.said)
     if meaning(error) in _REFUSED or news.is_fatal:
         raise of_brokers(log_error(error, f"{where} cannot be read"))
 
 
-def _stalled(topic: str, wanted: PartitionRange, stall_s: float, *, is_short: bool) -> MarkedError:
-    where = f'topic "{topic}", partition {wanted.partition}'
+def _stalled(topic: str, part: PartitionRange, stall_s: float, *, is_short: bool) -> MarkedError:
+    where = f'topic "{topic}", partition {part.partition}'
     if is_short:
-        return MarkedError(Fault.LOST, f"{where} ends before offset {wanted.end}")
+        return MarkedError(Fault.LOST, f"{where} ends before offset {part.end}")
     return MarkedError(Fault.SILENT, f"{where}: nothing came for {stall_s:.0f} s")

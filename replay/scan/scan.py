@@ -49,7 +49,7 @@ class Scan:
 
     def last_records(
         self,
-        wanted: TopicRange,
+        topic_range: TopicRange,
         *,
         since: Position | None,
         before: Position,
@@ -61,7 +61,7 @@ class Scan:
         Where faults are kept there is `fault` too.
 
         Args:
-            wanted: what is read.
+            topic_range: what is read.
             since: records before this position are dead; None when none are.
             before: the first position that does not count.
             has_grown: keys may lie in several partitions.
@@ -71,23 +71,26 @@ class Scan:
             UnavailableLogError: the brokers do not answer.
             LogError: they refuse.
         """
-        parts = layers_of(self.kafka, wanted, cores=cores_of(self.spark))
+        parts = layers_of(self.kafka, topic_range, cores=cores_of(self.spark))
         warn_if_slow()
-        ranges = ranges_of(wanted, parts)
-        may_repeat = has_grown or len(ranges) > len({each.partition for each in ranges})
+        ranges = ranges_of(topic_range, parts)
+        may_repeat = has_grown or len(ranges) > len({part.partition for part in ranges})
         job = Job(
             kafka=replace(self.kafka, options=travelling(self.kafka.options)),
-            topic=wanted.topic,
+            topic=topic_range.topic,
             ranges=ranges,
             rules=FoldRules.of(
-                wanted, since=since, before=before, most_bytes=self.settings.task_memory_mb << 20
+                topic_range,
+                since=since,
+                before=before,
+                most_bytes=self.settings.task_memory_mb << 20,
             ),
-            homes=None if may_repeat else len(wanted.ends),
+            homes=None if may_repeat else len(topic_range.ends),
         )
-        found = counted_by_tasks(by_tasks(self.spark, job), seen)
-        if not wanted.keeps_faults:
-            found = found.drop(FAULT)
-        return fold.last_of_each_key(found, RECORD[1:]) if may_repeat else found
+        records = counted_by_tasks(by_tasks(self.spark, job), seen)
+        if not topic_range.keeps_faults:
+            records = records.drop(FAULT)
+        return fold.last_of_each_key(records, RECORD[1:]) if may_repeat else records
 
 
 def by_tasks(spark: SparkSession, job: Job) -> DataFrame:
@@ -100,17 +103,17 @@ def by_tasks(spark: SparkSession, job: Job) -> DataFrame:
     return spark.range(0, count, 1, max(1, count)).mapInArrow(task, SPARK_SCHEMA)
 
 
-def ranges_of(wanted: TopicRange, parts: Iterable[Layer]) -> list[PartitionRange]:
+def ranges_of(topic_range: TopicRange, parts: Iterable[Layer]) -> list[PartitionRange]:
     """Return the ranges of a topic that hold offsets, one a task."""
     return [
         PartitionRange(partition, start, end)
-        for starts, ends in list(parts) or [(wanted.starts, wanted.ends)]
+        for starts, ends in list(parts) or [(topic_range.starts, topic_range.ends)]
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
         if start < end
     ]
 
 
-def layers_of(kafka: KafkaConnection, wanted: TopicRange, *, cores: int) -> list[Layer]:
+def layers_of(kafka: KafkaConnection, topic_range: TopicRange, *, cores: int) -> list[Layer]:
     """Cut a range so that its tasks have about as many records; none where partitions suffice.
 
     Reads a few records here and there, if so many offsets could be worth more tasks.
@@ -119,11 +122,11 @@ def layers_of(kafka: KafkaConnection, wanted: TopicRange, *, cores: int) -> list
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    topic, partitions = wanted.topic, len(wanted.ends)
-    offsets = sum(wanted.ends) - sum(wanted.starts)
+    topic, partitions = topic_range.topic, len(topic_range.ends)
+    offsets = sum(topic_range.ends) - sum(topic_range.starts)
     if tasks_of(offsets, partitions=partitions, cores=cores) <= partitions:
         return []
-    density = sample_density(kafka, {topic: (wanted.starts, wanted.ends)})[topic]
+    density = sample_density(kafka, {topic: (topic_range.starts, topic_range.ends)})[topic]
     tasks = tasks_of(density.records, partitions=partitions, cores=cores)
     if tasks <= partitions:
         return []

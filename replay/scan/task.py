@@ -68,30 +68,30 @@ def run(job: Job, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             yield from _folded(job, job.ranges[number])
 
 
-def _folded(job: Job, wanted: PartitionRange) -> Iterator[pa.RecordBatch]:
-    made = LastRecords(job.rules, partition=wanted.partition, homes=job.homes)
-    with closing(made) as last:
+def _folded(job: Job, part: PartitionRange) -> Iterator[pa.RecordBatch]:
+    records = LastRecords(job.rules, partition=part.partition, homes=job.homes)
+    with closing(records) as last:
         try:
-            read_into(last, job.kafka, job.topic, wanted)
-            for found in last.drain(_ROWS, _BYTES):
-                yield _batch(wanted.partition, found)
+            read_into(last, job.kafka, job.topic, part)
+            for columns in last.drain(_ROWS, _BYTES):
+                yield _batch(part.partition, columns)
         except StrangeRecordError as error:
-            place = f'topic "{job.topic}", partition {wanted.partition}, offset {error.offset}'
+            place = f'topic "{job.topic}", partition {part.partition}, offset {error.offset}'
             raise MarkedError(Fault.CORRUPT, f"{place}: {error.why}") from error
         yield _tally(last)
 
 
-def _batch(partition: int, found: Columns) -> pa.RecordBatch:
-    count = len(found.keys)
+def _batch(partition: int, columns: Columns) -> pa.RecordBatch:
+    count = len(columns.keys)
     nothing = pa.nulls(count, pa.int64())
     return pa.RecordBatch.from_arrays(
         [
-            found.keys,
-            found.values,
+            columns.keys,
+            columns.values,
             pa.repeat(pa.scalar(partition, pa.int32()), count),
-            found.offsets,
-            found.positions,
-            found.faults,
+            columns.offsets,
+            columns.positions,
+            columns.faults,
             nothing,
             nothing,
         ],

@@ -30,7 +30,7 @@ _RETRIES = 5
 is left to ask when a server has gone, to let go of this and that, was four requests."""
 
 
-def connected(url: str, wanted: WantedServer) -> SparkSession:
+def connected(url: str, server: WantedServer) -> SparkSession:
     """Return the session of this process on the server at `url`, made at the first call.
 
     Raises:
@@ -38,26 +38,26 @@ def connected(url: str, wanted: WantedServer) -> SparkSession:
         ConfigurationError: the server refuses, or lacks what a rebuild needs.
     """
     _check_answer(url)
-    if (known := _of_this_process()) is not None:
-        if _lives(known):
-            return known
-        known.stop()
+    if (spark_session := _of_this_process()) is not None:
+        if _lives(spark_session):
+            return spark_session
+        spark_session.stop()
     try:
         with taken_token(url) as address:
             spark = SparkSession.builder.config("spark.remote", address).getOrCreate()
-        return _looked_at(spark, url, wanted)
+        return _looked_at(spark, url, server)
     except PySparkException as error:
-        what = f"the Spark Connect server at {place_of(url)}"
+        subject = f"the Spark Connect server at {place_of(url)}"
         if _NO_TOKEN in str(error):
-            raise ConfigurationError(f"{what} does not let us in", hint=_ASKS_TOKEN) from error
-        raise ConfigurationError(f"{what} refuses: {one_line(error)}", hint=START) from error
+            raise ConfigurationError(f"{subject} does not let us in", hint=_ASKS_TOKEN) from error
+        raise ConfigurationError(f"{subject} refuses: {one_line(error)}", hint=START) from error
 
 
-def _looked_at(spark: SparkSession, url: str, wanted: WantedServer) -> SparkSession:
+def _looked_at(spark: SparkSession, url: str, server: WantedServer) -> SparkSession:
     """Return the session if it has all it needs; else end it."""
     try:
         _expect_an_answer(spark)
-        if lacking := settled(spark, wanted):
+        if lacking := settled(spark, server):
             raise ConfigurationError(
                 f"the Spark Connect server at {place_of(url)} lacks {'; '.join(lacking)}",
                 hint=START,
@@ -102,8 +102,8 @@ def _of_this_process() -> SparkSession | None:
 def place_of(url: str) -> str:
     """Return host and port of a server, without the token that a URL may hold."""
     try:
-        found = urlsplit(url)
-        host, port = found.hostname, found.port
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
     except ValueError as error:
         raise ConfigurationError(f"a Spark master that is no address: {error}") from error
     if not host:

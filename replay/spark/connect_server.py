@@ -51,11 +51,11 @@ def with_server(settings: SessionSettings, *, host: str, port: int) -> SessionSe
 
 def shown(settings: SessionSettings) -> str:
     """Return the arguments of spark-submit that start such a server, without secrets."""
-    made = spark_settings(settings)
-    jars = made.pop("spark.jars")
-    master = made.pop("spark.master")
+    all_settings = spark_settings(settings)
+    jars = all_settings.pop("spark.jars")
+    master = all_settings.pop("spark.master")
     words = ["--master", master, "--jars", jars]
-    for name, value in made.items():
+    for name, value in all_settings.items():
         words += ["--conf", f"{name}={value}"]
     return redacted(shlex.join(words))
 
@@ -101,23 +101,23 @@ def _started(settings: SessionSettings, stop: Callable[[], bool]) -> SparkSessio
 
     What is half started ends with this process: Java waits for its input to be closed.
     """
-    found: list[SparkSession | BaseException] = []
+    outcome: list[SparkSession | BaseException] = []
 
     def start() -> None:
         try:
-            found.append(session(settings))
+            outcome.append(session(settings))
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            found.append(error)
+            outcome.append(error)
 
     thread = threading.Thread(target=start, name="spark", daemon=True)
     thread.start()
     while thread.is_alive() and not stop():
         thread.join(_LOOK_S)
-    if not found:
+    if not outcome:
         return None
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
 
 
 def _check_free(host: str, port: int) -> None:

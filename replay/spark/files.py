@@ -51,7 +51,7 @@ class Files:
 
     def names(self, folder: str) -> list[str]:
         """List the names in a folder; none when it is not there."""
-        return sorted(each.base_name for each in self._listed(folder))
+        return sorted(entry.base_name for entry in self._listed(folder))
 
     def exists(self, place: str) -> bool:
         """Tell whether a file or folder is there."""
@@ -62,8 +62,8 @@ class Files:
         """Return the files below a folder, by their names relative to it, and their bytes."""
         system, path = self._of(folder)
         below = fs.FileSelector(path, allow_not_found=True, recursive=True)
-        found = [each for each in system.get_file_info(below) if each.type is fs.FileType.File]
-        return {each.path.removeprefix(f"{path}/"): each.size for each in found}
+        files = [entry for entry in system.get_file_info(below) if entry.type is fs.FileType.File]
+        return {entry.path.removeprefix(f"{path}/"): entry.size for entry in files}
 
     def footer(self, place: str) -> pq.FileMetaData:
         """Return the metadata in the footer of a Parquet file."""

@@ -55,21 +55,21 @@ def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
             f'the warehouse "{warehouse}" names no bucket', hint="write s3://BUCKET/FOLDER"
         )
     ours = f"spark.hadoop.fs.s3a.bucket.{bucket}"
-    found = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
-    found |= {f"{ours}.{name}": value for name, value in _LIMITS.items()}
+    settings = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+    settings |= {f"{ours}.{name}": value for name, value in _LIMITS.items()}
     if region := _first(environ, _REGIONS):
-        found[f"{ours}.endpoint.region"] = region
+        settings[f"{ours}.endpoint.region"] = region
     if endpoint := _first(environ, _ENDPOINTS):
-        found[f"{ours}.endpoint"] = endpoint
-        found[f"{ours}.path.style.access"] = str(not _is_on(environ, _HOSTED)).lower()
+        settings[f"{ours}.endpoint"] = endpoint
+        settings[f"{ours}.path.style.access"] = str(not _is_on(environ, _HOSTED)).lower()
         if urlsplit(endpoint).scheme == "http":
             if not _is_on(environ, _HTTP):
                 raise ConfigurationError(
                     f"the store at {endpoint} speaks HTTP, by which anybody on the way can read",
                     hint=f"set {_HTTP}=true if that is meant",
                 )
-            found[f"{ours}.connection.ssl.enabled"] = "false"
-    return found
+            settings[f"{ours}.connection.ssl.enabled"] = "false"
+    return settings
 
 
 def remove_markers(folder: str, environ: Mapping[str, str]) -> None:

@@ -13,9 +13,9 @@ _KINDS = ("*.py", "*.h")
 @cache
 def fingerprint() -> str:
     """Return a hash of the modules beside this one, and of the compiled part's interface."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder in (ROOT / package for package in PACKAGES):
-        for path in sorted(each for kind in _KINDS for each in folder.rglob(kind)):
-            found.update(f"{path.relative_to(folder)}\n".encode())
-            found.update(path.read_bytes())
-    return found.hexdigest()
+        for path in sorted(module for kind in _KINDS for module in folder.rglob(kind)):
+            digest.update(f"{path.relative_to(folder)}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

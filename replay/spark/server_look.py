@@ -57,18 +57,18 @@ class WantedServer:
     warehouse: str | None
 
 
-def settled(spark: SparkSession, wanted: WantedServer) -> list[str]:
+def settled(spark: SparkSession, server: WantedServer) -> list[str]:
     """Set what a session takes, and return what its server lacks, each in some words.
 
     Raises:
         ConfigurationError: the warehouse cannot be written here.
         PySparkException: the server refuses what it is asked.
     """
-    lacking = lacking_version(spark.version) + _settings(spark, wanted.settings)
+    lacking = lacking_version(spark.version) + _settings(spark, server.settings)
     lacking += _sources(spark)
     if not lacking:
-        with _marker(wanted.warehouse) as marker:
-            lacking = _executors(spark, wanted, marker)
+        with _marker(server.warehouse) as marker:
+            lacking = _executors(spark, server, marker)
     return lacking
 
 
@@ -85,27 +85,27 @@ def lacking_version(there: str) -> list[str]:
     return [f"Spark {major}, of any minor version; it is {there}"]
 
 
-def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> list[str]:
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
     """Set what a session takes; return what the server was not started with."""
     there = spark.conf.getAll
-    differ = {name: value for name, value in wanted.items() if not _holds(there, name, value)}
+    differ = {name: value for name, value in settings.items() if not _holds(there, name, value)}
     fixed = sorted(name for name in differ if not spark.conf.isModifiable(name))
     for name in differ.keys() - fixed:
         spark.conf.set(name, differ[name])
-    told = redacted("; ".join(f"{name}={differ[name]}" for name in fixed))
-    return [f"settings that no session can change: {told}"] if fixed else []
+    changes = redacted("; ".join(f"{name}={differ[name]}" for name in fixed))
+    return [f"settings that no session can change: {changes}"] if fixed else []
 
 
 def _holds(there: Mapping[str, str | None], name: str, value: str) -> bool:
     """Tell whether a server has a setting; of several words, whether all are there."""
-    found = there.get(name)
-    if found is None:
+    present = there.get(name)
+    if present is None:
         return False
     if name == EXTENSIONS:
-        return set(value.split(",")) <= set(found.split(","))
+        return set(value.split(",")) <= set(present.split(","))
     if name in _JAVA:
-        return set(value.split()) <= set(found.split())
-    return found == value
+        return set(value.split()) <= set(present.split())
+    return present == value
 
 
 def _sources(spark: SparkSession) -> list[str]:
@@ -118,8 +118,8 @@ def _sources(spark: SparkSession) -> list[str]:
         return spark.read.format("delta").load(f"/nowhere-{uuid.uuid4().hex}")
 
     looks = {"spark-avro": avro, "delta-spark": delta}
-    found = {jar: _fault(look) for jar, look in looks.items()}
-    return [f"the jar {jar}: {fault}" for jar, fault in found.items() if fault is not None]
+    faults = {jar: _fault(look) for jar, look in looks.items()}
+    return [f"the jar {jar}: {fault}" for jar, fault in faults.items() if fault is not None]
 
 
 def _fault(look: Callable[[], DataFrame]) -> str | None:
@@ -151,19 +151,19 @@ def _marker(warehouse: str | None) -> Iterator[str | None]:
         yield str(path)
 
 
-def _executors(spark: SparkSession, wanted: WantedServer, marker: str | None) -> list[str]:
+def _executors(spark: SparkSession, server: WantedServer, marker: str | None) -> list[str]:
     """Look at the server's own machine and its executors; note how many tasks run at once."""
     if marker is not None and not _sees(spark, marker):
         return [_no_warehouse(marker)]
-    rows = _facts(spark, wanted, marker).collect()
+    rows = _facts(spark, server, marker).collect()
     spark.conf.set(PARALLELISM, str(len({row.part for row in rows})))
     lacking = sorted({row.lacks for row in rows if row.lacks})
     if zones := sorted({row.zone for row in rows} - _UTC):
         lacking.append(f"executors whose Java runs in UTC, not in {', '.join(zones)}")
-    properties = ",".join(wanted.properties.values())
+    properties = ",".join(server.properties.values())
     if any(row.properties != properties for row in rows):
-        told = " ".join(f"-D{name}={value}" for name, value in wanted.properties.items())
-        lacking.append(f"executors whose Java has the options {told}")
+        options = " ".join(f"-D{name}={value}" for name, value in server.properties.items())
+        lacking.append(f"executors whose Java has the options {options}")
     return lacking
 
 
@@ -172,13 +172,13 @@ def _no_warehouse(marker: str) -> str:
     return f"the warehouse {folder}, which has to be the same folder there as here, or a URI"
 
 
-def _facts(spark: SparkSession, wanted: WantedServer, marker: str | None) -> DataFrame:
+def _facts(spark: SparkSession, server: WantedServer, marker: str | None) -> DataFrame:
     """Ask the executors, also for what the tasks of a replay need of Python."""
     of_java = "java_method('java.lang.System', 'getProperty', '{}')"
     frame = spark.range(_ROWS).select(
         F.spark_partition_id().alias("part"),
         F.expr("java_method('java.time.ZoneId', 'systemDefault')").alias("zone"),
-        F.concat_ws(",", *(F.expr(of_java.format(name)) for name in wanted.properties)).alias(
+        F.concat_ws(",", *(F.expr(of_java.format(name)) for name in server.properties)).alias(
             "properties"
         ),
         F.lit("").alias("lacks"),

@@ -73,16 +73,16 @@ def taken_token(url: str) -> Iterator[str]:
     Raises:
         ConfigurationError: others may read the file that should hold it.
     """
-    found = urlsplit(url)
-    words = {each.partition("=")[0].strip("/") for each in found.path.split(";")}
-    if not _is_here(found.hostname or "") or "use_ssl" in words:
+    parts = urlsplit(url)
+    words = {part.partition("=")[0].strip("/") for part in parts.path.split(";")}
+    if not _is_here(parts.hostname or "") or "use_ssl" in words:
         yield url
         return
-    port = f":{found.port}" if found.port else ""
-    url = found._replace(netloc=f"localhost{port}").geturl()
+    port = f":{parts.port}" if parts.port else ""
+    url = parts._replace(netloc=f"localhost{port}").geturl()
     token = None
     if "token" not in words and not os.environ.get(TOKEN):
-        token = _kept(token_file(found.port or CONNECT_PORT))
+        token = _kept(token_file(parts.port or CONNECT_PORT))
     with _in_environment(token):
         yield url
 

@@ -284,12 +284,12 @@ def _has_java(home: str | None) -> bool:
     if has_wheel() and command.is_relative_to(java_home()):
         return True
     try:
-        said = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
+        output = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
             [str(command), "-version"], capture_output=True, text=True, timeout=30, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return False
-    match = _VERSION.search(said)
+    match = _VERSION.search(output)
     return match is not None and int(match[1]) >= LEAST_JAVA
 
 

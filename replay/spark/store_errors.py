@@ -37,8 +37,8 @@ def unanswered(text: str) -> str | None:
     if any(sign in text for sign in _OF_OBJECT_STORE):
         return _lines(text)[-1]
     if any(sign in text for sign in _OF_S3A):
-        said = _OF_JAVA.findall(text)
-        return said[-1].strip() if said else None
+        causes = _OF_JAVA.findall(text)
+        return causes[-1].strip() if causes else None
     return None
 
 

@@ -49,13 +49,13 @@ def read_rows(table: DeltaTable, columns: Sequence[str] = (), where: str = "") -
     listed = ", ".join(f'"{name}"' for name in columns) or "*"
     query = f"SELECT {listed} FROM t" + (f" WHERE {where}" if where else "")
     try:
-        found = QueryBuilder().register("t", table).execute(query).read_all()
+        result = QueryBuilder().register("t", table).execute(query).read_all()
     except Exception as error:
         if type(error) is not Exception:
             raise
         raise OSError(str(error)) from error  # what deltalake has no class of its own for
-    rows = pa.table(found)
-    fields = [each.with_type(_OWNED.get(each.type, each.type)) for each in rows.schema]
+    rows = pa.table(result)
+    fields = [field.with_type(_OWNED.get(field.type, field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields))
 
 

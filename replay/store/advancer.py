@@ -84,18 +84,18 @@ class Advancer:
                 topic: pool.submit(self._made, plan, step, schemas[topic])
                 for topic, step in plan.steps.items()
             }
-            done = {topic: each.result() for topic, each in running.items()}
-        made = {topic: checkpoint for topic, (checkpoint, _) in done.items()}
-        metrics = {topic: found for topic, (_, found) in done.items()}
+            done = {topic: future.result() for topic, future in running.items()}
+        checkpoints = {topic: checkpoint for topic, (checkpoint, _) in done.items()}
+        metrics = {topic: counts for topic, (_, counts) in done.items()}
         with self.stage("recheck", "topics unchanged during the scan"):
             self._exact_for_ms(plan)
         with self.stage("seal", "checkpoints count from here on"):
             gone = [
                 place
-                for topic, checkpoint in made.items()
+                for topic, checkpoint in checkpoints.items()
                 for place in self._seal(plan.steps[topic], checkpoint)
             ]
-        stored = self._stored(plan, made, schemas, metrics)
+        stored = self._stored(plan, checkpoints, schemas, metrics)
         return replace(stored, superseded=tuple(gone))
 
     def _pinned(self, plan: Advance, schemas: Mapping[str, TopicSchemas]) -> Advance:
@@ -140,13 +140,13 @@ class Advancer:
             layer, metrics = self._layer(plan, step, schemas)
         frontier = plan.record.frontier
         if checkpoint is None:
-            made = Checkpoint(
+            sealed = Checkpoint(
                 topic=topic, base=base, layers=(layer,), founded=frontier, folded=frontier, at=at
             )
         else:
             layers = (*checkpoint.layers, layer)
-            made = replace(checkpoint, base=base, layers=layers, at=at)
-        return made, metrics
+            sealed = replace(checkpoint, base=base, layers=layers, at=at)
+        return sealed, metrics
 
     def _compacted(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return the same state in fewer layers, once there are many.
@@ -173,7 +173,7 @@ class Advancer:
     ) -> tuple[Layer, TableMetrics | None]:
         """Write what the log holds between a step's checkpoint and the frontier."""
         frontier, topic = plan.record.frontier, step.topic
-        wanted = TopicRange(
+        topic_range = TopicRange(
             topic=topic,
             starts=step.starts(frontier, plan.states),
             ends=frontier.ends[topic],
@@ -184,7 +184,7 @@ class Advancer:
             since = cut_of(step.checkpoint.frontier)  # what is older is sent again, and stored
         seen = Observation()
         last = Scan(spark=self.spark, kafka=self.kafka, settings=plan.settings).last_records(
-            wanted,
+            topic_range,
             since=since,
             before=until,
             has_grown=topic in frontier.grown,
@@ -238,19 +238,19 @@ class Advancer:
         before = step.manifest.checkpoints
         keep = kept(before, now=checkpoint.at, days=self.days)
         self.store.seal(checkpoint, step.manifest, keep)
-        gone = {layer.name for each in before for layer in each.layers}
-        gone -= {layer.name for each in (*keep, checkpoint) for layer in each.layers}
+        gone = {layer.name for older in before for layer in older.layers}
+        gone -= {layer.name for stays in (*keep, checkpoint) for layer in stays.layers}
         return [self.store.layer(step.topic, name) for name in sorted(gone)]
 
     def _stored(
         self,
         plan: Advance,
-        made: Mapping[str, Checkpoint],
+        checkpoints: Mapping[str, Checkpoint],
         schemas: Mapping[str, TopicSchemas],
         metrics: Mapping[str, TableMetrics | None],
     ) -> Stored:
         records = {
-            table: self._records(made[topic], schemas[topic])
+            table: self._records(checkpoints[topic], schemas[topic])
             for table, topic in plan.topics.items()
         }
         return Stored(
@@ -258,14 +258,14 @@ class Advancer:
             states={
                 table: ReplayedState(
                     table,
-                    each.schemas.logged(each.schemas.reader_id).key,
-                    each.rows(each.survivors()),
+                    facts.schemas.logged(facts.schemas.reader_id).key,
+                    facts.rows(facts.survivors()),
                     plan.record.frontier,
-                    each.schemas.pin,
+                    facts.schemas.pin,
                 )
-                for table, each in records.items()
+                for table, facts in records.items()
             },
-            checkpoints={table: made[topic] for table, topic in plan.topics.items()},
+            checkpoints={table: checkpoints[topic] for table, topic in plan.topics.items()},
             from_start=plan.from_start(),
             superseded=(),
             _metrics={table: metrics[topic] for table, topic in plan.topics.items()},

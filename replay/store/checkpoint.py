@@ -76,13 +76,13 @@ class Layer:
 
 def _layer_json(layer: Layer) -> list[Any]:
     places = (layer.since, layer.until)
-    return [layer.name, layer.rows, layer.tombstones, *(each and str(each) for each in places)]
+    return [layer.name, layer.rows, layer.tombstones, *(place and str(place) for place in places)]
 
 
 def _layer(raw: Sequence[Any]) -> Layer:
     """Parse the output of `_layer_json`, also from before it noted positions."""
     name, rows, tombstones, *places = raw
-    return Layer(name, rows, tombstones, *(each and Position.parse(each) for each in places))
+    return Layer(name, rows, tombstones, *(place and Position.parse(place) for place in places))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +118,8 @@ class Checkpoint:
             position: from the founding of the checkpoint on.
         """
         behind = [layer for layer in self.layers[1:] if layer.rows]
-        after = [each for each in behind if each.until is None or each.until > position]
-        is_known = all(each.since is not None and each.since >= position for each in after)
+        after = [layer for layer in behind if layer.until is None or layer.until > position]
+        is_known = all(layer.since is not None and layer.since >= position for layer in after)
         return after if is_known else None
 
     def to_json(self) -> str:
@@ -134,7 +134,7 @@ class Checkpoint:
                 "lag_ms": self.base.lag_ms,
                 "retention_ms": self.base.retention_ms,
                 "pin": [self.base.pin.key, self.base.pin.value],
-                "layers": [_layer_json(each) for each in self.layers],
+                "layers": [_layer_json(layer) for layer in self.layers],
                 "founded": self.founded.to_json(),
                 "folded": self.folded.to_json(),
                 "at": self.at.isoformat(),
@@ -239,16 +239,16 @@ class CheckpointStore:
         place = self._place(checkpoint.topic)
         if self.manifest(checkpoint.topic).version != before.version:
             raise self._conflict(checkpoint.topic)
-        rows = [each.to_json() for each in (*keep, checkpoint)]
+        rows = [sealed.to_json() for sealed in (*keep, checkpoint)]
         table = pa.table({"number": list(range(len(rows))), "checkpoint": rows}, schema=_SCHEMA)
-        told = {"frontier": checkpoint.frontier.to_json()}
+        metadata = {"frontier": checkpoint.frontier.to_json()}
         try:
             write_deltalake(
                 place,
                 table,
                 mode="error" if before.version < 0 else "overwrite",
                 configuration=SETTINGS,
-                commit_properties=CommitProperties(custom_metadata=told),
+                commit_properties=CommitProperties(custom_metadata=metadata),
             )
         except CommitFailedError as error:
             raise self._conflict(checkpoint.topic) from error
@@ -273,17 +273,17 @@ class CheckpointStore:
             hint="run it again",
         )
 
-    def _failed(self, topic: str, what: str, error: Exception) -> CheckpointError:
+    def _failed(self, topic: str, action: str, error: Exception) -> CheckpointError:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         return CheckpointError(
-            f"the checkpoint {redacted(self._place(topic))} cannot be {what}: {redacted(line)}",
+            f"the checkpoint {redacted(self._place(topic))} cannot be {action}: {redacted(line)}",
             hint=f"if it is broken, remove the folder {FOLDER} of the warehouse; it is made again",
         )
 
 
 def unnamed(manifest: Manifest, there: Iterable[str], *, now: datetime) -> list[str]:
     """Return the layers that killed runs left: named by no checkpoint, and not recent."""
-    named = {layer.name for each in manifest.checkpoints for layer in each.layers}
+    named = {layer.name for checkpoint in manifest.checkpoints for layer in checkpoint.layers}
     limit = f"{(now - YOUNG).astimezone(UTC):%Y%m%dT%H%M%S}"
     return sorted(name for name in there if name not in named and name < limit)
 
@@ -299,12 +299,14 @@ def kept(checkpoints: Sequence[Checkpoint], *, now: datetime, days: int) -> list
         days: how long the daily ones stay.
     """
     last: dict[object, Checkpoint] = {}
-    for each in checkpoints:
-        age, at = now - each.at, each.at.astimezone(UTC)
+    for checkpoint in checkpoints:
+        age, at = now - checkpoint.at, checkpoint.at.astimezone(UTC)
         if age < GRACE:
-            last[each.at] = each
+            last[checkpoint.at] = checkpoint
         elif age < timedelta(days=1):
-            last[at.date(), at.hour] = each
+            last[at.date(), at.hour] = checkpoint
         elif age < timedelta(days=days):
-            last[at.date()] = each
-    return [each for each in checkpoints if any(each is one for one in last.values())]
+            last[at.date()] = checkpoint
+    return [
+        checkpoint for checkpoint in checkpoints if any(checkpoint is one for one in last.values())
+    ]

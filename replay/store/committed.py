@@ -140,8 +140,8 @@ def _any_null(kind: Any) -> Any:  # noqa: ANN401 - JSON
         case "struct":
             plain = {"nullable": True, "metadata": {}}
             fields = [
-                {"name": each["name"], "type": _any_null(each["type"]), **plain}
-                for each in kind["fields"]
+                {"name": field["name"], "type": _any_null(field["type"]), **plain}
+                for field in kind["fields"]
             ]
             return {"type": "struct", "fields": fields}
         case "array":
@@ -176,9 +176,9 @@ def committed(spark: SparkSession, places: Sequence[str], schema: StructType | s
             paths += [f"{place}/{path}" for path in paths_of(table)]
         else:
             others.append(place)
-    found = [parquet(spark, paths, schema)] if paths else []
-    found += [spark.read.format("delta").load(place) for place in others]
-    return reduce(DataFrame.unionByName, found) if found else spark.createDataFrame([], schema)
+    frames = [parquet(spark, paths, schema)] if paths else []
+    frames += [spark.read.format("delta").load(place) for place in others]
+    return reduce(DataFrame.unionByName, frames) if frames else spark.createDataFrame([], schema)
 
 
 def fetched(places: Sequence[str], columns: Sequence[str]) -> pa.Table:
@@ -189,8 +189,8 @@ def fetched(places: Sequence[str], columns: Sequence[str]) -> pa.Table:
         DeltaError: a log cannot be read.
         OSError: a file cannot be read.
     """
-    found = (read_rows(DeltaTable(of_deltalake(place)), columns) for place in places)
-    return pa.concat_tables(found)
+    tables = (read_rows(DeltaTable(of_deltalake(place)), columns) for place in places)
+    return pa.concat_tables(tables)
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame:

@@ -152,21 +152,21 @@ def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iter
     if topic in frontier.grown:
         # Then a key's last record is not known before all partitions are read.
         raise VerdictError(f'topic "{topic}" has grown')
-    wanted = TopicRange(
+    topic_range = TopicRange(
         topic=topic,
         starts=cut.begins(topic),
         ends=frontier.ends[topic],
         key_schema_id=schemas.key_id,
     )
     rules = FoldRules.of(
-        wanted,
+        topic_range,
         since=frontier.since.get(topic),
         before=cut_of(frontier),
         most_bytes=cut.settings.task_memory_mb << 20,
     )
-    for each in ranges_of(wanted, ()):
-        found = _folded(kafka, topic, each, rules, homes=len(wanted.ends))
-        yield from (record for record in found if record[1] is not None)
+    for part in ranges_of(topic_range, ()):
+        records = _folded(kafka, topic, part, rules, homes=len(topic_range.ends))
+        yield from (record for record in records if record[1] is not None)
 
 
 def _changed(
@@ -174,41 +174,41 @@ def _changed(
 ) -> list[FetchedRecord]:
     """Return the last record of each key of a table that was touched."""
     topic, frontier = held.topics[table], record.frontier
-    wanted = TopicRange(
+    topic_range = TopicRange(
         topic=topic,
         starts=held.record.frontier.ends[topic],
         ends=frontier.ends[topic],
         key_schema_id=held.schemas[table].key_id,
     )
     rules = FoldRules.of(
-        wanted,
+        topic_range,
         since=held.position,  # what is older is sent again, and held
         before=cut_of(frontier),
         most_bytes=held.settings.task_memory_mb << 20,
     )
-    found: list[FetchedRecord] = []
-    for each in ranges_of(wanted, ()):
-        found += _folded(kafka, topic, each, rules, homes=len(wanted.ends))
-    return found
+    records: list[FetchedRecord] = []
+    for part in ranges_of(topic_range, ()):
+        records += _folded(kafka, topic, part, rules, homes=len(topic_range.ends))
+    return records
 
 
 def _folded(
-    kafka: KafkaConnection, topic: str, wanted: PartitionRange, rules: FoldRules, *, homes: int
+    kafka: KafkaConnection, topic: str, part: PartitionRange, rules: FoldRules, *, homes: int
 ) -> Iterator[FetchedRecord]:
-    made = LastRecords(rules, partition=wanted.partition, homes=homes)
-    with closing(made) as last:
+    fold = LastRecords(rules, partition=part.partition, homes=homes)
+    with closing(fold) as last:
         try:
-            read_into(last, kafka, topic, wanted)
+            read_into(last, kafka, topic, part)
             for some in last.drain(_ROWS, _BYTES):
                 yield from zip(
                     some.keys.to_pylist(),
                     some.values.to_pylist(),
-                    [wanted.partition] * len(some.keys),
+                    [part.partition] * len(some.keys),
                     some.offsets.to_pylist(),
                     strict=True,
                 )
         except StrangeRecordError as error:
-            place = f'topic "{topic}", partition {wanted.partition}, offset {error.offset}'
+            place = f'topic "{topic}", partition {part.partition}, offset {error.offset}'
             raise CorruptRecordError(f"{place}: {error.why}") from error
         except MarkedError as error:
             raise translate(error) or error from error

@@ -64,32 +64,32 @@ class Layout:
         highs: dict[str, Any] = {}
         nulls: dict[str, int] = {}
         for name in self.bounded:
-            found = _bounds(footer, name, self.schema[name].dataType)
-            if found is not None:
-                lows[name], highs[name], nulls[name] = found
+            bounds = _bounds(footer, name, self.schema[name].dataType)
+            if bounds is not None:
+                lows[name], highs[name], nulls[name] = bounds
         return {"minValues": lows, "maxValues": highs, "nullCount": nulls} if lows else {}
 
 
 def _bounds(footer: pq.FileMetaData, name: str, kind: DataType) -> tuple[Any, Any, int] | None:
     """Return the least and greatest value of a column and its nulls, None if not all are known."""
     places = [
-        each
-        for each in range(footer.num_columns)
-        if footer.schema.column(each).path == name  # a field of a struct has a path with a dot
+        number
+        for number in range(footer.num_columns)
+        if footer.schema.column(number).path == name  # a field of a struct has a path with a dot
     ]
     if not places or not isinstance(kind, (*_INTEGERS, DateType, StringType)):
         return None
     groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
-    told = [group.column(places[0]).statistics for group in groups if group.num_rows]
-    if not told or any(each is None or not each.has_null_count for each in told):
+    statistics = [group.column(places[0]).statistics for group in groups if group.num_rows]
+    if not statistics or any(part is None or not part.has_null_count for part in statistics):
         return None
-    nulls = sum(each.null_count for each in told)
-    valued = [each for each in told if each.num_values]
-    if not valued or not all(each.has_min_max for each in valued):
+    nulls = sum(part.null_count for part in statistics)
+    valued = [part for part in statistics if part.num_values]
+    if not valued or not all(part.has_min_max for part in valued):
         return None
     is_text = isinstance(kind, StringType)
-    lows = [each.min if is_text else each.min_raw for each in valued]
-    highs = [each.max if is_text else each.max_raw for each in valued]
+    lows = [part.min if is_text else part.min_raw for part in valued]
+    highs = [part.max if is_text else part.max_raw for part in valued]
     texts = _text(min(lows), kind), _text(max(highs), kind)
     return None if None in texts else (*texts, nulls)
 

@@ -116,10 +116,10 @@ class Advance:
         times = answer.times(
             now_ms, self.settings, started_ms=self.started_ms, estimate_ms=estimate_ms
         )
-        found = {
+        verdicts = {
             topic: _judged(self.record, step, answer, times) for topic, step in self.steps.items()
         }
-        return together(found, times.allowance_ms)
+        return together(verdicts, times.allowance_ms)
 
 
 def plan_advance(
@@ -172,7 +172,7 @@ def _step(
     why, is_lost = "", False
     newest_first = sorted(
         manifest.checkpoints,
-        key=lambda each: (each.frontier.epoch, each.frontier.lsn, each.at),
+        key=lambda checkpoint: (checkpoint.frontier.epoch, checkpoint.frontier.lsn, checkpoint.at),
         reverse=True,
     )
     for checkpoint in newest_first:
@@ -201,8 +201,8 @@ def _behind(
     kafka: KafkaConnection, checkpoint: Checkpoint, state: TopicState | None
 ) -> PastEnds | None:
     """Ask for the first records past a checkpoint's ends, if a leader has changed since."""
-    known = checkpoint.frontier.leader_epochs.get(checkpoint.topic)
-    if state is None or known in {None, state.leader_epochs}:
+    epochs = checkpoint.frontier.leader_epochs.get(checkpoint.topic)
+    if state is None or epochs in {None, state.leader_epochs}:
         return None
     return past_ends(kafka, checkpoint.frontier, {state.topic: state}).get(state.topic)
 
@@ -225,10 +225,10 @@ def _judged(
     if step.is_there:
         return Verdict(VerdictKind.EXACT, None, ("a checkpoint holds it",), times.allowance_ms)
     if checkpoint is None:
-        found = judge(record, answer.states, (topic,), times, past=answer.past)
+        verdict = judge(record, answer.states, (topic,), times, past=answer.past)
     else:
         # That leaders kept what stood before a checkpoint was asked when it was chosen; one that
         # changes after that ends the read.
         bases = {topic: checkpoint.base}
-        found = judge_increment(bases, record, answer.states, times, past=answer.past)
-    return found.topics[topic]
+        verdict = judge_increment(bases, record, answer.states, times, past=answer.past)
+    return verdict.topics[topic]

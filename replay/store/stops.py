@@ -55,10 +55,10 @@ class Stops:
         Raises:
             UnavailableLogError: the brokers do not answer.
         """
-        wanted = sorted({each for each in self.places if _is_inside(plan, each)})[-MOST_STOPS:]
-        if not wanted:
+        stops = sorted({place for place in self.places if _is_inside(plan, place)})[-MOST_STOPS:]
+        if not stops:
             return plan
-        for record in self._records(plan.record.frontier.slot, wanted):
+        for record in self._records(plan.record.frontier.slot, stops):
             lsn = record.frontier.lsn
             try:
                 step = self._plan(plan, record)
@@ -77,14 +77,14 @@ class Stops:
 
     def _records(self, slot: str, places: Sequence[Position]) -> list[FrontierRecord]:
         """Return the frontiers of some positions, oldest first, as far as the log has them."""
-        found = {
+        record_at = {
             cut_of(record.frontier): record
             for record in read_frontiers(self.kafka, self.topic, slot)
         }
-        for each in places:
-            if each not in found:
-                log.info("the log has no frontier of %s, where readers are", each)
-        return [found[each] for each in places if each in found]
+        for place in places:
+            if place not in record_at:
+                log.info("the log has no frontier of %s, where readers are", place)
+        return [record_at[place] for place in places if place in record_at]
 
 
 def _is_inside(plan: Advance, place: Position) -> bool:
@@ -94,4 +94,6 @@ def _is_inside(plan: Advance, place: Position) -> bool:
         for step in plan.steps.values()
         if step.checkpoint is not None and not step.is_there
     ]
-    return any(each < place for each in begun) and place < cut_of(plan.record.frontier)
+    return any(place_before < place for place_before in begun) and place < cut_of(
+        plan.record.frontier
+    )

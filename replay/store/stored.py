@@ -154,11 +154,11 @@ class StoredRecords:
 
         None if no layers tell it.
         """
-        known = self.checkpoint.layers_since(position)
-        if self.layers is None or (known is not None and not known):
+        layers = self.checkpoint.layers_since(position)
+        if self.layers is None or (layers is not None and not layers):
             return None
-        if known is not None and len(known) == 1:
-            return ChangedRecords(self.read([known[0].name]), known[0].rows)
+        if layers is not None and len(layers) == 1:
+            return ChangedRecords(self.read([layers[0].name]), layers[0].rows)
         # Of a key touched since, the last record is among those since: older layers need no fold.
         since = from_position(self.layers, position)
         is_single = self.touched is self.layers
@@ -166,12 +166,12 @@ class StoredRecords:
 
     def fetched_since(self, position: Position) -> list[FetchedRecord] | None:
         """Return the last record of each key touched from a position on, here; None for many."""
-        known = self.checkpoint.layers_since(position)
-        if known is None or sum(layer.rows for layer in known) > FEW_FETCHED:
+        layers = self.checkpoint.layers_since(position)
+        if layers is None or sum(layer.rows for layer in layers) > FEW_FETCHED:
             return None
-        if not known:
+        if not layers:
             return []
-        rows = self.fetch([layer.name for layer in known])
+        rows = self.fetch([layer.name for layer in layers])
         last: dict[bytes, tuple[bytes, FetchedRecord]] = {}
         for key, value, partition, offset, position_ in zip(
             *(rows[name].to_pylist() for name in RECORD), strict=True
@@ -183,14 +183,14 @@ class StoredRecords:
 
     def before(self, position: Position, keys: DataFrame) -> DataFrame:
         """Return the records that some keys had before a position; a deleted key has none."""
-        wanted = keys.select("key")
+        chosen = keys.select("key")
         if self.touched_at_most <= FEW_ROWS:
-            wanted = F.broadcast(wanted)
-        found = self.base.join(wanted, on="key", how="left_semi")
+            chosen = F.broadcast(chosen)
+        records = self.base.join(chosen, on="key", how="left_semi")
         if self.layers is not None:
             older = before_position(self.layers, position)
-            found = found.unionByName(older.join(wanted, on="key", how="left_semi"))
-        return with_values(last_of_each_key(found, RECORD[1:]))
+            records = records.unionByName(older.join(chosen, on="key", how="left_semi"))
+        return with_values(last_of_each_key(records, RECORD[1:]))
 
     def survivors_at(self, position: Position) -> DataFrame:
         """Return the record that each key had before a position, if it lived then.

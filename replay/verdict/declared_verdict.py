@@ -51,9 +51,9 @@ def judge_declared(
 
 
 def _judged(log: DeclaredLog, state: TopicState | None, times: Times) -> Verdict:
-    found = list(_problems(log, state))
-    if found or state is None:
-        return refused(found, times.allowance_ms)
+    faults = list(_problems(log, state))
+    if faults or state is None:
+        return refused(faults, times.allowance_ms)
     words = [f'topic "{log.topic}": {log.rule()}']
     deadline = _deadline_ms(state, times)
     if isinstance(log.beginning, From):
@@ -109,7 +109,7 @@ def _lost(was: TopicState, now: TopicState, times: Times) -> Iterator[str]:
 
 
 def lost_between(
-    was: TopicState, held: Sequence[int], *, has_gaps: bool, times: Times
+    was: TopicState, held_ends: Sequence[int], *, has_gaps: bool, times: Times
 ) -> str | None:
     """Return the reason why records between two cuts may be missing, or None.
 
@@ -120,7 +120,7 @@ def lost_between(
 
     Args:
         was: how the topic stood at the first cut.
-        held: the ends of that cut.
+        held_ends: the ends of that cut.
         has_gaps: whether offsets between the cuts gave no record.
         times: since that cut was made; its beginning is that of the cut.
     """
@@ -129,7 +129,7 @@ def lost_between(
     safe = _safe_ms(was)
     if safe is None:
         return "offsets hold no record, and nothing says that none was cleaned away"
-    if any(end < log_end for end, log_end in zip(held, was.ends, strict=True)):
+    if any(end < log_end for end, log_end in zip(held_ends, was.ends, strict=True)):
         return "offsets hold no record, and a transaction was open: how old it is is not known"
     if times.now_ms + times.allowance_ms >= times.started_ms + safe:
         return (
@@ -162,8 +162,8 @@ def _safe_ms(state: TopicState) -> int | None:
 def _problems(log: DeclaredLog, state: TopicState | None) -> Iterator[Problem]:
     name = f'topic "{log.topic}"'
     if state is None:
-        what = f"correct `topic` of logs.{log.table.table} in changelog.toml"
-        yield Problem(f"{name} does not exist", what)
+        remedy = f"correct `topic` of logs.{log.table.table} in changelog.toml"
+        yield Problem(f"{name} does not exist", remedy)
         return
     if log.beginning is Beginning.START:
         yield from problems_of_starts(state)

@@ -81,12 +81,12 @@ def judge_increment(
 
     def judged(topic: str, base: Base) -> Verdict:
         state = topics.get(topic)
-        found = [
+        faults = [
             Problem(f'topic "{topic}": {reason}', _REMEDY)
             for reason in obstacles(base, record, topic, state, (behind or {}).get(topic))
         ]
-        if found or state is None:
-            return refused(found, times.allowance_ms)
+        if faults or state is None:
+            return refused(faults, times.allowance_ms)
         # What lies before the stored state is not read, so it may be gone.
         trimmed = replace(state, log_starts=(0,) * state.partitions)
         return judge(
@@ -99,8 +99,8 @@ def judge_increment(
             further=[limit_of(base, state)],
         )
 
-    found = {topic: judged(topic, base) for topic, base in bases.items()}
-    return together(found, times.allowance_ms)
+    verdicts = {topic: judged(topic, base) for topic, base in bases.items()}
+    return together(verdicts, times.allowance_ms)
 
 
 def limit_of(base: Base, state: TopicState) -> Limit:
@@ -130,9 +130,9 @@ def obstacles(
     if topic not in new.ends:
         yield f"the frontier at LSN {new.lsn} does not have it"
         return
-    for what, was, now in _identity(base, record, topic):
+    for subject, was, now in _identity(base, record, topic):
         if was != now:
-            yield f"{what} changed from {was} to {now} since the stored state"
+            yield f"{subject} changed from {was} to {now} since the stored state"
     starts, ends = old.ends.get(topic, ()), new.ends.get(topic, ())
     if len(starts) != len(ends):
         yield f"it has {len(ends)} partitions, the stored state knows {len(starts)}"

@@ -52,13 +52,13 @@ def problems(
     for why in scope.obstacles():
         remedy = "it holds no state of its table by its settings: see `changelog status`"
         yield Problem(f"{name} cannot be rebuilt: {why}", remedy if scope.copied else _COPY)
-    for what, remedy in (
+    for reason, remedy in (
         *_of_identity(frontier, state),
         *_of_settings(state, keyed=scope.keyed),
         *_of_offsets(frontier, state),
         *_of_truncation(frontier, state, past),
     ):
-        yield Problem(f"{name}: {what}", remedy)
+        yield Problem(f"{name}: {reason}", remedy)
 
 
 def problems_of_foreign(state: TopicState) -> Iterator[Problem]:
@@ -93,10 +93,10 @@ def problems_of_resuming(stored: Frontier, frontier: Frontier, topic: str) -> It
         return
     old, new = stored.ends.get(topic, ()), frontier.ends.get(topic, ())
     if len(old) != len(new):
-        what = (
+        reason = (
             f"{name} had {len(old)} partitions at the stored state, the frontier knows {len(new)}"
         )
-        yield Problem(what, remedy)
+        yield Problem(reason, remedy)
     elif any(was > now for was, now in zip(old, new, strict=True)):
         yield Problem(f"{name}: the frontier lies before the stored state", "choose a newer one")
     if stored.since.get(topic) != frontier.since.get(topic):
@@ -105,12 +105,12 @@ def problems_of_resuming(stored: Frontier, frontier: Frontier, topic: str) -> It
 
 def _of_identity(frontier: Frontier, state: TopicState) -> Iterator[tuple[str, str]]:
     if frontier.cluster_id != state.cluster_id:
-        what = f"the Kafka cluster is {state.cluster_id}, the frontier is of"
-        yield f"{what} {frontier.cluster_id!r}", "read from the cluster that capture writes to"
-    known = frontier.topic_ids.get(state.topic)
-    if known != state.topic_id:
-        what = f"it was made anew: its id is {state.topic_id}, the frontier knows {known}"
-        yield what, _ASK_CAPTURE
+        reason = f"the Kafka cluster is {state.cluster_id}, the frontier is of"
+        yield f"{reason} {frontier.cluster_id!r}", "read from the cluster that capture writes to"
+    topic_id = frontier.topic_ids.get(state.topic)
+    if topic_id != state.topic_id:
+        reason = f"it was made anew: its id is {state.topic_id}, the frontier knows {topic_id}"
+        yield reason, _ASK_CAPTURE
 
 
 def _of_settings(state: TopicState, *, keyed: bool) -> Iterator[tuple[str, str]]:
@@ -136,10 +136,10 @@ def _of_offsets(frontier: Frontier, state: TopicState) -> Iterator[tuple[str, st
     if len(ends) != state.partitions:
         yield f"it has {state.partitions} partitions, the frontier knows {len(ends)}", _WAIT
         return
-    for what in frontier.missing_of(state.topic, state.log_starts):
-        yield what, _COPY
-    for what in frontier.lost_of(state.topic, state.ends):
-        yield what, _COPY
+    for reason in frontier.missing_of(state.topic, state.log_starts):
+        yield reason, _COPY
+    for reason in frontier.lost_of(state.topic, state.ends):
+        yield reason, _COPY
 
 
 def _of_truncation(
@@ -147,8 +147,8 @@ def _of_truncation(
 ) -> Iterator[tuple[str, str]]:
     ends = frontier.ends.get(state.topic, ())
     for partition in past.truncated if past is not None else ():
-        what = (
+        reason = (
             f"partition {partition} was truncated below the frontier's end {ends[partition]} when "
             "its leader changed: records are lost, others may stand in their place"
         )
-        yield what, _COPY
+        yield reason, _COPY

@@ -125,34 +125,34 @@ class Verdict:
 
     def __str__(self) -> str:
         """Return one line for people."""
-        said = _WORDS[self.kind]
+        line = _WORDS[self.kind]
         notes = list(self.reasons)
         if self.kind is VerdictKind.EXACT_UNTIL:
-            said += f" {moment_text(self.deadline_ms or 0)}"
+            line += f" {moment_text(self.deadline_ms or 0)}"
             if self.finish_ms is not None:
                 notes.insert(0, f"done at about {moment_text(self.finish_ms)}")
         elif self.deadline_ms is not None:
             notes.insert(0, f"until {moment_text(self.deadline_ms)}")
-        said += f" ({'; '.join(notes)})" if notes else ""
-        return f"{said} | {'; '.join(self.remedies)}" if self.remedies else said
+        line += f" ({'; '.join(notes)})" if notes else ""
+        return f"{line} | {'; '.join(self.remedies)}" if self.remedies else line
 
 
 def judge(
     record: FrontierRecord,
     topics: Mapping[str, TopicState],
-    wanted: tuple[str, ...],
+    names: tuple[str, ...],
     times: Times,
     *,
     past: Mapping[str, PastEnds] | None = None,
     resumed: FrontierRecord | None = None,
     further: Sequence[Limit] = (),
 ) -> Verdict:
-    """Judge whether a scan of `wanted` to the frontier is exact.
+    """Judge whether a scan of `names` to the frontier is exact.
 
     Args:
         record: the frontier and when it was appended, by the broker's clock.
         topics: how the topics stand now; one that is missing does not exist.
-        wanted: the topics to read.
+        names: the topics to read.
         times: when it is judged.
         past: what stands behind the frontier's ends, where it was asked for.
         resumed: the frontier of a state that the scan goes on from; None to scan from the start.
@@ -161,16 +161,16 @@ def judge(
 
     def judged(topic: str) -> Verdict:
         state, behind = topics.get(topic), (past or {}).get(topic)
-        found = list(problems(record.frontier, topic, state, behind))
+        faults = list(problems(record.frontier, topic, state, behind))
         if resumed is not None:
-            found += problems_of_resuming(resumed.frontier, record.frontier, topic)
-        if found or state is None:
-            return refused(found, times.allowance_ms)
+            faults += problems_of_resuming(resumed.frontier, record.frontier, topic)
+        if faults or state is None:
+            return refused(faults, times.allowance_ms)
         if not record.frontier.scope_of(topic).keyed:
             return _of_whole_history(state, times)
         return _timed([*limits(record, state, behind, resumed, times), *further], times)
 
-    return together({topic: judged(topic) for topic in wanted}, times.allowance_ms)
+    return together({topic: judged(topic) for topic in names}, times.allowance_ms)
 
 
 def _of_whole_history(state: TopicState, times: Times) -> Verdict:
@@ -191,9 +191,9 @@ def judge_foreign(state: TopicState, times: Times) -> Verdict:
     What its writers do is taken on trust: that a key stays in its partition, and its records in
     their order.
     """
-    found = list(problems_of_foreign(state))
-    if found:
-        return refused(found, times.allowance_ms)
+    faults = list(problems_of_foreign(state))
+    if faults:
+        return refused(faults, times.allowance_ms)
     if "compact" not in state.settings.get("cleanup.policy", ""):
         return Verdict(VerdictKind.EXACT, None, ("nothing is ever removed",), times.allowance_ms)
     scan = scan_limit(state, times)
@@ -204,8 +204,8 @@ def judge_foreign(state: TopicState, times: Times) -> Verdict:
         remedy = f"read from the start and on to the head, by {moment_text(scan.at_ms)}"
         return Verdict(VerdictKind.FOLLOW, None, (why,), times.allowance_ms, (remedy,))
     lag = lag_ms(state)
-    what = f'topic "{state.topic}": min.compaction.lag.ms ({lag}) of the present end'
-    return _timed([Limit(times.asked_ms + lag, what, ""), scan], times)
+    subject = f'topic "{state.topic}": min.compaction.lag.ms ({lag}) of the present end'
+    return _timed([Limit(times.asked_ms + lag, subject, ""), scan], times)
 
 
 def _timed(limits: list[Limit], times: Times) -> Verdict:
@@ -237,14 +237,14 @@ def _past_limit(limit: Limit, times: Times) -> Verdict:
     return Verdict(kind, None, (late,), times.allowance_ms, (limit.remedy,))
 
 
-def refused(found: Sequence[Problem], allowance_ms: int) -> Verdict:
+def refused(faults: Sequence[Problem], allowance_ms: int) -> Verdict:
     """Return the verdict on a topic with problems."""
     return Verdict(
         VerdictKind.NOT_EXACT,
         None,
-        tuple(problem.what for problem in found),
+        tuple(problem.what for problem in faults),
         allowance_ms,
-        tuple(dict.fromkeys(problem.remedy for problem in found)),
+        tuple(dict.fromkeys(problem.remedy for problem in faults)),
     )
 
 
@@ -252,19 +252,19 @@ def together(verdicts: Mapping[str, Verdict], allowance_ms: int) -> Verdict:
     """Return the verdict on all topics: no better than the worst, and until the first deadline."""
     if not verdicts:
         return Verdict(VerdictKind.EXACT, None, (), allowance_ms)
-    each = list(verdicts.values())
-    worst = max(each, key=lambda verdict: _RANK[verdict.kind])
+    judged = list(verdicts.values())
+    worst = max(judged, key=lambda verdict: _RANK[verdict.kind])
     if not worst.allows_read:
-        each = [verdict for verdict in each if not verdict.allows_read]
+        judged = [verdict for verdict in judged if not verdict.allows_read]
         return Verdict(
             worst.kind,
             None,
-            tuple(reason for verdict in each for reason in verdict.reasons),
+            tuple(reason for verdict in judged for reason in verdict.reasons),
             allowance_ms,
-            tuple(dict.fromkeys(remedy for verdict in each for remedy in verdict.remedies)),
+            tuple(dict.fromkeys(remedy for verdict in judged for remedy in verdict.remedies)),
             topics=verdicts,
         )
-    first = min(each, key=lambda verdict: (verdict.deadline_ms is None, verdict.deadline_ms or 0))
+    first = min(judged, key=lambda verdict: (verdict.deadline_ms is None, verdict.deadline_ms or 0))
     return Verdict(
         worst.kind,
         first.deadline_ms,

@@ -100,7 +100,7 @@ def frames(some: Input) -> None:
         texts, told = on(way, "buffers", "Texts")(), ffi.new("keepalives *")
         source = Connection(some)  # its functions live as long as it does
         done = on(way, "copydata", "read_stream")(
-            source.libpq, ffi.NULL, limit=20, most=1000, into=texts, told=told
+            source.libpq, ffi.NULL, limit=20, most=1000, into=texts, status=told
         )
         said = (told.wal_end, told.reply, told.heard)
         runs = [

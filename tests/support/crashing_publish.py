@@ -67,11 +67,11 @@ def kill_at(moment: str, count: int) -> None:
         commit(self)
         _kill()
 
-    def die_committing(self: LogProducer, call: Any, what: str, deadline_s: float | None) -> None:
+    def die_committing(self: LogProducer, call: Any, action: str, deadline_s: float | None) -> None:
         if self._opened_at is not None:
             call(0.001)  # it goes on in the client's own thread
             _kill()
-        transact(self, call, what, deadline_s)
+        transact(self, call, action, deadline_s)
 
     match moment:
         case "produced":

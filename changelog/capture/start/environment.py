@@ -713,7 +713,7 @@ def topic_plans(
             **{name: {**capture.topic, **FRONTIER_SETTINGS} for name in own},
         },
         unkeyed={names[name] for name, relation in relations.items() if not relation.key},
-        known=last.topic_ids if last is not None else {},
+        known_ids=last.topic_ids if last is not None else {},
     )
     say_unlike({name: tables.there[name] for name in topics if name in tables.there}, capture.topic)
     # One partition: what comes later in the WAL comes later on the topic.
@@ -725,7 +725,7 @@ def topic_plans(
         fix=capture.fix_topics,
         unkeyed=logs,
         extra={name: {**capture.topic, **own} for name, own in logs.items()},
-        known=last.topic_ids if last is not None else {},
+        known_ids=last.topic_ids if last is not None else {},
     )
 
 

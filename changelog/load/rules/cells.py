@@ -46,12 +46,12 @@ def line_of(cells: Sequence[bytes | None]) -> bytes:
     b'a\\tb\t\\N\t\n'
     """
     # Most lines have nothing to escape, which one look at the whole line says.
-    bare = b"\t".join([b"" if each is None else each for each in cells])
+    bare = b"\t".join([b"" if text is None else text for text in cells])
     if bare.count(b"\t") == len(cells) - 1 and _IN_LINE.search(bare) is None:
         if None not in cells:
             return bare + b"\n"
-        return b"\t".join([_NULL if each is None else each for each in cells]) + b"\n"
-    return b"\t".join([_NULL if each is None else _escaped(each) for each in cells]) + b"\n"
+        return b"\t".join([_NULL if text is None else text for text in cells]) + b"\n"
+    return b"\t".join([_NULL if text is None else _escaped(text) for text in cells]) + b"\n"
 
 
 def _escaped(text: bytes) -> bytes:
@@ -148,7 +148,7 @@ def _bytea(column: TableColumn, value: str) -> str:
 
 
 def _array(column: TableColumn, values: Sequence[Any]) -> str:
-    return "{" + ",".join(_item(column, each) for each in values) + "}"
+    return "{" + ",".join(_item(column, value) for value in values) + "}"
 
 
 def _item(column: TableColumn, value: Any) -> str:  # noqa: ANN401 - any JSON
@@ -192,10 +192,10 @@ def _digits(text: str) -> int:
         return -_LONGEST
     if not isinstance(exponent, int):
         return -_LONGEST  # NaN and infinities
-    zeros = next((n for n, each in enumerate(reversed(digits)) if each), _LONGEST)
+    zeros = next((n for n, digit in enumerate(reversed(digits)) if digit), _LONGEST)
     return -exponent - zeros
 
 
 def _digits_of_moment(text: str) -> int:
-    found = _FRACTION.search(text)
-    return len(found[1].rstrip("0")) if found else 0
+    fraction = _FRACTION.search(text)
+    return len(fraction[1].rstrip("0")) if fraction else 0

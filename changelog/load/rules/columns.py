@@ -54,21 +54,21 @@ def parse_columns(text: str) -> dict[str, Source]:
     Raises:
         ConfigurationError: it is none, or names a column twice.
     """
-    found: dict[str, Source] = {}
+    columns: dict[str, Source] = {}
     for part in text.split(","):
-        name, given, said = (each.strip() for each in part.partition("="))
-        if not name or (given and not said):
+        name, equals, source = (word.strip() for word in part.partition("="))
+        if not name or (equals and not source):
             raise ConfigurationError(f'--columns "{text}" is no map of columns', hint=_HINT)
-        if name in found:
+        if name in columns:
             raise ConfigurationError(f'--columns names the column "{name}" twice')
-        found[name] = _source(said) if given else Source(Part.VALUE, (name,))
-    return found
+        columns[name] = _source(source) if equals else Source(Part.VALUE, (name,))
+    return columns
 
 
 def _source(text: str) -> Source:
     head, _, rest = text.partition(".")
-    known = {each.value: each for each in Part}
-    part = known.get(head)
+    parts = {part.value: part for part in Part}
+    part = parts.get(head)
     path = (rest,) if part is Part.HEADER else tuple(rest.split(".")) if rest else ()
     if part is None or (rest and part not in _WITH_PATH) or (part is Part.HEADER and not rest):
         raise ConfigurationError(f'"{text}" is no part of a record', hint=_HINT)
@@ -96,16 +96,16 @@ class MissingError(Exception):
     """A record has no such part."""
 
 
-def picked(found: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON
+def picked(value: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON
     """Return the value at a path, or None if a step on the way is null or missing.
 
     Raises:
         MissingError: on the way lies what has no names.
     """
     for name in path:
-        if found is None:
+        if value is None:
             return None
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             raise MissingError(f"it is no object that has {name}")
-        found = found.get(name)
-    return found
+        value = value.get(name)
+    return value

@@ -136,8 +136,8 @@ class Schema:
     @property
     def by_name(self) -> Mapping[str, SchemaField]:
         """Return the fields by the names that a map of columns may use."""
-        return {each.name: each for each in self.fields} | {
-            each.column: each for each in self.fields
+        return {field.name: field for field in self.fields} | {
+            field.column: field for field in self.fields
         }
 
 
@@ -151,7 +151,7 @@ def read_schema(text: str) -> Schema | None:
         raw = json.loads(text)
         if not isinstance(raw, dict) or raw.get("type") != "record":
             return None
-        fields = tuple(_field(each) for each in raw["fields"])
+        fields = tuple(_field(field) for field in raw["fields"])
         key = raw.get("key", ()) if "relation" in raw else ()
         return Schema(fields, tuple(key))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -160,11 +160,11 @@ def read_schema(text: str) -> Schema | None:
 
 def _field(raw: Mapping[str, Any]) -> SchemaField:
     union = raw["type"] if isinstance(raw["type"], list) else None
-    others = [each for each in union or [raw["type"]] if each != "null"]
+    others = [branch for branch in union or [raw["type"]] if branch != "null"]
     has_text = len(others) == 2 and others[1] == "string"  # noqa: PLR2004 - our own escape
     branches = tuple(
-        "null" if each == "null" else "value" if each is others[0] else "text"
-        for each in union or ()
+        "null" if branch == "null" else "value" if branch is others[0] else "text"
+        for branch in union or ()
     )
     named: dict[str, Any] = {
         "name": raw["name"],
@@ -194,8 +194,8 @@ def _type(raw: Any) -> dict[str, Any]:  # noqa: ANN401 - an Avro schema is JSON
         digits = {"scale": raw.get("scale", 0), "precision": raw["precision"]}
         is_short = digits["precision"] <= _MOST_SCALE and 0 <= digits["scale"] <= _MOST_SCALE
         return {"kind": AvroKind.DECIMAL if is_short else None, "logical": logical, **digits}
-    known = logical if (plain, logical) in _TYPES else ""
-    return {"kind": _KINDS.get(plain), "logical": known}
+    meaning = logical if (plain, logical) in _TYPES else ""
+    return {"kind": _KINDS.get(plain), "logical": meaning}
 
 
 def _array_type(items: Any) -> dict[str, Any]:  # noqa: ANN401 - an Avro schema is JSON
@@ -214,8 +214,8 @@ def form_of(field: SchemaField, column: TableColumn) -> tuple[CellForm, CellForm
     if field.element is not None:
         if column.element is None:
             return Fit.NONE
-        found = _FORMS.get((*field.element, column.element[0]))
-        return Fit.NONE if found is None else (CellForm.ARRAY, found)
+        element_form = _FORMS.get((*field.element, column.element[0]))
+        return Fit.NONE if element_form is None else (CellForm.ARRAY, element_form)
     is_same = bool(field.pg_type) and field.pg_type == column.type
     most = column.most_fraction
     if most is not None and not is_same and not _keeps(field, column, most):

@@ -21,7 +21,7 @@ def fields_of(line: bytes, delimiter: bytes = b",") -> list[bytes | None]:
     if _QUOTE not in line:
         if b"\n" in line or b"\r" in line:
             raise SeparatedError("it has more than one line")
-        return [each or None for each in line.split(delimiter)]
+        return [field or None for field in line.split(delimiter)]
     fields: list[bytes | None] = []
     place = 0
     while True:

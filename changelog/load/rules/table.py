@@ -39,11 +39,11 @@ class TableColumn:
     @property
     def most_fraction(self) -> int | None:
         """Return the digits after the point that the column keeps, or None if it rounds nothing."""
-        found = _DIGITS.search(self.type)
+        digits = _DIGITS.search(self.type)
         if self.base in _MOMENTS:
-            return int(found["first"]) if found else _MICROS
-        if self.base == "numeric" and found:
-            return int(found["second"] or 0)
+            return int(digits["first"]) if digits else _MICROS
+        if self.base == "numeric" and digits:
+            return int(digits["second"] or 0)
         return None
 
 

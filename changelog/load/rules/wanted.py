@@ -55,4 +55,4 @@ class Rules:
     @property
     def reads_headers(self) -> bool:
         """Tell whether a header fills a column."""
-        return any(each.part is Part.HEADER for each in self.columns.values())
+        return any(source.part is Part.HEADER for source in self.columns.values())

@@ -24,17 +24,17 @@ def declared(name: str) -> Any:  # noqa: ANN401 - of cffi's, which has two kinds
 
 
 def _declared(name: str, header: bytes) -> Any:  # noqa: ANN401 - the same
-    found = _parsed(name, stamp(header))
-    if found is not None:
-        return found
+    parsed = _parsed(name, stamp(header))
+    if parsed is not None:
+        return parsed
     import cffi  # noqa: PLC0415 - its parser is what is spared
 
-    made = cffi.FFI()
-    made.cdef(declarations(header))
-    return made
+    parser = cffi.FFI()
+    parser.cdef(declarations(header))
+    return parser
 
 
-def _parsed(name: str, wanted: str) -> Any:  # noqa: ANN401 - the same
+def _parsed(name: str, expected_stamp: str) -> Any:  # noqa: ANN401 - the same
     """Return the build's parsed header, or None if it is missing or of another header."""
     loader = SourceFileLoader(f"{__name__}.{name}", str(_SOURCES / f"{name}{SUFFIX}"))
     spec = spec_from_loader(loader.name, loader)
@@ -44,7 +44,7 @@ def _parsed(name: str, wanted: str) -> Any:  # noqa: ANN401 - the same
         loader.exec_module(module)
     except (ImportError, OSError):
         return None  # it is missing, or of another cffi
-    return module.ffi if getattr(module, "STAMP", "") == wanted else None
+    return module.ffi if getattr(module, "STAMP", "") == expected_stamp else None
 
 
 ffi = _declared("api", HEADER)

@@ -25,9 +25,9 @@ class StrangePlaceError(Exception):
         home: the partition that a stray key belongs to.
     """
 
-    def __init__(self, offset: int, what: Strange, home: int) -> None:
-        super().__init__(offset, what, home)
-        self.offset, self.what, self.home = offset, what, home
+    def __init__(self, offset: int, fault: Strange, home: int) -> None:
+        super().__init__(offset, fault, home)
+        self.offset, self.what, self.home = offset, fault, home
 
 
 class FoldRecord(NamedTuple):

@@ -75,7 +75,7 @@ class Texts(Sequence[bytes]):
     def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
         """Copy one out, or some."""
         if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
+            return [self[index] for index in range(*place.indices(len(self)))]
         if not -len(self) <= place < len(self):
             raise IndexError(place)
         place %= len(self)
@@ -110,7 +110,7 @@ class WrittenPlaces(Sequence[tuple[int, int]]):
     def __getitem__(self, place: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
         """Copy one out, or some."""
         if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
+            return [self[index] for index in range(*place.indices(len(self)))]
         return int(self.raw[place].lsn), int(self.raw[place].sequence)
 
 
@@ -152,23 +152,23 @@ class Records(Sequence[Record]):
     def __getitem__(self, place: int | slice) -> Record | list[Record]:
         """Copy one out, or some."""
         if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
+            return [self[index] for index in range(*place.indices(len(self)))]
         if not 0 <= place < len(self):
             raise IndexError(place)
-        found = self.raw.list[place]
+        record = self.raw.list[place]
         return Record(
-            self._between(found.key, found.value) if found.has_key else None,
-            self._between(found.value, found.end) if found.has_value else None,
-            found.lsn,
-            found.sequence,
-            found.ts_us,
-            bytes([found.op]),
+            self._between(record.key, record.value) if record.has_key else None,
+            self._between(record.value, record.end) if record.has_value else None,
+            record.lsn,
+            record.sequence,
+            record.ts_us,
+            bytes([record.op]),
         )
 
     def keys(self, first: int, end: int) -> list[bytes]:
         """Return the keys of some records of a table that has one."""
-        found = (self.raw.list[place] for place in range(first, end))
-        return [self._between(each.key, each.value) for each in found]
+        records = (self.raw.list[place] for place in range(first, end))
+        return [self._between(record.key, record.value) for record in records]
 
     def add_count(self, op: bytes, rows: int, size: int) -> None:
         """Count rows, and bytes of keys and values, that were added one by one."""
@@ -179,12 +179,12 @@ class Records(Sequence[Record]):
     def take_counts(self) -> list[tuple[bytes, int, int]]:
         """Return and forget for each operation that was met: its letter, rows, bytes."""
         rows, sizes = self.raw.rows, self.raw.sizes
-        found = []
+        counts = []
         for number, op in enumerate(_OPS):
             if rows[number]:
-                found.append((op, rows[number], sizes[number]))
+                counts.append((op, rows[number], sizes[number]))
                 rows[number] = sizes[number] = 0
-        return found
+        return counts
 
     def _between(self, start: int, end: int) -> bytes:
         return bytes(ffi.buffer(self.raw.bytes + start, end - start)) if end > start else b""

@@ -31,9 +31,9 @@ def load() -> None:
             hint=_HINT,
         )
     check_version(lib.kafka_version())
-    said = ffi.new("char[]", SAID_BYTES)
-    if not lib.kafka_is_alike(said, SAID_BYTES):
-        raise _refusal(lib.kafka_version(), ffi.string(said).decode("utf-8", "replace"))
+    reason = ffi.new("char[]", SAID_BYTES)
+    if not lib.kafka_is_alike(reason, SAID_BYTES):
+        raise _refusal(lib.kafka_version(), ffi.string(reason).decode("utf-8", "replace"))
 
 
 def check_version(version: int) -> None:
@@ -78,9 +78,11 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def client_error(code: int, said: str = "") -> KafkaException:
+def client_error(code: int, reason: str = "") -> KafkaException:
     """Return the exception that confluent_kafka would raise for a code of librdkafka's."""
-    return KafkaException(KafkaError(code, said or ffi.string(lib.kafka_error_text(code)).decode()))
+    return KafkaException(
+        KafkaError(code, reason or ffi.string(lib.kafka_error_text(code)).decode())
+    )
 
 
 def opened(make: Callable[..., Any], config: Mapping[str, Any], *more: object) -> Any:  # noqa: ANN401 - C
@@ -96,8 +98,8 @@ def opened(make: Callable[..., Any], config: Mapping[str, Any], *more: object) -
     """
     load()
     settings = Settings(config)
-    said = ffi.new("char[]", SAID_BYTES)
-    raw = make(settings.names, settings.values, settings.count, *more, said, SAID_BYTES)
+    reason = ffi.new("char[]", SAID_BYTES)
+    raw = make(settings.names, settings.values, settings.count, *more, reason, SAID_BYTES)
     if raw == ffi.NULL:
-        raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
+        raise client_error(KafkaError._INVALID_ARG, ffi.string(reason).decode())
     return raw

@@ -16,7 +16,7 @@ def read_stream(
     limit: int,
     most: int,
     into: Texts,
-    told: Any,  # noqa: ANN401
+    status: Any,  # noqa: ANN401
 ) -> Read:
     """Read the payloads that have arrived on a replication connection, without waiting.
 
@@ -26,9 +26,9 @@ def read_stream(
         limit: of messages.
         most: of bytes; reads no more once there are so many.
         into: where they go.
-        told: the library's `keepalives`, kept up to date.
+        status: the library's `keepalives`, kept up to date.
     """
-    return Read(lib.read_stream(libpq, connection, limit, most, into.raw, told))
+    return Read(lib.read_stream(libpq, connection, limit, most, into.raw, status))
 
 
 def read_copy(

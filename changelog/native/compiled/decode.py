@@ -33,13 +33,13 @@ class RowDecoder:
             "decode_field[]",
             [
                 (
-                    each.kind,
-                    0 if each.element is None else each.element,
-                    bool(each.branches),
-                    each.branches.index("value") if each.branches else 0,
-                    *(each.branches.index(n) if n in each.branches else -1 for n in _OTHERS),
+                    field.kind,
+                    0 if field.element is None else field.element,
+                    bool(field.branches),
+                    field.branches.index("value") if field.branches else 0,
+                    *(field.branches.index(n) if n in field.branches else -1 for n in _OTHERS),
                 )
-                for each in self._fields
+                for field in self._fields
             ],
         )
 
@@ -51,7 +51,7 @@ class RowDecoder:
         count = len(self._fields)
         memory = ffi.new("decoded[]", count)
         # A pointer: of an array with an owner of its own cffi does not know the length.
-        found = ffi.gc(ffi.cast("decoded *", memory), lambda _: _free(memory, count))
+        decoded = ffi.gc(ffi.cast("decoded *", memory), lambda _: _free(memory, count))
         done = lib.decode_rows(
             self._raw,
             count,
@@ -59,11 +59,11 @@ class RowDecoder:
             ffi.cast("uint8_t *", body.address),
             ffi.cast("int32_t *", ends.address) + rows.offset,
             len(rows),
-            found,
+            decoded,
         )
         if done != len(rows):
             return None
-        return [_column(found, n, field) for n, field in enumerate(self._fields)]
+        return [_column(decoded, n, field) for n, field in enumerate(self._fields)]
 
 
 _OTHERS = ("null", "text")
@@ -74,16 +74,16 @@ def _free(of: Any, count: int) -> None:  # noqa: ANN401 - a pointer of cffi's
         lib.decoded_free(of + number)
 
 
-def _column(found: Any, number: int, field: RowField) -> RowColumn:  # noqa: ANN401
-    of = found[number]
-    texts = _array(found, of.text, FieldKind.STRING) if "text" in field.branches else None
+def _column(decoded: Any, number: int, field: RowField) -> RowColumn:  # noqa: ANN401
+    of = decoded[number]
+    texts = _array(decoded, of.text, FieldKind.STRING) if "text" in field.branches else None
     if field.element is None:
-        return RowColumn(_array(found, of.own, field.kind), texts)
-    items = _array(found, of.items, field.element)
+        return RowColumn(_array(decoded, of.own, field.kind), texts)
+    items = _array(decoded, of.items, field.element)
     rows = int(of.own.count)
     buffers = [
-        _buffer(found, of.own.is_there, rows // 8 + 1),
-        _buffer(found, of.own.ends, 4 * rows + 4),
+        _buffer(decoded, of.own.is_there, rows // 8 + 1),
+        _buffer(decoded, of.own.ends, 4 * rows + 4),
     ]
     lists = pa.Array.from_buffers(pa.list_(items.type), rows, buffers, children=[items])
     return RowColumn(lists, texts)

@@ -52,9 +52,9 @@ class Fold:
                 hash names; None where keys may lie in others too.
             by_offset: whether the last record of a key decides, whatever its position.
         """
-        buffers = [ffi.from_buffer(each) for each in (prefix, since, before)]
-        pointers = [ffi.cast("uint8_t *", each) for each in buffers]
-        wanted = ffi.new(
+        buffers = [ffi.from_buffer(text) for text in (prefix, since, before)]
+        pointers = [ffi.cast("uint8_t *", buffer) for buffer in buffers]
+        options = ffi.new(
             "fold_rules *",
             {
                 "prefix": pointers[0],
@@ -69,7 +69,7 @@ class Fold:
                 "seed": secrets.randbits(64),
             },
         )
-        fold = lib.fold_new(wanted)
+        fold = lib.fold_new(options)
         if fold == ffi.NULL:
             raise MemoryError
         self.raw: Any = ffi.gc(fold, lib.fold_free)
@@ -101,17 +101,17 @@ class Fold:
             StrangePlaceError: one has no place, and faults are not kept.
             MemoryError: the memory that was granted is not there.
         """
-        made = ffi.new("fold_record[]", len(records))
-        held = []
-        for to, record in zip(made, records, strict=True):
+        raw_records = ffi.new("fold_record[]", len(records))
+        alive = []
+        for to, record in zip(raw_records, records, strict=True):
             for name in ("key", "value", "position"):
                 text = getattr(record, name)
                 if text is not None:
-                    held.append(ffi.from_buffer(text))
-                    setattr(to, name, ffi.cast("uint8_t *", held[-1]))
+                    alive.append(ffi.from_buffer(text))
+                    setattr(to, name, ffi.cast("uint8_t *", alive[-1]))
                     setattr(to, f"{name}_size", len(text))
             to.offset = record.offset
-        self.check(lib.fold_add(self.raw, made, len(records)))
+        self.check(lib.fold_add(self.raw, raw_records, len(records)))
 
     def check(self, outcome: int) -> None:
         """Raise what a function of the library came to."""
@@ -192,7 +192,7 @@ class Fold:
             positions=strings["position"],
             offsets=pa.Array.from_buffers(pa.int64(), count, [None, buffers["offsets"]]),
             values=strings["value"],
-            faults=[_FAULTS[each] for each in bytes(buffers["faults"])] if sizes.faults else None,
+            faults=[_FAULTS[code] for code in bytes(buffers["faults"])] if sizes.faults else None,
         )
 
     def close(self) -> None:
@@ -204,15 +204,15 @@ def text_hashes(seed: int, of: Texts) -> bytes:
     """Return a hash of 64 bits for each text, concatenated."""
     ends, content = of
     count = len(ends) - 1
-    made = bytearray(8 * count)
+    hashes = bytearray(8 * count)
     lib.fold_hashes(
         seed,
         ffi.from_buffer("int32_t[]", ends),
         ffi.from_buffer("uint8_t[]", content),
         count,
-        ffi.from_buffer("uint64_t[]", made, require_writable=True),
+        ffi.from_buffer("uint64_t[]", hashes, require_writable=True),
     )
-    return bytes(made)
+    return bytes(hashes)
 
 
 _POINTERS = {name: field.type for name, field in ffi.typeof("fold_columns").fields}

@@ -26,10 +26,10 @@ class RecordColumns:
             prefix: what every key begins with; of at most 8 bytes.
             buckets: how many there are.
         """
-        made = lib.columns_new(ffi.from_buffer(prefix), len(prefix), buckets)
-        if made == ffi.NULL:
+        raw = lib.columns_new(ffi.from_buffer(prefix), len(prefix), buckets)
+        if raw == ffi.NULL:
             raise MemoryError
-        self.raw: Any = ffi.gc(made, lib.columns_free)
+        self.raw: Any = ffi.gc(raw, lib.columns_free)
 
     @property
     def held_bytes(self) -> int:
@@ -46,28 +46,30 @@ class RecordColumns:
     ) -> None:
         """Add a record."""
         alive = [ffi.new("char[]", name.encode()) for name, _ in headers]
-        made = ffi.new("header[]", len(headers))
-        for to, name, (_, content) in zip(made, alive, headers, strict=True):
+        raw_headers = ffi.new("header[]", len(headers))
+        for to, name, (_, content) in zip(raw_headers, alive, headers, strict=True):
             to.name, to.bytes, to.size = name, _pointer(content), len(content or b"")
         sizes = len(key or b""), len(value or b"")
         if not lib.columns_add(
             self.raw, partition, offset, _pointer(key), sizes[0], _pointer(value), sizes[1],
-            made, len(headers),
+            raw_headers, len(headers),
         ):  # fmt: skip
             raise MemoryError
 
     def take(self, bucket: int) -> pa.Table:
         """Return the records of a bucket, and empty it."""
-        found = ffi.gc(ffi.new("column_set *"), lib.column_set_free)
-        lib.columns_take(self.raw, bucket, found)
-        rows = int(found.rows)
+        columns = ffi.gc(ffi.new("column_set *"), lib.column_set_free)
+        lib.columns_take(self.raw, bucket, columns)
+        rows = int(columns.rows)
         if not rows:
             return SCHEMA.empty_table()
 
         def buffer(name: str, size: int) -> pa.Buffer:
             if not size:
                 return pa.py_buffer(b"")  # there may be no memory behind it
-            return pa.foreign_buffer(int(ffi.cast("uintptr_t", getattr(found, name))), size, found)
+            return pa.foreign_buffer(
+                int(ffi.cast("uintptr_t", getattr(columns, name))), size, columns
+            )
 
         buffers = {
             "part": [None, buffer("partitions", 4 * rows)],
@@ -75,15 +77,15 @@ class RecordColumns:
             "epoch": [None, buffer("epochs", 4 * rows)],
             "commit_lsn": [None, buffer("lsns", 8 * rows)],
             "sequence": [None, buffer("sequences", 8 * rows)],
-            "key": [None, buffer("key_ends", 4 * rows + 4), buffer("keys", found.key_bytes)],
+            "key": [None, buffer("key_ends", 4 * rows + 4), buffer("keys", columns.key_bytes)],
             "value": [
                 buffer("is_there", (rows + 7) // 8),
                 buffer("value_ends", 4 * rows + 4),
-                buffer("values", found.value_bytes),
+                buffer("values", columns.value_bytes),
             ],
             "fault": [None, buffer("faults", rows)],
         }
-        arrays = [pa.Array.from_buffers(each.type, rows, buffers[each.name]) for each in SCHEMA]
+        arrays = [pa.Array.from_buffers(field.type, rows, buffers[field.name]) for field in SCHEMA]
         return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
@@ -110,9 +112,9 @@ class Intake:
         Raises:
             KafkaException: the client refuses.
         """
-        wanted = [(part, first < end, first, end) for part, (first, end) in slices.items()]
-        made = ffi.new("intake_slice[]", wanted)
-        code = lib.intake_assign(self._raw, topic.encode(), made, len(wanted))
+        entries = [(part, first < end, first, end) for part, (first, end) in slices.items()]
+        raw_slices = ffi.new("intake_slice[]", entries)
+        code = lib.intake_assign(self._raw, topic.encode(), raw_slices, len(entries))
         if code:
             raise client_error(code)
 
@@ -127,9 +129,9 @@ class Intake:
         outcome = Outcome(news.outcome)
         if outcome is Outcome.NO_MEMORY:
             raise MemoryError
-        said = ffi.string(news.said).decode("utf-8", "replace")
+        reason = ffi.string(news.said).decode("utf-8", "replace")
         return IntakeNews(
-            news.added, news.open, outcome, news.partition, news.offset, news.error, said
+            news.added, news.open, outcome, news.partition, news.offset, news.error, reason
         )
 
     def close(self) -> None:

@@ -25,9 +25,9 @@ def path(folder: Path) -> Path:
         ConfigurationError: there is none.
     """
     for suffix in EXTENSION_SUFFIXES:
-        found = folder / f"_core{suffix}"
-        if found.exists():
-            return found
+        library = folder / f"_core{suffix}"
+        if library.exists():
+            return library
     raise ConfigurationError(f"the compiled part is missing in {folder}", hint=_HINT)
 
 
@@ -38,19 +38,19 @@ def opened(library: Path, header: bytes) -> Any:  # noqa: ANN401 - the functions
         ConfigurationError: it was not, or this machine cannot open it.
     """
     try:
-        found = ffi.dlopen(str(library))
+        functions = ffi.dlopen(str(library))
     except OSError as error:
-        what = f"the compiled part cannot be opened: {error}"
-        raise ConfigurationError(what, hint=_HINT) from error
+        failure = f"the compiled part cannot be opened: {error}"
+        raise ConfigurationError(failure, hint=_HINT) from error
     try:
-        stamp = ffi.string(found.api_stamp())
+        stamp = ffi.string(functions.api_stamp())
     except AttributeError:
         stamp = b""
     if stamp != hashlib.sha256(header).hexdigest().encode("ascii"):
         raise ConfigurationError(
             f"the compiled part is older or newer than the rest: {library}", hint=_HINT
         )
-    return found
+    return functions
 
 
 lib: Any = opened(path(FOLDER), HEADER)

@@ -35,12 +35,14 @@ class ProducerHandle:
             ValueError: librdkafka does not know a setting.
         """
         client.load()
-        given = client.Settings(config)
-        said = ffi.new("char[]", client.SAID_BYTES)
-        made = lib.producer_new(given.names, given.values, given.count, said, client.SAID_BYTES)
-        if not made:
-            raise ValueError(_text(said))
-        self._raw = ffi.gc(made, lib.producer_free)
+        settings = client.Settings(config)
+        reason = ffi.new("char[]", client.SAID_BYTES)
+        raw = lib.producer_new(
+            settings.names, settings.values, settings.count, reason, client.SAID_BYTES
+        )
+        if not raw:
+            raise ValueError(_text(reason))
+        self._raw = ffi.gc(raw, lib.producer_free)
         self._told = 0
         self._code = ffi.new("int32_t *")
         self._tally = ffi.new("int64_t[2]")
@@ -57,8 +59,8 @@ class ProducerHandle:
 
     def failure(self) -> tuple[KafkaError, str] | None:
         """Return the first failure and the topic of its record; without one it is the session's."""
-        found = lib.producer_failure(self._raw)
-        return (_error(found), _text(found.topic)) if found.code else None
+        failure = lib.producer_failure(self._raw)
+        return (_error(failure), _text(failure.topic)) if failure.code else None
 
     def told(self) -> KafkaError | None:
         """Return the latest error of the connections, once."""
@@ -78,11 +80,12 @@ class ProducerHandle:
     ) -> int:
         """Queue a record; returns an error's code, or 0."""
         names = [ffi.new("char[]", name.encode()) for name, _ in headers]
-        raw = [each.encode() if isinstance(each, str) else each for _, each in headers]
+        raw = [content.encode() if isinstance(content, str) else content for _, content in headers]
         contents = [
-            ffi.NULL if each is None else ffi.from_buffer("uint8_t[]", each) for each in raw
+            ffi.NULL if content is None else ffi.from_buffer("uint8_t[]", content)
+            for content in raw
         ]
-        sizes = [len(each or b"") for each in raw]
+        sizes = [len(content or b"") for content in raw]
         return int(
             lib.producer_send(
                 self._raw,
@@ -174,17 +177,17 @@ class ProducerHandle:
         """Take the records of the transaction back."""
         return self._transact(lib.TRANSACTION_ABORT, timeout_s)
 
-    def _transact(self, what: int, timeout_s: float) -> KafkaError | None:
-        found = ffi.new("failure *")
-        lib.producer_transact(self._raw, what, int(timeout_s * 1000), found)
-        return _error(found) if found.code else None
+    def _transact(self, step: int, timeout_s: float) -> KafkaError | None:
+        failure = ffi.new("failure *")
+        lib.producer_transact(self._raw, step, int(timeout_s * 1000), failure)
+        return _error(failure) if failure.code else None
 
 
-def _error(found: Any) -> KafkaError:  # noqa: ANN401 - the library's `failure`
+def _error(failure: Any) -> KafkaError:  # noqa: ANN401 - the library's `failure`
     return KafkaError(
-        found.code,
-        _text(found.said) or None,
-        bool(found.is_fatal),
-        bool(found.is_retriable),
-        bool(found.requires_abort),
+        failure.code,
+        _text(failure.said) or None,
+        bool(failure.is_fatal),
+        bool(failure.is_retriable),
+        bool(failure.requires_abort),
     )

@@ -108,18 +108,18 @@ class BatchCodec:
         return _place(lib.encode_lines(self._table, lines.raw, first, lsn, sequence, ts_us, to.raw))
 
 
-def _place(found: int) -> int | None:
-    if found == lib.NO_MEMORY:
+def _place(place: int) -> int | None:
+    if place == lib.NO_MEMORY:
         raise MemoryError(NO_MEMORY)
-    return None if found == lib.ALL_DONE else int(found)
+    return None if place == lib.ALL_DONE else int(place)
 
 
 def _columns(
     columns: Sequence[Column], indexes: Sequence[int], chosen: Selection, nullable: set[int]
 ) -> Any:  # noqa: ANN401 - an array of the library's `column`
-    made = ffi.new("column[]", max(1, len(indexes)))
+    raw_columns = ffi.new("column[]", max(1, len(indexes)))
     for place, index in enumerate(indexes):
-        column, of = columns[index], made[place]
+        column, of = columns[index], raw_columns[place]
         kind = column.type
         null_second = index in nullable and column.has_default
         first, second = branch_bytes(nullable=index in nullable, null_second=null_second)
@@ -132,4 +132,4 @@ def _columns(
         of.first, of.second = first[0], second[0]
         of.null_branch = null_branch(null_second=null_second)[0]
         of.delimiter = kind.delimiter.encode()[0]
-    return made
+    return raw_columns

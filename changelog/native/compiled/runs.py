@@ -51,8 +51,8 @@ class Run:
     def relations(self) -> Iterator[RelationSpan]:
         """Return the relations of which there are rows."""
         for place in range(self.raw.relation_count):
-            found = self.raw.relations[place]
-            yield RelationSpan(found.oid, found.first, found.last)
+            relation = self.raw.relations[place]
+            yield RelationSpan(relation.oid, relation.first, relation.last)
 
     @property
     def last(self) -> Transaction:
@@ -66,8 +66,8 @@ class Run:
 
     def row(self, number: int) -> Row:
         """Return a row."""
-        found = self.raw.rows[number]
-        return Row(found.message, found.next, found.lsn, found.sequence, found.ts_us, found.xid)
+        row = self.raw.rows[number]
+        return Row(row.message, row.next, row.lsn, row.sequence, row.ts_us, row.xid)
 
     @property
     def next_sequence(self) -> int:

@@ -165,10 +165,10 @@ class Records(Sequence[Record]):
     def take_counts(self) -> list[tuple[bytes, int, int]]:
         """Return and forget for each operation that was met: its letter, rows, bytes."""
         letters = [ROW_OPS[place : place + 1] for place in range(len(ROW_OPS))]
-        found = [(each, self._rows[each], self._sizes[each]) for each in letters]
+        counts = [(letter, self._rows[letter], self._sizes[letter]) for letter in letters]
         self._rows.clear()
         self._sizes.clear()
-        return [each for each in found if each[1]]
+        return [entry for entry in counts if entry[1]]
 
     def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
         """Do not produce those from one of them on that the log holds already; return how many.

@@ -18,7 +18,7 @@ def read_stream(
     limit: int,
     most: int,
     into: Texts,
-    told: Any,  # noqa: ANN401
+    status: Any,  # noqa: ANN401
 ) -> Read:
     """Read the payloads that have arrived on a replication connection, without waiting.
 
@@ -28,13 +28,13 @@ def read_stream(
         limit: of messages.
         most: of bytes; reads no more once there are so many.
         into: where they go.
-        told: the library's `keepalives`, kept up to date.
+        status: the library's `keepalives`, kept up to date.
     """
     is_consumed = False
     while len(into) < limit and into.size < most:
         size, message = _next(libpq, connection, wait=False)
         if size > 0:
-            if not _take(message, into, told):
+            if not _take(message, into, status):
                 return Read.ODD
             is_consumed = False
         elif size < 0:
@@ -77,13 +77,13 @@ def _next(libpq: Any, connection: Any, *, wait: bool) -> tuple[int, bytes]:  # n
     return size, message
 
 
-def _take(message: bytes, into: Texts, told: Any) -> bool:  # noqa: ANN401
-    told.heard += 1
+def _take(message: bytes, into: Texts, status: Any) -> bool:  # noqa: ANN401
+    status.heard += 1
     if message[:1] == b"w" and len(message) > _DATA_HEADER:
         into.add(message[_DATA_HEADER:])
         return True
     if message[:1] != b"k" or len(message) != _KEEPALIVE_BYTES:
         return False
-    told.wal_end = max(told.wal_end, int.from_bytes(message[1:9], "big"))
-    told.reply |= message[-1] != 0
+    status.wal_end = max(status.wal_end, int.from_bytes(message[1:9], "big"))
+    status.reply |= message[-1] != 0
     return True

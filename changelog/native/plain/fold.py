@@ -121,16 +121,16 @@ class Fold:
             raise StrangePlaceError(offset, fault, 0)
         self._keep(_Held(key, value, _LAST, offset, fault))
 
-    def _keep(self, found: _Held) -> None:
-        name = found.offset if found.key is None else found.key
-        held = self._held.get(name)
-        if held is None:
-            self._held_bytes += _ENTRY_BYTES + found.size
-        elif held.position > found.position:
+    def _keep(self, record: _Held) -> None:
+        name = record.offset if record.key is None else record.key
+        older = self._held.get(name)
+        if older is None:
+            self._held_bytes += _ENTRY_BYTES + record.size
+        elif older.position > record.position:
             return
         else:
-            self._held_bytes += found.size - held.size
-        self._held[name] = found
+            self._held_bytes += record.size - older.size
+        self._held[name] = record
 
     def _forget(self) -> None:
         self._held.clear()
@@ -144,8 +144,8 @@ class Fold:
         """
         self._file = file
         buckets: list[list[_Held]] = [[] for _ in range(_BUCKETS)]
-        for name, held in self._held.items():
-            buckets[hash(name) % _BUCKETS].append(held)
+        for name, record in self._held.items():
+            buckets[hash(name) % _BUCKETS].append(record)
         for chunks, bucket in zip(self._chunks, buckets, strict=True):
             stored = b"".join(map(_stored, bucket))
             self._write(stored)
@@ -163,16 +163,16 @@ class Fold:
             raise _file_error(error.errno) from error
 
     def _read(self, at: int, size: int) -> bytes:
-        found = b""
+        content = b""
         try:
-            while len(found) < size:
-                some = os.pread(self._file, size - len(found), at + len(found))
+            while len(content) < size:
+                some = os.pread(self._file, size - len(content), at + len(content))
                 if not some:
                     raise _file_error(0)
-                found += some
+                content += some
         except OSError as error:
             raise _file_error(error.errno) from error
-        return found
+        return content
 
     def drain(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
         """Return the last record of each key in no order; nothing is added then.
@@ -194,32 +194,32 @@ class Fold:
         for chunks in self._chunks:
             self._forget()
             for at, size in chunks:
-                for found in _unpacked(self._read(at, size)):
-                    self._keep(found)
+                for record in _unpacked(self._read(at, size)):
+                    self._keep(record)
             yield from self._parts(rows, most_bytes)
 
     def _parts(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
         part: list[_Held] = []
         size = 0
-        for held in self._held.values():
-            if held.position < self._since:
+        for record in self._held.values():
+            if record.position < self._since:
                 continue
-            if held.position == self._since and held.value is None:
+            if record.position == self._since and record.value is None:
                 continue
-            if part and (len(part) == rows or size + held.size > most_bytes):
+            if part and (len(part) == rows or size + record.size > most_bytes):
                 yield _columns(part)
                 part, size = [], 0
-            self._see_home(held)
-            part.append(held)
-            size += held.size
+            self._see_home(record)
+            part.append(record)
+            size += record.size
         if part:
             yield _columns(part)
 
-    def _see_home(self, held: _Held) -> None:
-        if self._homes and held.fault is None and held.key is not None:
-            home = partition_of(held.key, self._homes)
+    def _see_home(self, record: _Held) -> None:
+        if self._homes and record.fault is None and record.key is not None:
+            home = partition_of(record.key, self._homes)
             if home != self._partition:
-                raise StrangePlaceError(held.offset, Strange.STRAY, home)
+                raise StrangePlaceError(record.offset, Strange.STRAY, home)
 
     def close(self) -> None:
         """Free the memory."""
@@ -237,14 +237,14 @@ def text_hashes(seed: int, of: Texts) -> bytes:
 
 
 def _file_error(number: int | None) -> OSError:
-    said = os.strerror(number or 0)
-    return OSError(number, f"{said}: in the task's file of buckets")
+    reason = os.strerror(number or 0)
+    return OSError(number, f"{reason}: in the task's file of buckets")
 
 
-def _stored(held: _Held) -> bytes:
-    sizes = (-1 if each is None else len(each) for each in (held.key, held.value))
-    head = _STORED.pack(held.offset, *sizes, _FAULTS.index(held.fault))
-    return head + held.position + (held.key or b"") + (held.value or b"")
+def _stored(record: _Held) -> bytes:
+    sizes = (-1 if text is None else len(text) for text in (record.key, record.value))
+    head = _STORED.pack(record.offset, *sizes, _FAULTS.index(record.fault))
+    return head + record.position + (record.key or b"") + (record.value or b"")
 
 
 def _unpacked(stored: bytes) -> Iterator[_Held]:
@@ -265,11 +265,11 @@ def _unpacked(stored: bytes) -> Iterator[_Held]:
 
 
 def _columns(part: Sequence[_Held]) -> FoldColumns:
-    faults = [held.fault for held in part]
+    faults = [record.fault for record in part]
     return FoldColumns(
-        keys=pa.array([held.key for held in part], pa.binary()),
-        positions=pa.array([held.position for held in part], pa.binary()),
-        offsets=pa.array([held.offset for held in part], pa.int64()),
-        values=pa.array([held.value for held in part], pa.binary()),
+        keys=pa.array([record.key for record in part], pa.binary()),
+        positions=pa.array([record.position for record in part], pa.binary()),
+        offsets=pa.array([record.offset for record in part], pa.int64()),
+        values=pa.array([record.value for record in part], pa.binary()),
         faults=faults if any(faults) else None,
     )

@@ -63,7 +63,7 @@ class RecordColumns:
         rows, self._rows[bucket] = self._rows[bucket], []
         self.held_bytes -= sum(map(_size, rows))
         columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
-        arrays = [pa.array(each, of.type) for each, of in zip(columns, SCHEMA, strict=True)]
+        arrays = [pa.array(column, of.type) for column, of in zip(columns, SCHEMA, strict=True)]
         return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 

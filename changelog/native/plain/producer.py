@@ -59,8 +59,8 @@ class ProducerHandle:
 
     def told(self) -> KafkaError | None:
         """Return the latest error of the connections, once."""
-        told, self._heard.told = self._heard.told, None
-        return told
+        error, self._heard.told = self._heard.told, None
+        return error
 
     def send(
         self,
@@ -160,6 +160,6 @@ def _told_by(call: Callable[[], Any]) -> KafkaError | None:
     try:
         call()
     except KafkaException as error:
-        told: KafkaError = error.args[0]
-        return told
+        refusal: KafkaError = error.args[0]
+        return refusal
     return None

@@ -63,13 +63,13 @@ class RangeReader:
         added, ends_at = 0, None
         self._errors.clear()
         while time.monotonic() < deadline:
-            found = self._messages.next(_BATCH_S, end - self._following)
-            records = [_record(each) for each in found if each.error() is None]
-            into.add([each for each in records if each.offset < end])
-            added += sum(each.offset < end for each in records)
+            messages = self._messages.next(_BATCH_S, end - self._following)
+            records = [_record(message) for message in messages if message.error() is None]
+            into.add([record for record in records if record.offset < end])
+            added += sum(record.offset < end for record in records)
             if records:
                 self._following = records[-1].offset + 1
-            for error, message in ((each.error(), each) for each in found):
+            for error, message in ((message.error(), message) for message in messages):
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     ends_at = message.offset()
                 elif error is not None:
@@ -81,7 +81,7 @@ class RangeReader:
         if not self._errors:
             return news
         # The first, unless a later one says why no broker lets us in.
-        refusals = (each for each in self._errors if each.code() in _NOT_LET_IN)
+        refusals = (error for error in self._errors if error.code() in _NOT_LET_IN)
         error = next(refusals, self._errors[0])
         return news._replace(error=error.code(), said=error.str())
 
@@ -103,6 +103,6 @@ def _bytes(raw: str | bytes | None) -> bytes | None:
 
 def position_of(headers: Iterable[tuple[str, Any]] | None) -> bytes | None:
     """Return the position: capture writes it first; where it does not, the last of the name."""
-    found = list(headers or ())
-    is_first = bool(found) and found[0][0] == POSITION
-    return _bytes(found[0][1] if is_first else dict(found).get(POSITION))
+    pairs = list(headers or ())
+    is_first = bool(pairs) and pairs[0][0] == POSITION
+    return _bytes(pairs[0][1] if is_first else dict(pairs).get(POSITION))

@@ -66,7 +66,7 @@ class Run:
         ts_us = int.from_bytes(message[9:17], "big", signed=True) + POSTGRES_EPOCH_US
         if len(message) != _BEGIN_BYTES or self.is_open or ts_us > _MOST_US:
             return False
-        lsn, xid = (int.from_bytes(each, "big") for each in (message[1:9], message[17:21]))
+        lsn, xid = (int.from_bytes(number, "big") for number in (message[1:9], message[17:21]))
         self.last = Transaction(lsn, ts_us, xid)
         self.xids.append(xid)
         self.is_open, self.next_sequence = True, 0

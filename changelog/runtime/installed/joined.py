@@ -35,9 +35,9 @@ class Joined:
 
 def joined(group: str) -> list[Joined]:
     """Return the entry points of a group, by name."""
-    found = (each for each in _all() if each.group == group)
-    entries = (Joined(each.name, each.module, each.attr) for each in found)
-    return sorted(entries, key=lambda each: each.name)
+    of_group = (point for point in _all() if point.group == group)
+    entries = (Joined(point.name, point.module, point.attr) for point in of_group)
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def described(entry: Joined) -> str | None:
@@ -57,11 +57,11 @@ def described(entry: Joined) -> str | None:
 def _said_of(name: str, module: ast.Module) -> str | None:
     for node in module.body:
         match node:
-            case ast.FunctionDef(name=found) if found == name:
+            case ast.FunctionDef(name=defined) if defined == name:
                 return ast.get_docstring(node)
-            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Call(keywords=words)):
+            case ast.Assign(targets=[ast.Name(id=defined)], value=ast.Call(keywords=words)):
                 texts = [word.value for word in words if word.arg == "help"]
-                if found == name and texts and isinstance(texts[0], ast.Constant):
+                if defined == name and texts and isinstance(texts[0], ast.Constant):
                     return str(texts[0].value)
             case _:
                 pass

@@ -31,8 +31,8 @@ def main() -> None:
         if os.getppid() != int(parent):
             return
     sys.argv = [name, *words]
-    found = next(iter(entry_points(group="console_scripts", name=name)))
-    found.load()()
+    entry_point = next(iter(entry_points(group="console_scripts", name=name)))
+    entry_point.load()()
 
 
 if __name__ == "__main__":

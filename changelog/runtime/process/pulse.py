@@ -20,9 +20,9 @@ _AGAIN_S = 1.0
 class Pulse:
     """The signs of life of a thread: one a round, with what the round failed by."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, thread_name: str) -> None:
         """Take what the thread is, for messages."""
-        self._what, self._error, self._seen = what, "", time.monotonic()
+        self._what, self._error, self._seen = thread_name, "", time.monotonic()
         self._has_ended = False
 
     @contextmanager

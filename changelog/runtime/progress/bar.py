@@ -40,8 +40,8 @@ def _columns(console: Console, counted: str, most: int) -> tuple[ProgressColumn,
         most: columns that this takes.
     """
     bar = 40 if console.width >= _WIDE else 12
-    left = max(console.width - bar - most - _TIME_LEFT - 3, 8)
-    name = Column(no_wrap=True, overflow="ellipsis", max_width=left)
+    name_width = max(console.width - bar - most - _TIME_LEFT - 3, 8)
+    name = Column(no_wrap=True, overflow="ellipsis", max_width=name_width)
     return (
         TextColumn("{task.description}", markup=False, table_column=name),
         BarColumn(bar),
@@ -56,7 +56,7 @@ class RowBar:
     def __init__(
         self,
         console: Console,
-        what: str,
+        title: str,
         estimate: int = 0,
         *,
         done: int = 0,
@@ -66,12 +66,12 @@ class RowBar:
 
         Args:
             console: where the bar goes, if that is a terminal.
-            what: is done.
+            title: is done.
             estimate: how many rows there are, `done` counted; 0 where nobody knows.
             done: so many were there before.
             says_sum: whether the end is told; a command that tells it itself leaves no bar behind.
         """
-        self._what = what
+        self._what = title
         self._says_sum = says_sum
         self._estimate = estimate
         self._done = done
@@ -109,7 +109,7 @@ class RowBar:
             self._progress.update(self._task, completed=self._done + self._rows, rate=rate)
         if self._progress.disable and now - self._said > LINE_EVERY_S:
             self._said = now
-            rows, left = self._done + self._rows, self._estimate - self._done - self._rows
+            rows, remaining = self._done + self._rows, self._estimate - self._done - self._rows
             if not self._estimate:
                 log.info("%s: %d rows, %d/s", self._what, rows, rate)
                 return
@@ -119,7 +119,7 @@ class RowBar:
                 rows,
                 self._estimate,
                 rate,
-                max(0, left) / max(rate, 1),
+                max(0, remaining) / max(rate, 1),
             )
 
     def __exit__(
@@ -142,15 +142,15 @@ class StepBar(Steps):
     Elsewhere nothing is said: whoever counts tells of each thing, or has it in a table at the end.
     """
 
-    def __init__(self, console: Console, what: str, steps: int = 0) -> None:
+    def __init__(self, console: Console, title: str, steps: int = 0) -> None:
         """Prepare; nothing is shown yet.
 
         Args:
             console: where the bar goes, if that is a terminal.
-            what: is done, in a word.
+            title: is done, in a word.
             steps: how many there are, as far as one knows by now.
         """
-        self._what = what
+        self._what = title
         self._progress = Progress(
             *_columns(
                 console, "{task.completed:.0f} of {task.total:.0f}, {task.fields[rate]:.1f}/s", 18
@@ -161,7 +161,7 @@ class StepBar(Steps):
             # Results may go to another place than the bar: to a file, or to a program.
             redirect_stdout=sys.stdout.isatty(),
         )
-        self._task = self._progress.add_task(what, total=max(steps, 1), rate=0)
+        self._task = self._progress.add_task(title, total=max(steps, 1), rate=0)
         self._started = time.monotonic()
         self._expected = steps
         self._done = 0

@@ -50,8 +50,8 @@ def data_home(directory: Path) -> Path:
 def own(path: Path, user: tuple[int, int] | None) -> None:
     """Hand `path` and all that is in it to the user of the servers."""
     if user is not None:
-        for each in (path, *path.rglob("*")):
-            os.chown(each, *user, follow_symlinks=False)
+        for inner in (path, *path.rglob("*")):
+            os.chown(inner, *user, follow_symlinks=False)
 
 
 def _remove_orphans(directory: Path) -> None:
@@ -71,7 +71,7 @@ def _remove_orphan(note: Path, directory: Path) -> None:
     near = owner.parent.is_dir() or owner.parent.parent.is_dir()
     if owner == directory or (near and not owner.is_dir()):
         home = note.parent
-        left = [*stray([home / "data"], "postgres"), *stray([home / "node"], "java")]
-        send(left, signal.SIGKILL)
-        ended(left, _KILL_SECONDS)
+        orphans = [*stray([home / "data"], "postgres"), *stray([home / "node"], "java")]
+        send(orphans, signal.SIGKILL)
+        ended(orphans, _KILL_SECONDS)
         shutil.rmtree(home)

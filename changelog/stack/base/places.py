@@ -53,13 +53,14 @@ def cache_dir() -> Path:
         place = ROOT_CACHE
     else:
         place = Path(platformdirs.user_cache_dir("changelog-store"))
-    made = make_directory(place)
-    if made.stat().st_mode & stat.S_IWOTH:
+    directory = make_directory(place)
+    if directory.stat().st_mode & stat.S_IWOTH:
         raise StackError(
-            f"every user of this machine may write to the cache {made}, from which programs run",
-            hint=f"chmod o-w {made}, or choose another with {CACHE_VARIABLE}",
+            f"every user of this machine may write to the cache {directory}, "
+            "from which programs run",
+            hint=f"chmod o-w {directory}, or choose another with {CACHE_VARIABLE}",
         )
-    return made
+    return directory
 
 
 def shared_cache_dir() -> Path:
@@ -72,7 +73,7 @@ def shared_cache_dir() -> Path:
 
 def make_directory(path: Path) -> Path:
     """Make `path`; as root readable by all, whatever the umask."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -81,8 +82,8 @@ def make_directory(path: Path) -> Path:
             hint=f"choose another cache with {CACHE_VARIABLE}, or another --dir",
         ) from error
     if is_root():
-        for each in missing:
-            each.chmod(0o755)
+        for folder in missing:
+            folder.chmod(0o755)
     return path
 
 
@@ -94,4 +95,4 @@ def is_read_by_all(folder: Path) -> bool:
 def is_open_to_all(path: Path) -> bool:
     """Return whether any user may enter `path` and read its files."""
     ways = (path.resolve(), *path.resolve().parents)
-    return all(each.stat().st_mode & stat.S_IXOTH for each in ways)
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in ways)

@@ -51,16 +51,16 @@ def pick(taken: Collection[int] = ()) -> int:
 
 def _speak_for(port: int) -> bool:
     """Hold the port's number against others who pick; False if it is held or bound already."""
-    held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        held.bind((LOOPBACK, port))
+        claim.bind((LOOPBACK, port))
     except OSError:
-        held.close()
+        claim.close()
         return False
     if not is_free(port):
-        held.close()
+        claim.close()
         return False
-    _spoken_for.append(held.detach())
+    _spoken_for.append(claim.detach())
     if len(_spoken_for) > _MOST_HELD:
         os.close(_spoken_for.popleft())
     return True

@@ -107,7 +107,7 @@ def send(processes: Collection[psutil.Process], sign: signal.Signals) -> None:
 
 def ended(processes: Collection[psutil.Process], timeout_seconds: float) -> bool:
     """Wait until all `processes` have ended; say whether they did in time."""
-    return wait_until(lambda: not any(_runs(each) for each in processes), timeout_seconds)
+    return wait_until(lambda: not any(_runs(process) for process in processes), timeout_seconds)
 
 
 def stopped(processes: Collection[psutil.Process], timeout_seconds: float) -> bool:
@@ -115,7 +115,7 @@ def stopped(processes: Collection[psutil.Process], timeout_seconds: float) -> bo
 
     The signal only asks: a process of many threads stops some time after `kill` returned.
     """
-    return wait_until(lambda: all(_is_stopped(each) for each in processes), timeout_seconds)
+    return wait_until(lambda: all(_is_stopped(process) for process in processes), timeout_seconds)
 
 
 def stray(directories: Collection[Path], executable: str) -> list[psutil.Process]:
@@ -124,13 +124,13 @@ def stray(directories: Collection[Path], executable: str) -> list[psutil.Process
     They are ours: a server whose pid file was lost, or what a killed server left behind. The
     working directory tells, because servers overwrite their environment with their title.
     """
-    ours = {str(each) for each in directories}
-    found = []
+    ours = {str(directory) for directory in directories}
+    strays = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.name() == executable and process.cwd() in ours:
-                found.append(process)
-    return found
+                strays.append(process)
+    return strays
 
 
 def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:

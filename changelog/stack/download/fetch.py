@@ -67,7 +67,7 @@ def resolve(artifacts: Sequence[Artifact], on_progress: Report | None = None) ->
             elif missing:
                 with download_display() as display:
                     _fetch(store, missing, display)
-    return [_place(store, each) for each in artifacts]
+    return [_place(store, artifact) for artifact in artifacts]
 
 
 def sha256_of(path: Path) -> str:
@@ -104,39 +104,39 @@ def _digest(path: Path, _inode: int, _changed_ns: int, _moved_ns: int) -> str:
 
 
 def _missing(store: Path, artifacts: Sequence[Artifact]) -> list[Artifact]:
-    return [each for each in dict.fromkeys(artifacts) if not _is_there(store, each)]
+    return [artifact for artifact in dict.fromkeys(artifacts) if not _is_there(store, artifact)]
 
 
-def _fetch(store: Path, wanted: Sequence[Artifact], report: Report) -> None:
+def _fetch(store: Path, artifacts: Sequence[Artifact], report: Report) -> None:
     ivy = Ivy(java=jre.bare_java(), work=store / ".ivy")
-    _check_space(store, wanted)
-    said = ""
-    missing = list(wanted)
+    _check_space(store, artifacts)
+    output = ""
+    missing = list(artifacts)
 
     def poll() -> None:
         _settle(store, ivy, missing)
-        report(_measure(store, ivy, wanted))
+        report(_measure(store, ivy, artifacts))
 
     try:
         poll()  # what an interrupted fetch left whole
         for _ in range(_ATTEMPTS):
-            missing = _missing(store, wanted)
+            missing = _missing(store, artifacts)
             if not missing:
                 break
-            said = ivy.fetch(missing, poll)
-        missing = _missing(store, wanted)
+            output = ivy.fetch(missing, poll)
+        missing = _missing(store, artifacts)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise _no_space(store) from error
         raise
     if missing:
-        raise _not_fetched(store, missing, said)
+        raise _not_fetched(store, missing, output)
     shutil.rmtree(ivy.work, ignore_errors=True)
 
 
-def _settle(store: Path, ivy: Ivy, wanted: Sequence[Artifact]) -> None:
+def _settle(store: Path, ivy: Ivy, artifacts: Sequence[Artifact]) -> None:
     """Verify whole files and move them to their place."""
-    for artifact in wanted:
+    for artifact in artifacts:
         fetched = ivy.file(artifact)
         if not fetched.is_file():
             continue
@@ -153,20 +153,20 @@ def _settle(store: Path, ivy: Ivy, wanted: Sequence[Artifact]) -> None:
         fetched.replace(make_directory(store / artifact.group) / artifact.file_name)
 
 
-def _measure(store: Path, ivy: Ivy, wanted: Sequence[Artifact]) -> FetchProgress:
-    sizes = {each: pin_of(each).size_bytes for each in wanted}
-    done = [each for each in wanted if _is_there(store, each)]
-    coming = sum(ivy.size_bytes(each) for each in wanted if each not in done)
+def _measure(store: Path, ivy: Ivy, artifacts: Sequence[Artifact]) -> FetchProgress:
+    sizes = {artifact: pin_of(artifact).size_bytes for artifact in artifacts}
+    done = [artifact for artifact in artifacts if _is_there(store, artifact)]
+    coming = sum(ivy.size_bytes(artifact) for artifact in artifacts if artifact not in done)
     return FetchProgress(
         artifacts=len(done),
-        artifacts_total=len(wanted),
-        bytes=sum(sizes[each] for each in done) + coming,
+        artifacts_total=len(artifacts),
+        bytes=sum(sizes[artifact] for artifact in done) + coming,
         bytes_total=sum(sizes.values()),
     )
 
 
-def _check_space(store: Path, wanted: Sequence[Artifact]) -> None:
-    needed = sum(pin_of(each).size_bytes for each in wanted) + _SPARE_BYTES
+def _check_space(store: Path, artifacts: Sequence[Artifact]) -> None:
+    needed = sum(pin_of(artifact).size_bytes for artifact in artifacts) + _SPARE_BYTES
     if shutil.disk_usage(store).free < needed:
         raise _no_space(store, needed)
 
@@ -179,11 +179,11 @@ def _no_space(store: Path, needed: int = 0) -> StackError:
     )
 
 
-def _not_fetched(store: Path, missing: Sequence[Artifact], said: str) -> StackError:
-    if "No space left on device" in said:
+def _not_fetched(store: Path, missing: Sequence[Artifact], output: str) -> StackError:
+    if "No space left on device" in output:
         return _no_space(store)
-    facts = [line.strip() for line in said.splitlines() if _tells_why(line)]
-    names = ", ".join(str(each) for each in missing[:3])
+    facts = [line.strip() for line in output.splitlines() if _tells_why(line)]
+    names = ", ".join(str(artifact) for artifact in missing[:3])
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""  # noqa: PLR2004
     why = f": {facts[0]}" if facts else ""
     return StackError(

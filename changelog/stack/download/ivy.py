@@ -50,13 +50,13 @@ class Ivy:
         """Fetch `artifacts`; return what Ivy said. Which ones arrived, the files tell."""
         self.work.mkdir(parents=True, exist_ok=True)
         settings = self.work / "settings.xml"
-        wanted = self.work / "wanted.xml"
-        said = self.work / "ivy.log"
+        module_file = self.work / "wanted.xml"
+        log_file = self.work / "ivy.log"
         settings.write_text(_settings(self.work), "utf-8")
-        wanted.write_text(_wanted(artifacts), "utf-8")
+        module_file.write_text(_wanted(artifacts), "utf-8")
         command = [str(self.java), "-Xmx128m", *_trust(self.work), "-jar", str(ivy_jar())]
-        command += ["-settings", str(settings), "-ivy", str(wanted)]
-        with said.open("wb") as log:
+        command += ["-settings", str(settings), "-ivy", str(module_file)]
+        with log_file.open("wb") as log:
             process = subprocess.Popen(  # noqa: S603 - our own command
                 command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
             )
@@ -68,7 +68,7 @@ class Ivy:
                 process.kill()
                 process.wait()
         on_poll()
-        return said.read_text("utf-8", errors="replace")
+        return log_file.read_text("utf-8", errors="replace")
 
 
 def ivy_jar() -> Path:
@@ -121,19 +121,21 @@ def _wanted(artifacts: Sequence[Artifact]) -> str:
     ET.SubElement(root, "info", organisation="changelog", module="stack")
     ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")
     dependencies = ET.SubElement(root, "dependencies")
-    for each in artifacts:
+    for artifact in artifacts:
         dependency = ET.SubElement(
             dependencies,
             "dependency",
-            org=each.group,
-            name=each.name,
-            rev=each.version,
+            org=artifact.group,
+            name=artifact.name,
+            rev=artifact.version,
             transitive="false",
             conf="default->*",
         )
-        item = ET.SubElement(dependency, "artifact", name=each.name, type=each.ext, ext=each.ext)
-        if each.classifier:
-            item.set(f"{{{_MAVEN}}}classifier", each.classifier)
+        item = ET.SubElement(
+            dependency, "artifact", name=artifact.name, type=artifact.ext, ext=artifact.ext
+        )
+        if artifact.classifier:
+            item.set(f"{{{_MAVEN}}}classifier", artifact.classifier)
     # Several versions of one artifact are several files; otherwise the newest evicts the others.
     ET.SubElement(dependencies, "conflict", manager="all")
     return ET.tostring(root, encoding="unicode")

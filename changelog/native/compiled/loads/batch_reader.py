@@ -31,13 +31,13 @@ class BatchReader:
         Raises:
             KafkaException: the client refuses.
         """
-        topics = [ffi.new("char[]", each.topic.encode()) for each in slices]
-        wanted = [
-            (topic, each.partition, 1, each.next, -1 if each.end is None else each.end)
-            for topic, each in zip(topics, slices, strict=True)
+        topics = [ffi.new("char[]", part.topic.encode()) for part in slices]
+        entries = [
+            (topic, part.partition, 1, part.next, -1 if part.end is None else part.end)
+            for topic, part in zip(topics, slices, strict=True)
         ]
-        made = ffi.new("batch_slice[]", wanted)
-        code = lib.batch_reader_assign(self._raw, made, len(wanted))
+        raw_slices = ffi.new("batch_slice[]", entries)
+        code = lib.batch_reader_assign(self._raw, raw_slices, len(entries))
         if code:
             raise client_error(code)
         self._slices = tuple(slices)
@@ -47,8 +47,8 @@ class BatchReader:
         """Return the slices being read, each with its next offset and its end."""
         raw = lib.batch_reader_slices(self._raw)
         return [
-            each._replace(next=raw[n].next, end=None if raw[n].end < 0 else raw[n].end)
-            for n, each in enumerate(self._slices)
+            part._replace(next=raw[n].next, end=None if raw[n].end < 0 else raw[n].end)
+            for n, part in enumerate(self._slices)
         ]
 
     @property
@@ -70,8 +70,10 @@ class BatchReader:
         lib.batch_reader_poll(self._raw, into.raw, limits, news)
         if not news.has_memory:
             raise MemoryError(NO_MEMORY)
-        topic, said = (ffi.string(of).decode("utf-8", "replace") for of in (news.topic, news.said))
-        return BatchNews(news.added, news.open, news.error, topic, news.partition, said)
+        topic, reason = (
+            ffi.string(of).decode("utf-8", "replace") for of in (news.topic, news.said)
+        )
+        return BatchNews(news.added, news.open, news.error, topic, news.partition, reason)
 
     def close(self) -> None:
         """Disconnect, and free the memory."""

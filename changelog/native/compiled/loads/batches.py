@@ -52,14 +52,14 @@ class Batch:
             MemoryError: there is none left.
         """
         alive = [ffi.new("char[]", name.encode()) for name, _ in record.headers]
-        made = ffi.new("header[]", len(alive))
-        for to, name, (_, content) in zip(made, alive, record.headers, strict=True):
+        raw_headers = ffi.new("header[]", len(alive))
+        for to, name, (_, content) in zip(raw_headers, alive, record.headers, strict=True):
             to.name, to.bytes, to.size = name, _pointer(content), len(content or b"")
         key, value = record.key, record.value
         if not lib.batch_add(
             self.raw, self.topics.index(record.topic), record.partition, record.offset,
             record.timestamp_ms, _pointer(key), len(key or b""), _pointer(value), len(value or b""),
-            made, len(alive),
+            raw_headers, len(alive),
         ):  # fmt: skip
             raise MemoryError(NO_MEMORY)
 
@@ -134,28 +134,30 @@ class BatchRange(Sequence[BatchRecord]):
         """
         order = array("q", bytes(_SIZE * self._count))
         gone = ffi.new("int64_t *")
-        found = ffi.new("batch_group[]", MOST_GROUPS)
+        raw_groups = ffi.new("batch_group[]", MOST_GROUPS)
         count = lib.batch_sort(
             self.batch.raw, self.first, self.first + self._count, by_value, by_key,
-            ffi.from_buffer("int64_t[]", order), gone, found, MOST_GROUPS,
+            ffi.from_buffer("int64_t[]", order), gone, raw_groups, MOST_GROUPS,
         )  # fmt: skip
         if count == lib.NO_MEMORY:
             raise MemoryError(NO_MEMORY)
-        return Groups(order[: gone[0]], tuple(self._alike(found[0:count], order, by_value, by_key)))
+        return Groups(
+            order[: gone[0]], tuple(self._alike(raw_groups[0:count], order, by_value, by_key))
+        )
 
     def _alike(
-        self, found: Iterable[Any], order: array[int], by_value: bool, by_key: bool
+        self, raw_groups: Iterable[Any], order: array[int], by_value: bool, by_key: bool
     ) -> Iterable[Alike]:
-        raw, at = self.batch.raw, self._count - sum(each.count for each in found)
-        for each in found:
-            n, count = each.shown, each.count
+        raw, at = self.batch.raw, self._count - sum(group.count for group in raw_groups)
+        for group in raw_groups:
+            n, count = group.shown, group.count
             value = _bytes(raw.values, raw.value_ends, n) if by_value else b""
             key = _bytes(raw.keys, raw.key_ends, n) if by_key else b""
             yield Alike(
                 value[:FRAME_BYTES],
                 key[:FRAME_BYTES],
                 order[at : at + count],
-                bool(each.is_other),
+                bool(group.is_other),
             )
             at += count
 

@@ -20,7 +20,7 @@ class RowCopier:
     ) -> None:
         """Take the schemas, None where nothing is read of them, and the cells of a row."""
         self._values, self._keys = (
-            None if each is None else _Side(each) for each in (values, keys)
+            None if rows is None else _Side(rows) for rows in (values, keys)
         )
         self._cells = tuple(cells)
         self._out = ffi.gc(ffi.new("texts *"), lib.texts_free)
@@ -36,8 +36,8 @@ class RowCopier:
             chosen: the places of those that are wanted; None: they all are.
         """
         rows = len(records) if chosen is None else len(chosen)
-        columns = [ffi.from_buffer("int64_t[]", each) for each in numbers]
-        cells = ffi.new("copy_cell[]", [_cell(each, columns) for each in self._cells])
+        columns = [ffi.from_buffer("int64_t[]", column) for column in numbers]
+        cells = ffi.new("copy_cell[]", [_cell(cell, columns) for cell in self._cells])
         raw, first = records.batch.raw, records.first
         sides = [
             ffi.NULL if side is None else side.of(texts, ends, first)
@@ -46,9 +46,9 @@ class RowCopier:
                 (self._keys, raw.keys, raw.key_ends),
             )
         ]
-        wanted = ffi.NULL if chosen is None else ffi.from_buffer("int64_t[]", chosen)
+        raw_chosen = ffi.NULL if chosen is None else ffi.from_buffer("int64_t[]", chosen)
         lib.texts_clear(self._out)
-        done = lib.copy_rows(*sides, cells, len(self._cells), wanted, rows, self._out)
+        done = lib.copy_rows(*sides, cells, len(self._cells), raw_chosen, rows, self._out)
         if done == lib.NO_MEMORY:
             raise MemoryError(NO_MEMORY)
         if done != rows:
@@ -64,7 +64,7 @@ class _Side:
     """Keys or values, as C takes them."""
 
     def __init__(self, rows: AvroRows) -> None:
-        self._fields = ffi.new("avro_field[]", [_field(each) for each in rows.fields])
+        self._fields = ffi.new("avro_field[]", [_field(field) for field in rows.fields])
         self._frame = ffi.from_buffer(rows.frame)
         self._raw = ffi.new("avro_rows *")
         self._raw.fields, self._raw.count = self._fields, len(rows.fields)

@@ -25,12 +25,12 @@ class CsvLines:
             delimiter: one byte between them.
             numbered: write behind them the place of the record, and that it is not gone.
         """
-        made = [
-            (each.field, -1 if each.fraction is None else each.fraction, each.is_moment)
-            for each in columns
+        entries = [
+            (column.field, -1 if column.fraction is None else column.fraction, column.is_moment)
+            for column in columns
         ]
-        self._columns = ffi.new("csv_column[]", made)
-        self._count, self._numbered = len(made), numbered
+        self._columns = ffi.new("csv_column[]", entries)
+        self._count, self._numbered = len(entries), numbered
         self._fields, self._delimiter = fields, delimiter[0]
         self._out = ffi.gc(ffi.new("texts *"), lib.texts_free)
 

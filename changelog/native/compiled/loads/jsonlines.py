@@ -22,14 +22,14 @@ class JsonLines:
             all_known: leave objects with other members to the caller.
             numbered: write behind them the place of the record, and that it is not gone.
         """
-        self._names = [ffi.from_buffer("uint8_t[]", each.name.encode()) for each in columns]
-        made = [
-            (name, len(name), _takes(each), -1 if each.fraction is None else each.fraction,
-             each.is_moment)
-            for name, each in zip(self._names, columns, strict=True)
+        self._names = [ffi.from_buffer("uint8_t[]", column.name.encode()) for column in columns]
+        entries = [
+            (name, len(name), _takes(column), -1 if column.fraction is None else column.fraction,
+             column.is_moment)
+            for name, column in zip(self._names, columns, strict=True)
         ]  # fmt: skip
-        self._columns = ffi.new("json_column[]", made)
-        self._count, self._all_known, self._numbered = len(made), all_known, numbered
+        self._columns = ffi.new("json_column[]", entries)
+        self._count, self._all_known, self._numbered = len(entries), all_known, numbered
         self._out = ffi.gc(ffi.new("texts *"), lib.texts_free)
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
@@ -53,10 +53,10 @@ class JsonLines:
 
 
 def _takes(of: JsonColumn) -> int:
-    wanted = {
+    bits = {
         lib.TAKES_TEXT: of.texts,
         lib.TAKES_NUMBER: of.numbers,
         lib.TAKES_TRUTH: of.truths,
         lib.TAKES_NESTED: of.nested,
     }
-    return sum(bit for bit, takes in wanted.items() if takes)
+    return sum(bit for bit, takes in bits.items() if takes)

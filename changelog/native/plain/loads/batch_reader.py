@@ -37,9 +37,9 @@ class BatchReader:
         Raises:
             KafkaException: the client refuses.
         """
-        self._slices = {(each.topic, each.partition): each for each in slices}
+        self._slices = {(part.topic, part.partition): part for part in slices}
         self._open = {
-            at for at, each in self._slices.items() if each.end is None or each.next < each.end
+            at for at, part in self._slices.items() if part.end is None or part.next < part.end
         }
         self._consumer.assign([TopicPartition(*at, self._slices[at].next) for at in self._open])
 
@@ -65,14 +65,14 @@ class BatchReader:
             and time.monotonic() < deadline
         ):
             reading = {*self._open}
-            for each in self._messages.next(_FETCH_S, until.records - len(into)):
-                error = each.error()
+            for message in self._messages.next(_FETCH_S, until.records - len(into)):
+                error = message.error()
                 if error is None:
-                    self._take(each, into, until)
+                    self._take(message, into, until)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    self._reach(each)
+                    self._reach(message)
                 elif not news.error:
-                    at = each.topic() or "", each.partition() or 0
+                    at = message.topic() or "", message.partition() or 0
                     news = BatchNews(0, 0, error.code(), *at, error.str() or "")
             closed = reading - self._open
             if closed and self._open:
@@ -96,8 +96,8 @@ class BatchReader:
         if mine.end is not None and offset >= mine.end:
             self._open.discard(at)
             return
-        found = cast(_Headers, message.headers() if until.with_headers else None) or ()
-        headers = tuple((name, _bytes(content)) for name, content in found)
+        raw_headers = cast(_Headers, message.headers() if until.with_headers else None) or ()
+        headers = tuple((name, _bytes(content)) for name, content in raw_headers)
         key, value = _bytes(message.key()), _bytes(message.value())
         into.add(BatchRecord(*at, offset, timestamp, key, value, headers))
         self._slices[at] = mine._replace(next=offset + 1)

@@ -79,26 +79,26 @@ class BatchRange(Sequence[BatchRecord]):
 
     def column(self, name: str) -> Any:  # noqa: ANN401 - a buffer of numbers of 64 bits
         """Return the numbers of a column: `partition`, `offset` or `timestamp_ms`."""
-        return array("q", [getattr(each, name) for each in self._records])
+        return array("q", [getattr(record, name) for record in self._records])
 
     def groups(self, *, by_value: bool, by_key: bool) -> Groups:
         """Return the records by the frames of their values, keys or both."""
         gone: array[int] = array("q")
-        found: dict[tuple[bytes, bytes], array[int]] = {}
+        groups: dict[tuple[bytes, bytes], array[int]] = {}
         other: tuple[bytes, bytes] | None = None
-        for n, each in enumerate(self._records):
-            if each.value is None:
+        for n, record in enumerate(self._records):
+            if record.value is None:
                 gone.append(n)
                 continue
             frame = (
-                each.value[:FRAME_BYTES] if by_value else b"",
-                (each.key or b"")[:FRAME_BYTES] if by_key else b"",
+                record.value[:FRAME_BYTES] if by_value else b"",
+                (record.key or b"")[:FRAME_BYTES] if by_key else b"",
             )
-            if frame not in found and len(found) == MOST_GROUPS - 1:
+            if frame not in groups and len(groups) == MOST_GROUPS - 1:
                 other = frame
-            elif frame not in found and other is not None:
+            elif frame not in groups and other is not None:
                 frame = other
-            found.setdefault(frame, array("q")).append(n)
+            groups.setdefault(frame, array("q")).append(n)
         return Groups(
-            gone, tuple(Alike(*frame, rows, frame == other) for frame, rows in found.items())
+            gone, tuple(Alike(*frame, rows, frame == other) for frame, rows in groups.items())
         )

@@ -51,7 +51,7 @@ class Server:
 
     def stream(self, limit=1000, most=1000):
         texts, told = Texts(), ffi.new("keepalives *")
-        done = read_stream(self.libpq, ffi.NULL, limit=limit, most=most, into=texts, told=told)
+        done = read_stream(self.libpq, ffi.NULL, limit=limit, most=most, into=texts, status=told)
         return done, list(texts), told
 
     def copy(self, limit=1000, most=1000):
