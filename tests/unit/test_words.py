@@ -28,18 +28,18 @@ LINES = {
     ),
 }
 NAMES = {
-    "each": 370,
-    "found": 257,
-    "said": 82,
-    "what": 59,
-    "wanted": 77,
-    "known": 48,
-    "asked": 35,
-    "held": 24,
-    "given": 40,
-    "made": 38,
-    "left": 28,
-    "told": 27,
+    "each": 4,
+    "found": 11,
+    "said": 11,
+    "what": 3,
+    "wanted": 3,
+    "known": 2,
+    "asked": 2,
+    "held": 3,
+    "given": 5,
+    "made": 3,
+    "left": 10,
+    "told": 4,
 }
 
 
