@@ -77,7 +77,7 @@ def test_the_slot_of_another_server_is_refused_until_there_is_another_prefix(cap
 
 
 def test_twin_that_does_not_look_writes_the_other_one_s_topics(capture, monkeypatch):
-    for module in ("start.outlook", "copy.backfill"):
+    for module in ("start.outlook", "copy.table_tasks"):
         monkeypatch.setattr(f"changelog.capture.{module}.refuse_shared", lambda *_: None)
     capture.catch_up()
     foreign = []

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from changelog.capture.copy import backfill
+from changelog.capture.copy import backfill, table_tasks
 from changelog.capture.copy import table_task as task
 from changelog.capture.frontier import frontier_writer as cut
 from changelog.capture.frontier import growth
@@ -191,7 +191,7 @@ def forget_places():
 
 def forget_children():
     """Leave out of frontiers which tables others inherit from."""
-    backfill.Backfill.inherit = lambda *_: None
+    table_tasks.TableTasks.inherit = lambda *_: None
 
 
 def forget_newcomers():
@@ -288,7 +288,7 @@ def forget_the_publication():
 
 def skip_bad_rows():
     """Leave out what cannot be written, and let frontiers speak of the table all the same."""
-    backfill.Backfill.failed = lambda *_: None
+    table_tasks.TableTasks.failed = lambda *_: None
 
 
 def forget_to_hold():

@@ -26,7 +26,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -34,38 +34,27 @@ from typing import Self
 
 from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.copy.table_task import TableTask
+from changelog.capture.copy.table_tasks import TableTasks
 from changelog.capture.copy.workers import CopyWorkers
 from changelog.capture.frontier.settle import Progress
-from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.environment import Environment
-from changelog.capture.start.other_slots import refuse_shared
-from changelog.capture.start.roster import why_gone
-from changelog.capture.state.ledger import NEVER, Ledger
+from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.policy import (
     TABLE_ERRORS,
-    Reaction,
-    answer,
-    check_limit,
-    with_way_out,
 )
 from changelog.capture.state.rate import rate_of
-from changelog.capture.state.report import SnapshotProgress
-from changelog.capture.state.start_state import Context, StartState
+from changelog.capture.state.start_state import Context
 from changelog.capture.write.fence import XidSnapshot
 from changelog.capture.write.writer import RecordWriter, write_tombstones
 from changelog.contract.base.errors import (
     ChangelogError,
-    LookAgainError,
     UncapturableTableError,
 )
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.contract.log.backfill import BackfillRecord
-from changelog.contract.log.scope import WHOLE
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.failpoints import Failpoint
-from changelog.runtime.progress.bar import RowBar
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
 from changelog.source.connect.readiness import unreadable
@@ -75,14 +64,12 @@ from changelog.source.snapshot.snapshot import (
     SnapshotHolder,
     TablePlan,
     TablesBusyError,
-    estimated_rows,
     looks_of,
     plan_tables,
     writers_of,
 )
 from changelog.source.stream.assemble import Emitted
 from changelog.source.stream.message import OWN_PREFIX, commit_mark, emit, emit_mark
-from changelog.source.tables.catalogue import check_capturable
 
 log = logging.getLogger("changelog.capture")
 
@@ -94,8 +81,6 @@ SEGMENT_S = 5.0
 FIRST_SEGMENT_S = 30.0
 """The same before the first frontier, when nobody does."""
 
-MOST_TABLES = 500
-"""Tables of one segment: each takes a lock in each session."""
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _SAY_AFTER_S = 10.0
@@ -119,9 +104,8 @@ class Backfill:
         self,
         *,
         environment: Environment,
-        start_state: StartState,
-        tasks: Sequence[TableTask],
-        start_lsn: Lsn,
+        epoch: int,
+        tasks: TableTasks,
         producer: LogProducer,
         writer: RecordWriter,
         progress: Progress,
@@ -129,31 +113,24 @@ class Backfill:
         lose_count: Callable[[Iterable[str]], None],
         context: Context,
         keep_alive: Callable[[], None],
-        watch: CatalogueWatch,
-        stopping: Mapping[TableName, ChangelogError] | None = None,
     ) -> None:
         """Know what is to be done.
 
         Args:
             environment: servers and tables.
-            start_state: where the attempt began.
+            epoch: of the attempt.
             tasks: the tables to be copied.
-            start_lsn: where the slot began; only told to other lives.
             producer: writes the stream's records.
             writer: writes them, and notes keys that the stream touches.
             progress: how far the stream is.
-            ledger: is told what is muted, gone, absent and whole.
+            ledger: is told what is muted and settled.
             lose_count: told of topics whose copied records nobody has counted.
-            context: report, bar, stop, crash points.
+            context: report, stop, crash points.
             keep_alive: called again and again while the stream has to wait.
-            watch: is told which tables begin to be copied.
-            stopping: tables that are excluded and stop capture, unless the WAL of before this
-                attempt asks for a copy of them; each with the error.
         """
         self._environment = environment
-        self._epoch = start_state.epoch
-        self._start_lsn = start_lsn
-        self._tasks = {task.topic: task for task in tasks}
+        self._epoch = epoch
+        self.tasks = tasks
         self._producer = producer
         self._writer, self._recent = writer, writer.recent
         self._progress = progress
@@ -161,17 +138,8 @@ class Backfill:
         self._lose_count = lose_count
         self._context = context
         self._keep_alive = keep_alive
-        self._watch = watch
-        for task in tasks:
-            if task.since is not None and not watch.knows(task.topic):
-                # Of an earlier version, which did not write down how the table was then.
-                task.restart()
-        self._stopping = dict(stopping or {})
-        self._is_first = not start_state.has_frontier
-        self._lsn = Lsn(0)
         self._workers: CopyWorkers | None = None
         self._holder: SnapshotHolder | None = None
-        self._bar: RowBar | None = None
         self._fence: _Fence | None = None
         self._numbers = itertools.count(1)
         self._next_try = 0.0
@@ -183,23 +151,18 @@ class Backfill:
 
     def __enter__(self) -> Self:
         """Resume pending copies; leaving releases workers, snapshot and bar."""
-        environment, tasks = self._environment, self._tasks.values()
+        environment = self._environment
         # Who ran when this attempt began may have committed before: the stream will not tell.
         before = current_snapshot(environment.connection)
         self._before = XidSnapshot.parse(before).xip
         # And what is in the WAL now comes first: no snapshot is held while the stream catches up.
         self._not_before = environment.current_lsn()
-        for task in tasks:
-            self._mute(task)
-        self._tell_ledger()
-        if environment.refused or any(task.fault for task in tasks):
-            self._write_progress()
-            self._check_limit()
-        if self.pending:
+        self.tasks.resume()
+        if self.tasks.pending:
             emit(environment.writer, OWN_PREFIX, b"", transactional=True)
         # Last, since nobody leaves what could not be entered.
-        self._show()
-        if self._active:
+        self.tasks.show()
+        if self.tasks.active:
             self._hire()
         return self
 
@@ -215,22 +178,7 @@ class Backfill:
             self._workers.dismiss()
         if self._holder is not None:
             self._holder.close()
-        self._hide(error)
-
-    def _mute(self, task: TableTask) -> None:
-        """Write no change of a table that no frontier speaks of before its first fence."""
-        if task.is_new:
-            self._ledger.mute(task.topic, task.relation.oid, task.since)
-
-    @property
-    def pending(self) -> bool:
-        """Tell whether a table is not whole yet, or unsaid, or may stop capture."""
-        return bool(self._active or self._stopping)
-
-    @property
-    def _active(self) -> list[TableTask]:
-        """Return the tables that are being copied; the others wait until they are asked for."""
-        return [task for task in self._tasks.values() if not task.fault]
+        self.tasks.hide(error)
 
     # --- what the stream tells ------------------------------------------------------------
 
@@ -289,198 +237,14 @@ class Backfill:
             return
         if slot == self._environment.settings.slot:
             for table in tables:
-                self.request(table, "it was asked for", commit_lsn)
-
-    def request(self, table: TableName, reason: str, lsn: Lsn, *, exclude: bool = False) -> None:
-        """Say that a table needs a backfill.
-
-        The table is copied under a new `since`, which is past `lsn`; a copy that began after
-        `lsn` counts, so the same request may come again. It is on the log when this returns, so
-        what made it necessary may be acknowledged.
-
-        Args:
-            table: one that is captured; another one is named in the log and left alone.
-            reason: what is told about it: `reason` completes "copying the table, since ...".
-            lsn: what the copy has to be newer than: of the commit that made it necessary.
-            exclude: the log cannot go on with the table as it is. None of its changes are
-                written until the copy begins, and no frontier speaks of it until it is whole.
-        """
-        if table in self._environment.refused:
-            looked = self._environment.looked
-            if lsn <= looked.get(table, Lsn(0)):  # by the attempt before this one
-                why = self._environment.refused[table]
-                log.warning("table %s is not copied, though %s: it %s", table.said, reason, why)
-                return
-            looked[table] = lsn
-            raise LookAgainError(f"table {table.said} is looked at again, since {reason}")
-        topic = self._environment.topics.get(table)
-        if topic is None:
-            log.warning("table %s is not captured, and so not copied", table.said)
-            return
-        place = Position(self._epoch, lsn, 0)
-        task = self._tasks.get(topic)
-        begun = task.since if task is not None else self._ledger.since.get(topic)
-        if task is not None and task.fault:
-            is_covered = lsn <= task.high  # asked for before the fault, and it comes once more
-        elif task is not None and task.since is None:
-            is_covered = task.is_excluded or not exclude
-        else:
-            is_covered = begun is not None and place < begun and begun.commit_lsn < NEVER
-        if is_covered:
-            return
-        log.info("copying the table %s, since %s", table.said, reason, extra={"table": str(table)})
-        task = self._begin_anew(topic, table, reason)
-        if exclude:
-            self._exclude(task)
-        self._note(task)
-
-    def failed(self, table: TableName, error: ChangelogError, lsn: Lsn) -> None:
-        """Take what is wrong with one table: copy it anew, exclude it, or raise the error.
-
-        Args:
-            table: one that is captured.
-            error: of `TABLE_ERRORS`.
-            lsn: of the commit that showed it.
-        """
-        topic = self._environment.topics[table]
-        if self._ledger.is_gone(topic) or self._is_gone(table):
-            return
-        task = self._tasks.get(topic)
-        copying = task is not None and task.since is None
-        fields = {"table": str(table), "lsn": str(lsn)}
-        match answer(error, self._environment.settings.capture, copying=copying):
-            case Reaction.STOP:
-                raise with_way_out(error, copying=copying)
-            case Reaction.COPY:
-                log.warning("%s", error, extra=fields)
-                self.request(table, str(error.args[0]), lsn, exclude=True)
-            case Reaction.EXCLUDE:
-                log.error("the table %s is excluded: %s", table.said, error, extra=fields)
-                task = self._begin_anew(topic, table, str(error))
-                task.fault = f"{error.args[0]}; {error.hint}" if error.hint else str(error.args[0])
-                task.high = self._environment.current_lsn()
-                self._exclude(task)
-                self._note(task)
-                self._check_limit()
-
-    def _check_limit(self) -> None:
-        """Check that no more tables are excluded than the settings allow; see `check_limit`."""
-        faulty = {task.relation.name for task in self._tasks.values() if task.fault}
-        check_limit(faulty | self._environment.refused.keys(), self._environment.settings.capture)
-
-    def _is_gone(self, table: TableName) -> bool:
-        """Tell whether a table is no longer there, or not under its name, and let it go then."""
-        now = self._environment.catalogue.table(self._environment.relations[table].oid)
-        if now is not None and now.name == table:
-            return False
-        self.leave(table, why_gone(now.name if now is not None else None))
-        return True
-
-    def leave(self, table: TableName, why: str) -> None:
-        """Leave a table out of frontiers that is gone or renamed.
-
-        The catalogue is ahead of the stream: of what is still to come of it nothing is written.
-        """
-        topic = self._environment.topics[table]
-        if self._ledger.is_gone(topic):
-            return
-        log.warning(
-            "table %s %s: frontiers leave it out", table.said, why, extra={"table": str(table)}
-        )
-        self._tasks.pop(topic, None)
-        self._watch.forget(table)
-        self._ledger.leave(topic, self._environment.relations[table].oid)
-        self._tell_ledger()
-
-    def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
-        """Set the tables that others inherit from, for the frontiers."""
-        self._ledger.inherit(children)
-
-    def refuse(self, refused: dict[TableName, str]) -> None:
-        """Say which tables are wanted and cannot be captured, and why."""
-        self._environment.refused = refused
-        self._ledger.renew()
-        self._tell_ledger()
-        self._write_progress()
-
-    def _begin_anew(self, topic: str, table: TableName, reason: str) -> TableTask:
-        """Return the task of a table that nothing is copied of yet."""
-        task = self._tasks.get(topic)
-        if task is None:
-            task = self._tasks[topic] = TableTask(
-                relation=self._environment.relations[table],
-                topic=topic,
-                reason=reason,
-                scope=self._environment.scopes.get(table, WHOLE),
-                is_new=topic in self._ledger.absent or not self._environment.relations[table].key,
-                stale=True,
-                topic_id=self._environment.topic_ids[topic],
-            )
-        task.restart()
-        task.reason, task.fault = reason, ""
-        self._stopping.pop(table, None)
-        return task
-
-    def _exclude(self, task: TableTask) -> None:
-        # The schema of the copy is none for the rows that older frontiers speak of: it is
-        # registered only once a frontier says that the table is not there.
-        task.is_spoken_of |= not task.is_new
-        task.is_new = task.is_excluded = True
-        self._ledger.renew()
-
-    def _note(self, task: TableTask) -> None:
-        """Write down what was decided about a table; from here on a crash does not undo it."""
-        self._mute(task)
-        self._tell_ledger()
-        self._context.failpoint(Failpoint.TABLE_EXCLUDED)
-        self._write_progress()
-        self._hide(None)
-        self._show()
-
-    def overwritten(self, topic: str, count: int, lsn: Lsn) -> None:
-        """Have a table copied anew on whose topic others have written old records.
-
-        They lie behind newer ones, and the cleaner keeps of each key what lies last.
-
-        Raises:
-            ConfigurationError: another capture has the table too, see `refuse_shared`.
-        """
-        refuse_shared(self._environment)
-        log.warning(
-            'topic "%s" has %d records that this capture did not write: another program did, or a '
-            "capture that was thought dead and has gone on, which --exactly-once prevents",
-            topic,
-            count,
-        )
-        self._context.report.errors["ForeignRecords"] += count
-        if topic in self._environment.topics.values():
-            self.request(self._environment.table_of(topic), "others have written to its topic", lsn)
-
-    def interrupted(self, topic: str, count: int, lsn: Lsn) -> None:
-        """Take records of others that came while we write.
-
-        An earlier attempt of ours may have sent them: it was further in the stream than we are, at
-        most at the end of the WAL. Until we are there, no LSN is an exact cut.
-        """
-        self._progress.hold_until(self._environment.current_lsn())
-        self.overwritten(topic, count, lsn)
+                self.tasks.request(table, "it was asked for", commit_lsn)
 
     def frontier_written(self) -> None:
-        """Note that a frontier stands on the log, which speaks of all tables that are whole."""
-        self._is_first = False
-        for task in self._tasks.values():
-            task.is_spoken_of = False
-        whole = [topic for topic, task in self._tasks.items() if task.is_whole]
-        if not whole:
-            return
-        for topic in whole:
-            del self._tasks[topic]
-        self._write_progress()
-        if not self.pending:
-            self._hide(None)
-            if self._workers is not None:
-                self._workers.dismiss()
-                self._workers = None
+        """Note that a frontier stands on the log; dismiss the workers when all is copied."""
+        self.tasks.frontier_written()
+        if self._workers is not None and not self.tasks.pending:
+            self._workers.dismiss()
+            self._workers = None
 
     # --- fences ---------------------------------------------------------------------------
 
@@ -488,16 +252,15 @@ class Backfill:
         """Go on, between two transactions of the stream."""
         if self._progress.reached < self._not_before:
             return
-        for error in self._stopping.values():
-            raise error
-        if not self.pending:
+        self.tasks.check_stopping()
+        if not self.tasks.pending:
             return
         if self._fence is not None:
             if self._recent.crowded:
                 self._give_up("too many rows change at once")
             return
         self._finish_resumed()
-        if all(task.is_whole or task.is_spoken_of for task in self._active):
+        if all(task.is_whole or task.is_spoken_of for task in self.tasks.active):
             return
         if time.monotonic() < self._next_try:
             return
@@ -517,7 +280,7 @@ class Backfill:
         """Finish what an earlier attempt had copied."""
         done = [
             task
-            for task in self._tasks.values()
+            for task in self.tasks.by_topic.values()
             if task.plan is not None and not task.is_whole and not task.left()
         ]
         for task in done:
@@ -528,13 +291,15 @@ class Backfill:
         self._recent.open()
         # Whatever the fence, the keys that it leaves out have records from here on.
         since = Position(self._epoch, self._progress.reached, 0)
-        joining = [t for t in self._active if t.since is None and not t.is_spoken_of]
+        joining = [t for t in self.tasks.active if t.since is None and not t.is_spoken_of]
         for task in joining:
             try:
-                self._refresh(task, since)
+                self.tasks.refresh(task, since)
             except TABLE_ERRORS as error:
-                self.failed(task.relation.name, error, self._progress.reached)
-        joining = [task for task in joining if task in self._tasks.values() and not task.fault]
+                self.tasks.failed(task.relation.name, error, self._progress.reached)
+        joining = [
+            task for task in joining if task in self.tasks.by_topic.values() and not task.fault
+        ]
         try:
             plans = plan_tables(self._environment.connection, [task.relation for task in joining])
         except TablesBusyError as error:
@@ -550,24 +315,10 @@ class Backfill:
             # What an earlier attempt has sent of it lies before these ends: it is sent again.
             self._writer.write_again(task.topic)
             if task.is_keyed:
-                self._mute(task)
-
-    def _refresh(self, task: TableTask, since: Position) -> None:
-        """Look at the table anew: it may have other columns, or be gone."""
-        name = task.relation.name
-        self._environment.tables.forget(name)
-        table = self._environment.catalogue.table(task.relation.oid)
-        if table is None or table.name != name:
-            self.leave(name, why_gone(table.name if table is not None else None))
-            return
-        check_capturable([table])
-        self._watch.begin(name)
-        task.relation = self._environment.relations[name] = table.relation
-        if task.is_new:
-            self._environment.tables.begin_anew(task.relation, since)
+                self.tasks.mute(task)
 
     def _take_fence(self) -> None:
-        if all(task.is_whole or task.since is None for task in self._active):
+        if all(task.is_whole or task.since is None for task in self.tasks.active):
             self._recent.close()
             return
         if self._holder is None:
@@ -575,7 +326,7 @@ class Backfill:
             self._holder = SnapshotHolder(connect(dsn, application_name="changelog snapshot"))
         name, text, names_running = self._holder.take()
         snapshot = XidSnapshot.parse(text, names_running=names_running)
-        unkeyed = [t for t in self._active if not t.is_keyed and not t.is_whole and t.plan]
+        unkeyed = [t for t in self.tasks.active if not t.is_keyed and not t.is_whole and t.plan]
         hidden = self._recent.look(snapshot, everything=bool(unkeyed))
         hidden += self._writers(snapshot)
         if hidden:
@@ -585,7 +336,7 @@ class Backfill:
         for task in unkeyed:
             # Up to here nothing was written; from here on, what this snapshot does not see.
             task.since = Position(self._epoch, self._progress.reached, 0)
-            self._mute(task)
+            self.tasks.mute(task)
         self._ledger.settle(task.topic for task in unkeyed)
         self._context.failpoint(Failpoint.SNAPSHOT_TAKEN)
         mark = FENCE + f"{self._marks}:{next(self._numbers)}".encode()
@@ -599,7 +350,7 @@ class Backfill:
 
     def _writers(self, snapshot: XidSnapshot) -> set[int]:
         """Return the transactions that may have changed the tables unseen before the stream."""
-        tasks = [task for task in self._active if not task.is_whole]
+        tasks = [task for task in self.tasks.active if not task.is_whole]
         new = [task.relation for task in tasks if task.writers is None]
         self._before &= snapshot.xip
         if new:
@@ -637,10 +388,10 @@ class Backfill:
     def _restart_unkeyed(self) -> None:
         """Begin anew with tables without a key that were not copied at once."""
         self._ledger.settle(())
-        for task in self._tasks.values():
+        for task in self.tasks.by_topic.values():
             if not task.is_keyed and not task.is_whole:
                 task.restart()
-                self._mute(task)
+                self.tasks.mute(task)
 
     # --- segments -------------------------------------------------------------------------
 
@@ -653,7 +404,7 @@ class Backfill:
             return
         # Records of two producers: those of the stream have to lie before those of the copy.
         self._producer.flush()
-        tasks = self._readable(self._unmoved(self._chosen()), fence)
+        tasks = self._readable(self._unmoved(self.tasks.next_tables()), fence)
         try:
             self._holder.lock([task.relation for task in tasks])
         except TablesBusyError as error:
@@ -678,19 +429,13 @@ class Backfill:
         finished = self._copy(segment, tasks)
         self._holder.release()
         self._context.failpoint(Failpoint.SEGMENT_WRITTEN)
-        self._lsn = fence.end
-        self._note_ends()
-        self._write_progress()
+        self.tasks.lsn = fence.end
+        self.tasks.note_ends()
+        self.tasks.write_progress()
         for task in tasks:
             if finished and task.plan is not None and not task.left():
                 self._finish(task)
         self._restart_unkeyed()
-
-    def _chosen(self) -> list[TableTask]:
-        """Return the next tables."""
-        waiting = [task for task in self._tasks.values() if not task.is_whole and task.since]
-        waiting.sort(key=lambda task: task.is_keyed)  # those without are copied at once
-        return waiting[:MOST_TABLES]
 
     def _readable(self, tasks: list[TableTask], fence: _Fence) -> list[TableTask]:
         """Return the tables that the role may read; of one that it may not, the settings decide.
@@ -711,7 +456,7 @@ class Backfill:
                 "; ".join(refusal.said for refusal in own),
                 hint="; ".join(sorted({refusal.hint for refusal in own})),
             )
-            self.failed(task.relation.name, error, fence.end)
+            self.tasks.failed(task.relation.name, error, fence.end)
         return readable
 
     def _unmoved(self, tasks: list[TableTask]) -> list[TableTask]:
@@ -736,16 +481,13 @@ class Backfill:
         workers = self._hire()
 
         def note(job: CopyJob, copied: Copied) -> None:
-            task = self._tasks[job.topic]
+            task = self.tasks.by_topic[job.topic]
             self._ledger.count_copied(job.topic, copied.records)
             if task.plan is None:
                 return  # another of its chunks has failed
             task.done.add(job.number)
-            task.rows += copied.rows
-            task.high = segment.high
+            self.tasks.hear_copied(task, copied.rows, segment.high)
             self._context.report.snapshot_copied(job.relation.name, copied.rows, copied.size)
-            if self._bar is not None:
-                self._bar.add(copied.rows)
             self._context.failpoint(Failpoint.CHUNK_COPIED)
 
         whole = workers.copy(
@@ -768,15 +510,15 @@ class Backfill:
         self._lose_count([job.topic])  # some of its records may stand
         # And nobody tells any more whether an earlier attempt's do.
         self._progress.hold_until(self._environment.current_lsn())
-        task = self._tasks[job.topic]
+        task = self.tasks.by_topic[job.topic]
         if task.plan is not None:
             task.restart()
-            self.failed(job.relation.name, error, lsn)
+            self.tasks.failed(job.relation.name, error, lsn)
 
     def _seconds(self, tasks: list[TableTask]) -> float:
         if not all(task.is_keyed for task in tasks):
             return math.inf
-        return FIRST_SEGMENT_S if self._is_first else SEGMENT_S
+        return FIRST_SEGMENT_S if self.tasks.is_first else SEGMENT_S
 
     def _hire(self) -> CopyWorkers:
         if self._workers is None:
@@ -802,34 +544,6 @@ class Backfill:
                 places = self._environment.partitions[task.topic]
                 yield CopyJob(shape, chunk, number, task.topic, ids, where, places)
 
-    def _note_ends(self) -> None:
-        """Look where the topics end that no frontier speaks of; the stream's records are there."""
-        tasks = [task for task in self._tasks.values() if task.is_new and task.since]
-        ends = self._environment.frontiers.ends([task.topic for task in tasks])
-        for task in tasks:
-            task.ends = ends[task.topic]
-
-    def _write_progress(self) -> None:
-        self._watch.keep()
-        self._environment.frontiers.write_backfill(self._record())
-        self._context.failpoint(Failpoint.PROGRESS_WRITTEN)
-
-    def _record(self) -> BackfillRecord:
-        system = self._environment.system
-        return BackfillRecord(
-            slot=self._environment.settings.slot,
-            epoch=self._epoch,
-            system_id=system.system_id,
-            timeline=system.timeline,
-            start_lsn=self._start_lsn,
-            lsn=self._lsn,
-            tables={
-                **{topic: task.to_record() for topic, task in self._tasks.items()},
-                **self._environment.refused_records(),
-            },
-            groups=tuple(self._environment.settings.capture.groups),
-        )
-
     def _finish(self, task: TableTask) -> None:
         """Write tombstones of dead keys, and let the next frontier speak of the table."""
         assert task.since is not None  # noqa: S101 - it was begun
@@ -847,43 +561,7 @@ class Backfill:
             )
             fields = {"table": str(name), "lsn": str(task.since.commit_lsn)}
             log.info("table %s: %d keys of before are dead", name.said, count, extra=fields)
-        self._context.failpoint(Failpoint.TABLE_WHOLE)
-        task.is_whole = True
-        self._ledger.finish(
-            task.topic, since=task.since, high=task.high, alive_from=task.alive_from
-        )
-        self._tell_ledger()
-
-    def _tell_ledger(self) -> None:
-        absent = {t.topic: t for t in self._tasks.values() if t.is_new and not t.is_whole}
-        excluded = {
-            task.relation.name: task.fault or f"it is copied anew, since {task.reason}"
-            for task in absent.values()
-            if task.is_excluded
-        } | self._environment.refused
-        first = self._is_first and any(not task.fault for task in absent.values())
-        self._ledger.speak(absent=absent, excluded=excluded, waiting=first or bool(self._stopping))
-        self._context.report.excluded = dict(excluded)
-
-    # --- the bar --------------------------------------------------------------------------
-
-    def _show(self) -> None:
-        if not self._active or self._bar is not None:
-            return
-        relations = [task.relation for task in self._active]
-        names = [relation.name for relation in relations]
-        estimate = estimated_rows(self._environment.connection, names)
-        done = sum(task.rows for task in self._tasks.values())
-        self._context.report.snapshot = SnapshotProgress(estimate, done)
-        title = f"snapshot of {len(relations)} tables"
-        self._bar = RowBar(self._context.console, title, estimate, done=done)
-        self._bar.__enter__()
-
-    def _hide(self, error: BaseException | None) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(type(error) if error else None, error, None)
-            self._bar = None
-        self._context.report.snapshot = None
+        self.tasks.finish(task)
 
 
 def _listed(xids: Sequence[int]) -> str:

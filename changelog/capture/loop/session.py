@@ -17,6 +17,7 @@ from psycopg2.extras import LogicalReplicationConnection
 
 from changelog.capture.copy.backfill import Backfill
 from changelog.capture.copy.table_task import TableTask, table_tasks
+from changelog.capture.copy.table_tasks import TableTasks
 from changelog.capture.copy.workers import worker_id
 from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.growth import GrowthWatch
@@ -601,14 +602,14 @@ class CaptureSession:
             loop = self._loop(environment, producer, beginning, stream, waiting)
             stack.enter_context(loop.backfill)
             for topic, count in self._written.foreign.items():
-                loop.backfill.overwritten(topic, count, start.lsn)
+                loop.backfill.tasks.overwritten(topic, count, start.lsn)
             for table, error in beginning.failing.items():
-                loop.backfill.failed(table, error, start.lsn)
+                loop.backfill.tasks.failed(table, error, start.lsn)
             while self._refused:
                 topic, error = self._refused.popitem()
                 if topic not in environment.topics.values():
                     raise error  # no table's
-                loop.backfill.failed(environment.table_of(topic), error, start.lsn)
+                loop.backfill.tasks.failed(environment.table_of(topic), error, start.lsn)
             for table, why in self._newcomers.began().items():
                 named = {"table": str(table)}
                 log.error("the table %s is excluded: it %s", table.said, why, extra=named)
@@ -657,11 +658,21 @@ class CaptureSession:
             standings=environment.frontiers.standings(capture.slot),
             new=start.skipped,
         )
-        backfill = Backfill(
+        tasks = TableTasks(
             environment=environment,
             start_state=start,
             tasks=beginning.tasks,
             start_lsn=beginning.start_lsn,
+            progress=progress,
+            ledger=ledger,
+            context=self._context,
+            watch=watch,
+            stopping=beginning.stopping,
+        )
+        backfill = Backfill(
+            environment=environment,
+            epoch=start.epoch,
+            tasks=tasks,
             producer=producer,
             writer=writer,
             progress=progress,
@@ -669,8 +680,6 @@ class CaptureSession:
             lose_count=frontier_writer.lose_count,
             context=self._context,
             keep_alive=waiting,
-            watch=watch,
-            stopping=beginning.stopping,
         )
         bulk = BulkWriter(
             assembler=assembler,
@@ -683,7 +692,7 @@ class CaptureSession:
         messages, ddl = self._message_writers(environment, producer, start)
         roster = Roster(
             environment,
-            backfill,
+            tasks,
             self._newcomers,
             start_s=time.monotonic() - self._begun_at,
         )
@@ -692,7 +701,7 @@ class CaptureSession:
             connection=environment.connection,
             ledger=ledger,
             captured=lambda: environment.topics,
-            request=backfill.request,
+            request=tasks.request,
         )
         return StreamLoop(
             stream=stream,

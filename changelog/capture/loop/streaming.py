@@ -187,7 +187,7 @@ class StreamLoop:
                     self.schemas.step(self.ledger.absent)
                 self.backfill.step()
             if until is not None:
-                if self.progress.settle() >= until and not self.backfill.pending:
+                if self.progress.settle() >= until and not self.backfill.tasks.pending:
                     return
                 self._nudge_when_silent(heard=bool(payloads))
         self._write_frontier()
@@ -251,7 +251,7 @@ class StreamLoop:
                 try:
                     self.assembler.relation(oid)
                 except TABLE_ERRORS as error:
-                    self.backfill.failed(self.names[oid], error, self._began.commit_lsn)
+                    self.backfill.tasks.failed(self.names[oid], error, self._began.commit_lsn)
 
     def _write_bulk(self, payloads: Texts, first: int, end: int) -> bool:
         """Write a run at once; False when it has to be taken message by message."""
@@ -288,7 +288,7 @@ class StreamLoop:
                 except RecordRefusedError:
                     raise  # of an earlier record, and maybe another table
                 except TABLE_ERRORS as error:
-                    self.backfill.failed(change.relation.name, error, began.commit_lsn)
+                    self.backfill.tasks.failed(change.relation.name, error, began.commit_lsn)
                     return
                 if isinstance(change, Truncate):
                     self.watch.truncated(change.relation.name, began.xid)
@@ -351,14 +351,14 @@ class StreamLoop:
         if lsn is None or not self.frontier_writer.worthwhile(self.progress):
             return
         self.roster.look()
-        if not self.watch.look(self.ledger.absent, self.backfill.failed):
+        if not self.watch.look(self.ledger.absent, self.backfill.tasks.failed):
             return
         if self.sequences is not None:
             self.sequences.write(lsn, self._began.ts_us)
         written = self.frontier_writer.write(
             lsn,
             ts_us=self._began.ts_us,
-            on_foreign=self.backfill.interrupted,
+            on_foreign=self.backfill.tasks.interrupted,
             commit=self._commit,
         )
         if written is None:
@@ -401,7 +401,7 @@ class StreamLoop:
     def _end_paused(self, until: Lsn) -> None:
         """End a run that has an end to reach: well where the frontier has passed it."""
         at = self.progress.settle()
-        if at >= until and not self.backfill.pending:
+        if at >= until and not self.backfill.tasks.pending:
             raise _StoppedError
         raise SourceError(
             f"signal {self.signals.paused} pauses the stream at {at}: {until} is not reached",

@@ -1,0 +1,408 @@
+"""The tables that are to be copied: what is decided of each, on the log before it counts.
+
+Decisions come in, from the stream, from looks at the catalogue and from what goes wrong; the tasks
+that `Backfill` works on go out. The ledger and the frontier topic are told of each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from changelog.capture.copy.table_task import TableTask
+from changelog.capture.frontier.settle import Progress
+from changelog.capture.start.catalogue_watch import CatalogueWatch
+from changelog.capture.start.environment import Environment
+from changelog.capture.start.other_slots import refuse_shared
+from changelog.capture.start.roster import why_gone
+from changelog.capture.state.ledger import NEVER, Ledger
+from changelog.capture.state.policy import Reaction, answer, check_limit, with_way_out
+from changelog.capture.state.report import SnapshotProgress
+from changelog.capture.state.start_state import Context, StartState
+from changelog.contract.base.errors import ChangelogError, LookAgainError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.backfill import BackfillRecord
+from changelog.contract.log.scope import WHOLE
+from changelog.contract.rows.relation import TableName
+from changelog.runtime.failpoints import Failpoint
+from changelog.runtime.progress.bar import RowBar
+from changelog.source.snapshot.snapshot import estimated_rows
+from changelog.source.tables.catalogue import check_capturable
+
+log = logging.getLogger("changelog.capture")
+
+MOST_TABLES = 500
+"""Tables of one segment: each takes a lock in each session."""
+
+
+class TableTasks:
+    """The tables of one attempt that are copied, or wait for it.
+
+    Attributes:
+        by_topic: the tasks.
+        lsn: up to where the stream was when a segment was written last.
+    """
+
+    def __init__(
+        self,
+        *,
+        environment: Environment,
+        start_state: StartState,
+        tasks: Sequence[TableTask],
+        start_lsn: Lsn,
+        progress: Progress,
+        ledger: Ledger,
+        context: Context,
+        watch: CatalogueWatch,
+        stopping: Mapping[TableName, ChangelogError] | None = None,
+    ) -> None:
+        """Know what is to be done.
+
+        Args:
+            environment: servers and tables.
+            start_state: where the attempt began.
+            tasks: the tables to be copied.
+            start_lsn: where the slot began; only told to other lives.
+            progress: how far the stream is.
+            ledger: is told what is muted, gone, absent and whole.
+            context: report, bar, stop, crash points.
+            watch: is told which tables begin to be copied.
+            stopping: tables that are excluded and stop capture, unless the WAL of before this
+                attempt asks for a copy of them; each with the error.
+        """
+        self._environment = environment
+        self._epoch = start_state.epoch
+        self._start_lsn = start_lsn
+        self.by_topic = {task.topic: task for task in tasks}
+        self._progress = progress
+        self._ledger = ledger
+        self._context = context
+        self._watch = watch
+        for task in tasks:
+            if task.since is not None and not watch.knows(task.topic):
+                # Of an earlier version, which did not write down how the table was then.
+                task.restart()
+        self._stopping = dict(stopping or {})
+        self._is_first = not start_state.has_frontier
+        self.lsn = Lsn(0)
+        self._bar: RowBar | None = None
+
+    def resume(self) -> None:
+        """Take up what an earlier attempt has left."""
+        for task in self.by_topic.values():
+            self.mute(task)
+        self._tell_ledger()
+        if self._environment.refused or any(task.fault for task in self.by_topic.values()):
+            self.write_progress()
+            self._check_limit()
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether a table is not whole yet, or unsaid, or may stop capture."""
+        return bool(self.active or self._stopping)
+
+    @property
+    def active(self) -> list[TableTask]:
+        """Return the tables that are being copied; the others wait until they are asked for."""
+        return [task for task in self.by_topic.values() if not task.fault]
+
+    def mute(self, task: TableTask) -> None:
+        """Write no change of a table that no frontier speaks of before its first fence."""
+        if task.is_new:
+            self._ledger.mute(task.topic, task.relation.oid, task.since)
+
+    def request(self, table: TableName, reason: str, lsn: Lsn, *, exclude: bool = False) -> None:
+        """Say that a table needs a backfill.
+
+        The table is copied under a new `since`, which is past `lsn`; a copy that began after
+        `lsn` counts, so the same request may come again. It is on the log when this returns, so
+        what made it necessary may be acknowledged.
+
+        Args:
+            table: one that is captured; another one is named in the log and left alone.
+            reason: what is told about it: `reason` completes "copying the table, since ...".
+            lsn: what the copy has to be newer than: of the commit that made it necessary.
+            exclude: the log cannot go on with the table as it is. None of its changes are
+                written until the copy begins, and no frontier speaks of it until it is whole.
+        """
+        if table in self._environment.refused:
+            looked = self._environment.looked
+            if lsn <= looked.get(table, Lsn(0)):  # by the attempt before this one
+                why = self._environment.refused[table]
+                log.warning("table %s is not copied, though %s: it %s", table.said, reason, why)
+                return
+            looked[table] = lsn
+            raise LookAgainError(f"table {table.said} is looked at again, since {reason}")
+        topic = self._environment.topics.get(table)
+        if topic is None:
+            log.warning("table %s is not captured, and so not copied", table.said)
+            return
+        place = Position(self._epoch, lsn, 0)
+        task = self.by_topic.get(topic)
+        begun = task.since if task is not None else self._ledger.since.get(topic)
+        if task is not None and task.fault:
+            is_covered = lsn <= task.high  # asked for before the fault, and it comes once more
+        elif task is not None and task.since is None:
+            is_covered = task.is_excluded or not exclude
+        else:
+            is_covered = begun is not None and place < begun and begun.commit_lsn < NEVER
+        if is_covered:
+            return
+        log.info("copying the table %s, since %s", table.said, reason, extra={"table": str(table)})
+        task = self._begin_anew(topic, table, reason)
+        if exclude:
+            self._exclude(task)
+        self._note(task)
+
+    def failed(self, table: TableName, error: ChangelogError, lsn: Lsn) -> None:
+        """Take what is wrong with one table: copy it anew, exclude it, or raise the error.
+
+        Args:
+            table: one that is captured.
+            error: of `TABLE_ERRORS`.
+            lsn: of the commit that showed it.
+        """
+        topic = self._environment.topics[table]
+        if self._ledger.is_gone(topic) or self._is_gone(table):
+            return
+        task = self.by_topic.get(topic)
+        copying = task is not None and task.since is None
+        fields = {"table": str(table), "lsn": str(lsn)}
+        match answer(error, self._environment.settings.capture, copying=copying):
+            case Reaction.STOP:
+                raise with_way_out(error, copying=copying)
+            case Reaction.COPY:
+                log.warning("%s", error, extra=fields)
+                self.request(table, str(error.args[0]), lsn, exclude=True)
+            case Reaction.EXCLUDE:
+                log.error("the table %s is excluded: %s", table.said, error, extra=fields)
+                task = self._begin_anew(topic, table, str(error))
+                task.fault = f"{error.args[0]}; {error.hint}" if error.hint else str(error.args[0])
+                task.high = self._environment.current_lsn()
+                self._exclude(task)
+                self._note(task)
+                self._check_limit()
+
+    def _check_limit(self) -> None:
+        """Check that no more tables are excluded than the settings allow; see `check_limit`."""
+        faulty = {task.relation.name for task in self.by_topic.values() if task.fault}
+        check_limit(faulty | self._environment.refused.keys(), self._environment.settings.capture)
+
+    def _is_gone(self, table: TableName) -> bool:
+        """Tell whether a table is no longer there, or not under its name, and let it go then."""
+        now = self._environment.catalogue.table(self._environment.relations[table].oid)
+        if now is not None and now.name == table:
+            return False
+        self.leave(table, why_gone(now.name if now is not None else None))
+        return True
+
+    def leave(self, table: TableName, why: str) -> None:
+        """Leave a table out of frontiers that is gone or renamed.
+
+        The catalogue is ahead of the stream: of what is still to come of it nothing is written.
+        """
+        topic = self._environment.topics[table]
+        if self._ledger.is_gone(topic):
+            return
+        log.warning(
+            "table %s %s: frontiers leave it out", table.said, why, extra={"table": str(table)}
+        )
+        self.by_topic.pop(topic, None)
+        self._watch.forget(table)
+        self._ledger.leave(topic, self._environment.relations[table].oid)
+        self._tell_ledger()
+
+    def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
+        """Set the tables that others inherit from, for the frontiers."""
+        self._ledger.inherit(children)
+
+    def refuse(self, refused: dict[TableName, str]) -> None:
+        """Say which tables are wanted and cannot be captured, and why."""
+        self._environment.refused = refused
+        self._ledger.renew()
+        self._tell_ledger()
+        self.write_progress()
+
+    def _begin_anew(self, topic: str, table: TableName, reason: str) -> TableTask:
+        """Return the task of a table that nothing is copied of yet."""
+        task = self.by_topic.get(topic)
+        if task is None:
+            task = self.by_topic[topic] = TableTask(
+                relation=self._environment.relations[table],
+                topic=topic,
+                reason=reason,
+                scope=self._environment.scopes.get(table, WHOLE),
+                is_new=topic in self._ledger.absent or not self._environment.relations[table].key,
+                stale=True,
+                topic_id=self._environment.topic_ids[topic],
+            )
+        task.restart()
+        task.reason, task.fault = reason, ""
+        self._stopping.pop(table, None)
+        return task
+
+    def _exclude(self, task: TableTask) -> None:
+        # The schema of the copy is none for the rows that older frontiers speak of: it is
+        # registered only once a frontier says that the table is not there.
+        task.is_spoken_of |= not task.is_new
+        task.is_new = task.is_excluded = True
+        self._ledger.renew()
+
+    def _note(self, task: TableTask) -> None:
+        """Write down what was decided about a table; from here on a crash does not undo it."""
+        self.mute(task)
+        self._tell_ledger()
+        self._context.failpoint(Failpoint.TABLE_EXCLUDED)
+        self.write_progress()
+        self.hide(None)
+        self.show()
+
+    def overwritten(self, topic: str, count: int, lsn: Lsn) -> None:
+        """Have a table copied anew on whose topic others have written old records.
+
+        They lie behind newer ones, and the cleaner keeps of each key what lies last.
+
+        Raises:
+            ConfigurationError: another capture has the table too, see `refuse_shared`.
+        """
+        refuse_shared(self._environment)
+        log.warning(
+            'topic "%s" has %d records that this capture did not write: another program did, or a '
+            "capture that was thought dead and has gone on, which --exactly-once prevents",
+            topic,
+            count,
+        )
+        self._context.report.errors["ForeignRecords"] += count
+        if topic in self._environment.topics.values():
+            self.request(self._environment.table_of(topic), "others have written to its topic", lsn)
+
+    def interrupted(self, topic: str, count: int, lsn: Lsn) -> None:
+        """Take records of others that came while we write.
+
+        An earlier attempt of ours may have sent them: it was further in the stream than we are, at
+        most at the end of the WAL. Until we are there, no LSN is an exact cut.
+        """
+        self._progress.hold_until(self._environment.current_lsn())
+        self.overwritten(topic, count, lsn)
+
+    def refresh(self, task: TableTask, since: Position) -> None:
+        """Look at the table anew: it may have other columns, or be gone."""
+        name = task.relation.name
+        self._environment.tables.forget(name)
+        table = self._environment.catalogue.table(task.relation.oid)
+        if table is None or table.name != name:
+            self.leave(name, why_gone(table.name if table is not None else None))
+            return
+        check_capturable([table])
+        self._watch.begin(name)
+        task.relation = self._environment.relations[name] = table.relation
+        if task.is_new:
+            self._environment.tables.begin_anew(task.relation, since)
+
+    def next_tables(self) -> list[TableTask]:
+        """Return the next tables."""
+        waiting = [task for task in self.by_topic.values() if not task.is_whole and task.since]
+        waiting.sort(key=lambda task: task.is_keyed)  # those without are copied at once
+        return waiting[:MOST_TABLES]
+
+    def note_ends(self) -> None:
+        """Look where the topics end that no frontier speaks of; the stream's records are there."""
+        tasks = [task for task in self.by_topic.values() if task.is_new and task.since]
+        ends = self._environment.frontiers.ends([task.topic for task in tasks])
+        for task in tasks:
+            task.ends = ends[task.topic]
+
+    def frontier_written(self) -> None:
+        """Note that a frontier stands on the log, which speaks of all tables that are whole."""
+        self._is_first = False
+        for task in self.by_topic.values():
+            task.is_spoken_of = False
+        whole = [topic for topic, task in self.by_topic.items() if task.is_whole]
+        if not whole:
+            return
+        for topic in whole:
+            del self.by_topic[topic]
+        self.write_progress()
+        if not self.pending:
+            self.hide(None)
+
+    def write_progress(self) -> None:
+        """Write down how far the copies are, beside the frontiers."""
+        self._watch.keep()
+        self._environment.frontiers.write_backfill(self._record())
+        self._context.failpoint(Failpoint.PROGRESS_WRITTEN)
+
+    def _record(self) -> BackfillRecord:
+        system = self._environment.system
+        return BackfillRecord(
+            slot=self._environment.settings.slot,
+            epoch=self._epoch,
+            system_id=system.system_id,
+            timeline=system.timeline,
+            start_lsn=self._start_lsn,
+            lsn=self.lsn,
+            tables={
+                **{topic: task.to_record() for topic, task in self.by_topic.items()},
+                **self._environment.refused_records(),
+            },
+            groups=tuple(self._environment.settings.capture.groups),
+        )
+
+    def _tell_ledger(self) -> None:
+        absent = {t.topic: t for t in self.by_topic.values() if t.is_new and not t.is_whole}
+        excluded = {
+            task.relation.name: task.fault or f"it is copied anew, since {task.reason}"
+            for task in absent.values()
+            if task.is_excluded
+        } | self._environment.refused
+        first = self._is_first and any(not task.fault for task in absent.values())
+        self._ledger.speak(absent=absent, excluded=excluded, waiting=first or bool(self._stopping))
+        self._context.report.excluded = dict(excluded)
+
+    def show(self) -> None:
+        """Show a bar while tables are copied."""
+        if not self.active or self._bar is not None:
+            return
+        relations = [task.relation for task in self.active]
+        names = [relation.name for relation in relations]
+        estimate = estimated_rows(self._environment.connection, names)
+        done = sum(task.rows for task in self.by_topic.values())
+        self._context.report.snapshot = SnapshotProgress(estimate, done)
+        title = f"snapshot of {len(relations)} tables"
+        self._bar = RowBar(self._context.console, title, estimate, done=done)
+        self._bar.__enter__()
+
+    def hide(self, error: BaseException | None) -> None:
+        """End the bar, by an error or without."""
+        if self._bar is not None:
+            self._bar.__exit__(type(error) if error else None, error, None)
+            self._bar = None
+        self._context.report.snapshot = None
+
+    def check_stopping(self) -> None:
+        """Raise the error of a table that is excluded and stops capture."""
+        for error in self._stopping.values():
+            raise error
+
+    @property
+    def is_first(self) -> bool:
+        """Tell whether no frontier stands yet on which readers rely."""
+        return self._is_first
+
+    def hear_copied(self, task: TableTask, rows: int, high: Lsn) -> None:
+        """Count rows of a chunk that is on the log, at a position."""
+        task.rows += rows
+        task.high = high
+        if self._bar is not None:
+            self._bar.add(rows)
+
+    def finish(self, task: TableTask) -> None:
+        """Let the next frontier speak of a table, all of which is on the log."""
+        assert task.since is not None  # noqa: S101 - it was begun
+        self._context.failpoint(Failpoint.TABLE_WHOLE)
+        task.is_whole = True
+        self._ledger.finish(
+            task.topic, since=task.since, high=task.high, alive_from=task.alive_from
+        )
+        self._tell_ledger()
