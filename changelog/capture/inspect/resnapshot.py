@@ -167,8 +167,10 @@ def _check_copied(frontier: Frontier, backfill: BackfillRecord | None, request: 
     for table in request.tables:
         if faulty.get(table) == "" or table in frontier.tables.values():
             continue
-        why = frontier.why_absent(table)
         if table in frontier.excluded or table not in faulty:
+            # The frontier may be of before the copy failed.
+            fault = faulty.get(table)
+            why = f"is excluded: {fault}" if fault else frontier.why_absent(table)
             raise LogError(
                 f"the table {table.said} is not copied: it {why}",
                 hint="mend that, and ask once more",
