@@ -328,7 +328,7 @@ class TableTasks:
             self.hide(None)
 
     def write_progress(self) -> None:
-        """Write down how far the copies are, beside the frontiers."""
+        """Write the progress of the copies to the frontier topic."""
         self._watch.keep()
         self._environment.frontiers.write_backfill(self._record())
         self._context.failpoint(Failpoint.PROGRESS_WRITTEN)
@@ -398,7 +398,7 @@ class TableTasks:
             self._bar.add(rows)
 
     def finish(self, task: TableTask) -> None:
-        """Let the next frontier speak of a table, all of which is on the log."""
+        """Note that a table is whole on the log: the next frontier speaks of it."""
         assert task.since is not None  # noqa: S101 - it was begun
         self._context.failpoint(Failpoint.TABLE_WHOLE)
         task.is_whole = True
