@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -461,10 +461,7 @@ select id, array(id + 0.30000000000000004D, null) ds, array(0.1F) fs, array('NUL
 
 def read_with(bench, settings):
     """Read rows back from a database with its own settings, and count those that are others."""
-    ((name,),) = execute(bench, "SELECT current_database()")
-    for setting, value in settings.items():
-        execute(bench, f'ALTER DATABASE "{name}" SET {setting} = {value}')
-    try:
+    with settings_of(bench, settings):
         rows = bench.spark.sql(EXACT)
         _, address = publish(bench, 1, rows)
         database, _ = served_in(bench, rows, address)
@@ -473,6 +470,16 @@ def read_with(bench, settings):
         more = (["NULL", None], 0.30000000000000004, [b"\\\x00"])
         found = database.execute(query).fetchall()
         return sum(one != (*two, *more) for one, two in zip(found, wanted, strict=True))
+
+
+@contextmanager
+def settings_of(bench, settings):
+    """Give the database settings for a while."""
+    ((name,),) = execute(bench, "SELECT current_database()")
+    for setting, value in settings.items():
+        execute(bench, f'ALTER DATABASE "{name}" SET {setting} = {value}')
+    try:
+        yield
     finally:
         for setting in settings:
             execute(bench, f'ALTER DATABASE "{name}" RESET {setting}')
@@ -480,6 +487,19 @@ def read_with(bench, settings):
 
 def test_settings_of_the_database_change_no_value(postgres):
     assert read_with(postgres, ODD) == 0
+
+
+TYPED = {"day": "date", "ago": "interval", "raw": "bytea", "moment": "timestamptz"}
+TEXTS = ("2020-02-29", "1 day", r"\x5c00", "2020-02-29 01:02:03+00")
+
+
+@pytest.mark.parametrize("settings", [{}, ODD], ids=["usual", "odd"])
+def test_texts_in_columns_of_another_type_are_those_of_any_database(postgres, settings):
+    with settings_of(postgres, settings):
+        rows = postgres.spark.createDataFrame([(1, *TEXTS)], ["id", *TYPED])
+        _, address = publish(postgres, 1, rows, options={"types": TYPED})
+        database, _ = served_in(postgres, rows, address)
+    assert database.execute("SELECT day, ago, raw, moment FROM served").fetchall() == [TEXTS]
 
 
 def test_twin_that_takes_what_the_database_says_reads_others(postgres, monkeypatch):

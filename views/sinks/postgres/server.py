@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _SESSION = (
     "-c statement_timeout=0 -c datestyle=ISO -c standard_conforming_strings=on "
+    "-c extra_float_digits=3 -c intervalstyle=postgres -c bytea_output=hex "
     "-c timezone=UTC -c default_transaction_isolation=read\\ committed "
     "-c default_transaction_read_only=off -c idle_in_transaction_session_timeout=0"
 )
