@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from changelog.connect.offsets import Offsets, known
 from changelog.connect.plugins import VERSION
-from changelog.connect.requests import Answer, Asked, RequestError, text_of
+from changelog.connect.requests import Answer, ApiRequest, RequestError, text_of
 from changelog.connect.rules.kinds import (
     SINK,
     kind_of,
@@ -62,19 +62,19 @@ class Answers:
         self._store, self._worker, self._cluster_id = store, worker, cluster_id
         self.places = Offsets(store)
 
-    def root(self, _: Asked) -> Answer:
+    def root(self, _: ApiRequest) -> Answer:
         """Return the version and the cluster's id."""
         version = {"version": VERSION, "commit": "changelog", "kafka_cluster_id": self._cluster_id}
         return Answer(200, version)
 
-    def health(self, _: Asked) -> Answer:
+    def health(self, _: ApiRequest) -> Answer:
         """Tell whether this worker works: one has read its topic before it listens."""
         wrong = [problem for pulse in self._pulses() if (problem := pulse.problem())]
         if wrong:
             return Answer(503, {"status": "unhealthy", "message": "; ".join(wrong)})
         return Answer(200, {"status": "healthy", "message": "Worker has completed startup."})
 
-    def connectors(self, request: Asked) -> Answer:
+    def connectors(self, request: ApiRequest) -> Answer:
         """List names, or what is asked for beside them."""
         expanded = {
             part for name, value in request.query if name == "expand" for part in value.split(",")
@@ -96,7 +96,7 @@ class Answers:
                 },
             )
 
-    def create(self, request: Asked) -> Answer:
+    def create(self, request: ApiRequest) -> Answer:
         """Make a connector."""
         fields = request.object()
         config, name = fields.get("config"), fields.get("name")
@@ -110,27 +110,27 @@ class Answers:
         with self._store.read() as cluster:
             if name in cluster.connectors:
                 raise RequestError(409, f"Connector {name} already exists")
-        connector = Connector(config=checked, state=states[state], made=uuid4().hex)
+        connector = Connector(config=checked, state=states[state], creation_id=uuid4().hex)
         self._store.write([connector_record(connector, new=True)])
         with self._store.read() as cluster:
             first = cluster.connectors.get(name)
-        if first is not None and first.made != connector.made:
+        if first is not None and first.creation_id != connector.creation_id:
             # Compaction keeps the last record of a key: that has to be the first one's.
             self._store.write([connector_record(first)])
             raise RequestError(409, f"Connector {name} already exists")
         return self._told(connector, 201)
 
-    def connector(self, request: Asked) -> Answer:
+    def connector(self, request: ApiRequest) -> Answer:
         """Describe a connector."""
         with self._store.read() as cluster:
             return Answer(200, cluster.info(known(cluster, request).name))
 
-    def config(self, request: Asked) -> Answer:
+    def config(self, request: ApiRequest) -> Answer:
         """Return a configuration."""
         with self._store.read() as cluster:
             return Answer(200, masked(known(cluster, request).config))
 
-    def put_config(self, request: Asked) -> Answer:
+    def put_config(self, request: ApiRequest) -> Answer:
         """Make a connector, or give it another configuration."""
         name = request.path["name"]
         with self._store.read() as cluster:
@@ -140,7 +140,7 @@ class Answers:
             return self._put(Connector(config=checked), 201)
         return self._put(replace(old, config=checked), 200)
 
-    def patch_config(self, request: Asked) -> Answer:
+    def patch_config(self, request: ApiRequest) -> Answer:
         """Change some keys of a configuration; null removes one."""
         old = self._found(request)
         merged = {**old.config, **request.object()}
@@ -151,24 +151,24 @@ class Answers:
         checked = self._checked(old.name, config, old.config)
         return self._put(replace(old, config=checked), 200)
 
-    def status(self, request: Asked) -> Answer:
+    def status(self, request: ApiRequest) -> Answer:
         """Return the status of a connector and its tasks."""
         with self._store.read() as cluster:
             return Answer(200, cluster.status(known(cluster, request).name, self._worker))
 
-    def pause(self, request: Asked) -> Answer:
+    def pause(self, request: ApiRequest) -> Answer:
         """Pause the tasks."""
         return self._turn(request, PAUSED, 202)
 
-    def resume(self, request: Asked) -> Answer:
+    def resume(self, request: ApiRequest) -> Answer:
         """Resume the tasks."""
         return self._turn(request, STARTED, 202)
 
-    def stop(self, request: Asked) -> Answer:
+    def stop(self, request: ApiRequest) -> Answer:
         """Take the tasks away."""
         return self._turn(request, STOPPED, 204)
 
-    def restart(self, request: Asked) -> Answer:
+    def restart(self, request: ApiRequest) -> Answer:
         """Start tasks anew, those that failed or all; the connector itself has no work."""
         connector = self._found(request)
         if not request.flag("includeTasks") and not request.flag("onlyFailed"):
@@ -181,18 +181,18 @@ class Answers:
         self._restart(connector, some if request.flag("includeTasks") else set())
         return Answer(202, self.status(request).body)
 
-    def restart_task(self, request: Asked) -> Answer:
+    def restart_task(self, request: ApiRequest) -> Answer:
         """Start one task anew."""
         connector = self._found(request)
         self._restart(connector, {_task(connector, request)})
         return Answer(204)
 
-    def delete(self, request: Asked) -> Answer:
+    def delete(self, request: ApiRequest) -> Answer:
         """Remove a connector; its places stay in the target, for one of the same name."""
         self._store.write([(connector_key(self._found(request).name), None)])
         return Answer(204)
 
-    def tasks(self, request: Asked) -> Answer:
+    def tasks(self, request: ApiRequest) -> Answer:
         """List the tasks."""
         connector = self._found(request)
         config = masked(connector.config)
@@ -204,25 +204,25 @@ class Answers:
             ],
         )
 
-    def task_status(self, request: Asked) -> Answer:
+    def task_status(self, request: ApiRequest) -> Answer:
         """Return the status of one task."""
         with self._store.read() as cluster:
             connector = known(cluster, request)
             return Answer(200, cluster.task_status(connector.name, _task(connector, request)))
 
-    def topics(self, request: Asked) -> Answer:
+    def topics(self, request: ApiRequest) -> Answer:
         """List the topics of a connector."""
         connector = self._found(request)
         listed = connector.config.get("topics", "")
         topics = [topic.strip() for topic in listed.split(",") if topic.strip()]
         return Answer(200, {connector.name: {"topics": topics}})
 
-    def reset_topics(self, request: Asked) -> Answer:
+    def reset_topics(self, request: ApiRequest) -> Answer:
         """Refuse: the topics are those of the configuration."""
         self._found(request)
         raise RequestError(403, "Topic tracking reset is disabled.")
 
-    def _found(self, request: Asked) -> Connector:
+    def _found(self, request: ApiRequest) -> Connector:
         with self._store.read() as cluster:
             return known(cluster, request)
 
@@ -245,7 +245,7 @@ class Answers:
             fields = cluster.info(connector.name)
         return Answer(code, fields, f"/connectors/{quote(connector.name)}" if code == 201 else "")  # noqa: PLR2004 - created
 
-    def _turn(self, request: Asked, state: str, code: int) -> Answer:
+    def _turn(self, request: ApiRequest, state: str, code: int) -> Answer:
         self._store.write([connector_record(replace(self._found(request), state=state))])
         return Answer(code)
 
@@ -256,7 +256,7 @@ class Answers:
             self._store.write([connector_record(replace(connector, restarts=counts))])
 
 
-def _task(connector: Connector, request: Asked) -> int:
+def _task(connector: Connector, request: ApiRequest) -> int:
     number = request.path["task"]
     if not number.isdecimal() or int(number) not in connector.tasks:
         raise RequestError(404, f"No status found for task {connector.name}-{number}")

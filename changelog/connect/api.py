@@ -19,13 +19,13 @@ from changelog.connect.http.additions import Addition
 from changelog.connect.http.admission import Admission
 from changelog.connect.http.guard import Guard, error_answer
 from changelog.connect.plugins import Plugins
-from changelog.connect.requests import Answer, Asked, RequestError
+from changelog.connect.requests import Answer, ApiRequest, RequestError
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.edge import one_line
 
 MOST_BYTES = 1 << 20
 """Of a request's body."""
-Act = Callable[[Asked], Answer]
+Act = Callable[[ApiRequest], Answer]
 
 
 def routes(answers: Answers) -> list[Route]:
@@ -90,9 +90,9 @@ def make_app(answers: Answers, admission: Admission, beside: Sequence[Addition] 
 def _endpoint(acts: dict[str, Act]) -> Callable[[Request], Awaitable[Response]]:
     async def run(request: Request) -> Response:
         body = await _body(request)
-        api_request = Asked(request.path_params, request.query_params.multi_items(), body)
+        call = ApiRequest(request.path_params, request.query_params.multi_items(), body)
         act = acts["GET" if request.method == "HEAD" else request.method]
-        answer = await run_in_threadpool(act, api_request)
+        answer = await run_in_threadpool(act, call)
         headers = {"Location": answer.location} if answer.location else None
         if answer.body is None:
             return Response(status_code=answer.code, headers=headers)

@@ -6,7 +6,7 @@ from contextlib import closing
 
 from changelog.connect.jobs.capture import capture_offsets
 from changelog.connect.postgres.target import Target
-from changelog.connect.requests import Answer, Asked, RequestError, place_of
+from changelog.connect.requests import Answer, ApiRequest, RequestError, place_of
 from changelog.connect.rules.captures import parse_capture
 from changelog.connect.rules.kinds import CAPTURE, REBUILD, SINK, kind_of
 from changelog.connect.rules.settings import parse_settings
@@ -21,7 +21,7 @@ class Offsets:
         """Take what is known."""
         self._store = store
 
-    def offsets(self, request: Asked) -> Answer:
+    def offsets(self, request: ApiRequest) -> Answer:
         """Return a connector's offsets, from its target or from the slot of its source."""
         config = self._found(request).config
         if kind_of(config) is CAPTURE:
@@ -43,7 +43,7 @@ class Offsets:
             },
         )
 
-    def alter_offsets(self, request: Asked) -> Answer:
+    def alter_offsets(self, request: ApiRequest) -> Answer:
         """Put places of a stopped connector elsewhere."""
         connector = self._stopped(request)
         offsets = request.object().get("offsets")
@@ -60,7 +60,7 @@ class Offsets:
             200, {"message": "The offsets for this connector have been altered successfully"}
         )
 
-    def reset_offsets(self, request: Asked) -> Answer:
+    def reset_offsets(self, request: ApiRequest) -> Answer:
         """Forget the places of a stopped connector."""
         with closing(Target(parse_settings(self._stopped(request).config))) as target:
             target.set_places(dict.fromkeys(target.places()))
@@ -68,11 +68,11 @@ class Offsets:
             200, {"message": "The offsets for this connector have been reset successfully"}
         )
 
-    def _found(self, request: Asked) -> Connector:
+    def _found(self, request: ApiRequest) -> Connector:
         with self._store.read() as cluster:
             return known(cluster, request)
 
-    def _stopped(self, request: Asked) -> Connector:
+    def _stopped(self, request: ApiRequest) -> Connector:
         with self._store.read() as cluster:
             connector = known(cluster, request)
             if kind_of(connector.config) is not SINK:
@@ -91,7 +91,7 @@ class Offsets:
         return connector
 
 
-def known(cluster: ConnectCluster, request: Asked) -> Connector:
+def known(cluster: ConnectCluster, request: ApiRequest) -> Connector:
     """Return the connector that a request names.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from changelog.connect.requests import Answer, Asked, RequestError
+from changelog.connect.requests import Answer, ApiRequest, RequestError
 from changelog.connect.rules.kinds import KINDS, class_of, definitions, kind_of, validation
 
 VERSION = "4.0.0"
@@ -18,7 +18,7 @@ _LEVELS = {"TRACE": "DEBUG", "DEBUG": "DEBUG", "INFO": "INFO", "WARN": "WARNING"
 class Plugins:
     """The answers that need nothing of what all workers know."""
 
-    def plugins(self, _: Asked) -> Answer:
+    def plugins(self, _: ApiRequest) -> Answer:
         """List the classes."""
         return Answer(
             200,
@@ -29,25 +29,25 @@ class Plugins:
             ],
         )
 
-    def plugin_config(self, request: Asked) -> Answer:
+    def plugin_config(self, request: ApiRequest) -> Answer:
         """Define the keys of a class."""
         return Answer(200, definitions(kind_of({"connector.class": _plugin(request)})))
 
-    def validate(self, request: Asked) -> Answer:
+    def validate(self, request: ApiRequest) -> Answer:
         """Validate a configuration: its fields, each with its errors."""
         return Answer(200, validation(_plugin(request), request.object()))
 
-    def loggers(self, _: Asked) -> Answer:
+    def loggers(self, _: ApiRequest) -> Answer:
         """List the one logger there is."""
         return Answer(200, {"root": _level()})
 
-    def logger(self, request: Asked) -> Answer:
+    def logger(self, request: ApiRequest) -> Answer:
         """Tell a logger's level."""
         if request.path["logger"] != "root":
             raise RequestError(404, f"Logger {request.path['logger']} not found.")
         return Answer(200, _level())
 
-    def set_logger(self, request: Asked) -> Answer:
+    def set_logger(self, request: ApiRequest) -> Answer:
         """Set a logger's level, of this worker."""
         self.logger(request)
         level = str(request.object().get("level", "")).upper()
@@ -58,7 +58,7 @@ class Plugins:
         return Answer(204) if is_cluster else Answer(200, ["root"])
 
 
-def _plugin(request: Asked) -> str:
+def _plugin(request: ApiRequest) -> str:
     plugin = class_of(request.path["plugin"])
     if plugin is None:
         raise RequestError(404, f"Unknown plugin {request.path['plugin']}")

@@ -25,7 +25,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiRequest:
     """A request: parts of its path by name, its query, and its body, None for an empty one."""
 
     path: Mapping[str, str]

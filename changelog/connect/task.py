@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from changelog.connect.bad_records import BadRecords
 from changelog.connect.consuming import Watched
 from changelog.connect.postgres.places import OvertakenError, Partition
-from changelog.connect.postgres.target import Asked, Refused, Target
+from changelog.connect.postgres.target import Refused, Target, WriteRequest
 from changelog.connect.rules.records.events import Events
 from changelog.connect.rules.records.reading import BadRecordError, Reading
 from changelog.connect.rules.settings import PkMode, SinkSettings
@@ -326,7 +326,7 @@ class _Batches:
             except BadRecordError as why:
                 batch.unread.append(Refused(place, str(why)))
             else:
-                batch.asked.append(Asked(place, operations, *shape))
+                batch.requests.append(WriteRequest(place, operations, *shape))
         return batch
 
     def _write(self, batch: _Batch) -> None:
@@ -339,7 +339,7 @@ class _Batches:
             self._bad.tell([*batch.unread, *refused], batch.messages)
 
         try:
-            self._target.write(batch.asked, moves, refuse=refuse)
+            self._target.write(batch.requests, moves, refuse=refuse)
         except BaseException:
             self._bad.count = count  # these records come again
             raise
@@ -352,12 +352,12 @@ class _Batch:
 
     Attributes:
         messages: by their places.
-        asked: what those ask for that could be read.
+        requests: what those ask for that could be read.
         unread: those that could not.
         moved: where each partition goes on behind them.
     """
 
     messages: dict[tuple[str, int, int], Message]
-    asked: list[Asked]
+    requests: list[WriteRequest]
     unread: list[Refused]
     moved: dict[Partition, int]

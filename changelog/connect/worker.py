@@ -48,7 +48,7 @@ Task = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Job:
     """Configuration that a task runs with; a change of it starts another run."""
 
     config: Mapping[str, str]
@@ -63,7 +63,7 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Run:
-    wanted: _Wanted
+    job: _Job
     stop: threading.Event = field(default_factory=threading.Event)
     state: str = UNASSIGNED
     trace: str = ""
@@ -159,11 +159,11 @@ class Worker:
     def _reconcile(self) -> None:
         """Run what is wanted, end what is not, and tell the states that are not told yet."""
         with self._store.read() as cluster:
-            jobs = self._wanted(cluster)
+            jobs = self._jobs(cluster)
             untold = self._gone(cluster)
             statuses_before = dict(cluster.statuses)
             paused = self._paused(cluster)
-        self._end([task for task, run in self._runs.items() if jobs.get(task) != run.wanted])
+        self._end([task for task, run in self._runs.items() if jobs.get(task) != run.job])
         for task in jobs.keys() - self._runs.keys():
             before = statuses_before.get(task)
             self._start(task, jobs[task], before.result if before else None)
@@ -193,9 +193,9 @@ class Worker:
         if untold:
             self._store.write(untold)
 
-    def _mine(self, cluster: ConnectCluster, state: str) -> dict[Task, _Wanted]:
+    def _mine(self, cluster: ConnectCluster, state: str) -> dict[Task, _Job]:
         return {
-            (name, task): _Wanted(
+            (name, task): _Job(
                 connector.config, connector.restarts.get(task, 0), len(connector.tasks)
             )
             for name, connector in cluster.connectors.items()
@@ -204,7 +204,7 @@ class Worker:
             if share_of(name, task) in self._owned
         }
 
-    def _wanted(self, cluster: ConnectCluster) -> dict[Task, _Wanted]:
+    def _jobs(self, cluster: ConnectCluster) -> dict[Task, _Job]:
         return self._mine(cluster, STARTED)
 
     def _paused(self, cluster: ConnectCluster) -> list[Task]:
@@ -220,7 +220,7 @@ class Worker:
             and not (name in cluster.connectors and task in cluster.connectors[name].tasks)
         ]
 
-    def _start(self, task: Task, job: _Wanted, before: Mapping[str, Any] | None) -> None:
+    def _start(self, task: Task, job: _Job, before: Mapping[str, Any] | None) -> None:
         run = self._runs[task] = _Run(job, result=before)
         run.thread = threading.Thread(
             target=self._run, args=(task, run), name=f"{task[0]}-{task[1]}", daemon=True
@@ -238,11 +238,11 @@ class Worker:
             run.result, run.trace, run.state = result, why, FAILED if why else RUNNING
 
         try:
-            share = Share(task[1], run.wanted.of)
+            share = Share(task[1], run.job.of)
             telling = Telling(
-                run=run.wanted.name, last=run.result, started=started, waits=waits, ended=ended
+                run=run.job.name, last=run.result, started=started, waits=waits, ended=ended
             )
-            run_connector(self._servers, run.wanted.config, share, run.stop, telling)
+            run_connector(self._servers, run.job.config, share, run.stop, telling)
         except ChangelogError as error:
             run.trace, run.state = one_line(error), FAILED
         except Exception as error:  # noqa: BLE001 - told as the state of the task, not hidden

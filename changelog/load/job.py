@@ -181,6 +181,6 @@ class Job:
 
 def _check(news: BatchNews) -> None:
     """Raise when a partition cannot be read on; else the client tries again by itself."""
-    error = KafkaError(news.error, news.said)
+    error = KafkaError(news.error, news.message)
     if not is_passing(error):
         raise log_error(error, f'cannot read partition {news.partition} of topic "{news.topic}"')

@@ -54,13 +54,13 @@ class NotOpened:
     """Why a connection could not be opened.
 
     Attributes:
-        said: by libpq or the server, on one line and without secrets.
+        message: by libpq or the server, on one line and without secrets.
         answers: whether a server is there.
         passes: whether it may be opened later.
         hint: what a user does about it; empty where the words say it.
     """
 
-    said: str
+    message: str
     answers: bool
     passes: bool
     hint: str = ""

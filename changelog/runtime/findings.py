@@ -37,25 +37,25 @@ class Finding:
     """A thing that was looked at.
 
     Attributes:
-        what: the thing.
+        check: the thing.
         state: how it stands.
-        said: what was found, or would be done.
+        text: what was found, or would be done.
         hint: the way out of a problem, or an empty text.
         exit_code: what a command would end with for it; 0 where it would go on.
     """
 
-    what: str
+    check: str
     state: Level
-    said: str
+    text: str
     hint: str = ""
     exit_code: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Return it as a JSON object."""
         return {
-            "check": self.what,
+            "check": self.check,
             "state": self.state.value,
-            "found": self.said,
+            "found": self.text,
             "hint": self.hint,
             "exit_code": self.exit_code,
         }
@@ -74,7 +74,7 @@ class Findings:
 
     def add(self, check: str, state: Level, result: str) -> None:
         """Add a finding that is no problem."""
-        self.all.append(Finding(what=check, state=state, said=redacted(result)))
+        self.all.append(Finding(check=check, state=state, text=redacted(result)))
 
     def ask(self, check: str, look: Callable[[], T]) -> T | None:
         """Look at a thing; a refusal is a problem, and gives None."""
@@ -88,9 +88,9 @@ class Findings:
         """Note a problem."""
         self.all.append(
             Finding(
-                what=check,
+                check=check,
                 state=Level.PROBLEM,
-                said=redacted(str(error.args[0]) if error.args else type(error).__name__),
+                text=redacted(str(error.args[0]) if error.args else type(error).__name__),
                 hint=redacted(error.hint),
                 exit_code=error.exit_code,
             )
@@ -110,7 +110,7 @@ class Findings:
         return {
             "ok": not self.exit_code,
             "exit_code": self.exit_code,
-            "problems": [finding.said for finding in self.all if finding.state is Level.PROBLEM],
+            "problems": [finding.text for finding in self.all if finding.state is Level.PROBLEM],
             "checks": [finding.to_json() for finding in self.all],
         }
 
@@ -122,7 +122,7 @@ class Findings:
         for finding in self.all:
             colour = _COLOURS[finding.state]
             state = f"[{colour}]{finding.state.value}[/{colour}]"
-            shown.add_row(finding.what, state, _plain(finding.said), _plain(finding.hint))
+            shown.add_row(finding.check, state, _plain(finding.text), _plain(finding.hint))
         return shown
 
 

@@ -106,7 +106,7 @@ def _check(news: News, topic: str, part: PartitionRange) -> None:
         raise MarkedError(
             Fault.LOST, f"{where}: offsets {part.start} to {part.end} are not on the log"
         )
-    error = KafkaError(news.error, news.said)
+    error = KafkaError(news.error, news.message)
     if meaning(error) in _REFUSED or news.is_fatal:
         raise of_brokers(log_error(error, f"{where} cannot be read"))
 

@@ -19,11 +19,11 @@ class Problem:
     """One reason why no exact state can be read.
 
     Attributes:
-        what: is wrong, with the topic's name.
+        reason: is wrong, with the topic's name.
         remedy: what to do about it.
     """
 
-    what: str
+    reason: str
     remedy: str
 
 

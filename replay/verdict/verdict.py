@@ -242,7 +242,7 @@ def refused(faults: Sequence[Problem], allowance_ms: int) -> Verdict:
     return Verdict(
         VerdictKind.NOT_EXACT,
         None,
-        tuple(problem.what for problem in faults),
+        tuple(problem.reason for problem in faults),
         allowance_ms,
         tuple(dict.fromkeys(problem.remedy for problem in faults)),
     )

@@ -336,7 +336,7 @@ def headers(some: Input) -> None:
     for way, intake_ in broker().intakes.items():
         intake_.assign(TOPIC, {0: (start, end)})
         told = intake_.poll(timeout_ms=_WAIT_S * 1000, most_bytes=1 << 20)
-        taken.append((told.added, told.left, broker().columns[way].take(0).to_pylist()))
+        taken.append((told.added, told.open, broker().columns[way].take(0).to_pylist()))
     assert taken[0] == taken[1]
     assert taken[0][:2] == (2, 0)
     batched = []

@@ -118,12 +118,12 @@ def capture(database, kafka, registry, prefix, tmp_path):
 
 
 def problems(found):
-    return [(each.what, each.said, each.exit_code) for each in found.all if each.exit_code]
+    return [(each.check, each.text, each.exit_code) for each in found.all if each.exit_code]
 
 
 def would(found, what):
     return " | ".join(
-        each.said for each in found.all if each.what == what and each.state.value == "would do"
+        each.text for each in found.all if each.check == what and each.state.value == "would do"
     )
 
 

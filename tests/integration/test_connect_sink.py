@@ -23,7 +23,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from changelog.connect.postgres import places as places_module
 from changelog.connect.postgres.places import PLACES, OvertakenError
-from changelog.connect.postgres.target import Asked, Target
+from changelog.connect.postgres.target import Target, WriteRequest
 from changelog.connect.rules.records.events import Insert
 from changelog.connect.rules.settings import parse_settings
 from changelog.contract.base.errors import SinkError
@@ -681,7 +681,7 @@ def _two_writers_of_one_partition(dsn, settings):
     first, second = Target(settings("x")), Target(settings("x"))
     with closing(first), closing(second):
         first.begin({("x", 0): 0})
-        rows = [Asked(("x", 0, n), [Insert({"id": n})]) for n in range(3)]
+        rows = [WriteRequest(("x", 0, n), [Insert({"id": n})]) for n in range(3)]
         second.write(rows, {("x", 0): (0, 3)}, refuse=lambda _: None)
         first.write(rows, {("x", 0): (0, 3)}, refuse=lambda _: None)
 

@@ -311,7 +311,7 @@ def test_what_was_altered_behind_its_back_is_on_record_and_written_anew(shop, mo
     def doctor():
         findings = Findings()
         look_at_views(findings, load_project(shop.project.root))
-        return next(view for view in findings.all if view.what == f"view {name}")
+        return next(view for view in findings.all if view.check == f"view {name}")
 
     def recorded():
         return [row for row in history.rows([name]) if row.at > begun]
@@ -327,12 +327,12 @@ def test_what_was_altered_behind_its_back_is_on_record_and_written_anew(shop, mo
         assert follower.round() is None, "once in each period"
         (row,) = recorded()
         assert (row.state, row.verified, row.is_of_changes) == ("published", True, False)
-        assert doctor().said.startswith(f"generation {row.generation}, proved")
+        assert doctor().text.startswith(f"generation {row.generation}, proved")
         monkeypatch.setattr("views.rebuild.resident.RECORDED_EVERY", timedelta(0))
         shop.change("UPDATE orders SET amount = amount + 1 WHERE id = 12")
         assert follower.round().error is None
         assert (recorded()[-1].verified, recorded()[-1].is_of_changes) == (True, True)
-        assert "changed rows proved, all rows at" in doctor().said
+        assert "changed rows proved, all rows at" in doctor().text
         execute(shop.target, f"DELETE FROM {name} WHERE customer_id = 2")
         monkeypatch.setattr(follower, "_looked", -math.inf)
         error = follower.round().error
@@ -343,7 +343,7 @@ def test_what_was_altered_behind_its_back_is_on_record_and_written_anew(shop, mo
         assert "customer_id=2: missing" in refuted.note
         found = doctor()
         assert (found.state, found.exit_code) == (Level.PROBLEM, 3)
-        assert f"generation {row.generation}, which serves, was refuted" in found.said
+        assert f"generation {row.generation}, which serves, was refuted" in found.text
         hour = datetime.now(UTC) - timedelta(hours=1)
         assert not is_recent(spec, history.rows([name]), hour, VerifyMode.NONE)
         # What serves is not built upon any more: the next round writes it anew, and proves it.

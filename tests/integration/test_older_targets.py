@@ -7,7 +7,7 @@ import pytest
 
 from changelog.connect.postgres import tables
 from changelog.connect.postgres.places import PLACES, OvertakenError
-from changelog.connect.postgres.target import Asked, Target
+from changelog.connect.postgres.target import Target, WriteRequest
 from changelog.connect.rules.records.events import Delete, Insert, Move, Upsert
 from changelog.connect.rules.settings import parse_settings
 from changelog.contract.base.errors import SinkError
@@ -56,7 +56,7 @@ def write(target, start, *operations, columns=None):
 
     place = {("t", 0): (start, start + len(operations))}
     asked = [
-        Asked(("t", 0, start + n), [each], columns or {}, ["id"])
+        WriteRequest(("t", 0, start + n), [each], columns or {}, ["id"])
         for n, each in enumerate(operations)
     ]
     target.write(asked, place, refuse=refuse)

@@ -187,7 +187,7 @@ def test_a_topic_that_somebody_made_anew_stays(captured, kafka, monkeypatch):
     made(kafka, f"{slot}.notes")
     found = look(load_project(project.root))
     (strange,) = (each for each in found.strange if each.kind == "topics")
-    assert strange.said.startswith(f"{slot}.notes was made anew by somebody else")
+    assert strange.text.startswith(f"{slot}.notes was made anew by somebody else")
     (topics,) = (part for part in found.parts if part.kind == "topics")
     assert topics.names == (f"{slot}.orders",)
 

@@ -57,7 +57,7 @@ def _part(view: ToDrop, settings: RebuildSettings) -> Part:
         drop([view], settings, Stages(console))
 
     description = f"{view}{_generations(view, settings.project)}"
-    return Part(kind="views", said=description, remove=remove, names=(view.view,))
+    return Part(kind="views", text=description, remove=remove, names=(view.view,))
 
 
 def _generations(view: ToDrop, project: Project) -> str:
@@ -91,7 +91,7 @@ def kept_by_rebuilds(project: Project) -> list[Part]:
         except OSError as error:
             raise explained(error, f"removing what rebuilds keep in {warehouse}") from error
 
-    return [Part(kind="state", said=f"{listed} in {warehouse}", remove=remove, names=tuple(here))]
+    return [Part(kind="state", text=f"{listed} in {warehouse}", remove=remove, names=tuple(here))]
 
 
 def _names(project: Project) -> list[str]:

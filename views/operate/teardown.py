@@ -76,7 +76,7 @@ class Teardown:
             keep: kinds that stay.
         """
         for part in self._agreed(lambda part: part.kind not in keep):
-            self.findings.add(part.kind, Level.MAKES, f"remove {part.said}")
+            self.findings.add(part.kind, Level.MAKES, f"remove {part.text}")
         self._note_strange()
 
     def carry_out(
@@ -94,10 +94,10 @@ class Teardown:
         going = self._agreed(agreed)
         with show(len(going)) as steps:
             for part in going:
-                steps.begin(part.said)
+                steps.begin(part.text)
                 if is_busy or self._stays_with_others(part):
                     self._note_kept(part)
-                elif not self.findings.passes(part.kind, part.remove, f"removed {part.said}"):
+                elif not self.findings.passes(part.kind, part.remove, f"removed {part.text}"):
                     self.staying.add(part.kind)
                     is_busy = part.kind == "slot"
                 steps.done()
@@ -117,11 +117,11 @@ class Teardown:
 
     def _note_kept(self, part: Part) -> None:
         self.staying.add(part.kind)
-        self.findings.add(part.kind, Level.NOTE, f"kept: {part.said}")
+        self.findings.add(part.kind, Level.NOTE, f"kept: {part.text}")
 
     def _note_strange(self) -> None:
         for foreign in self.strange:
-            self.findings.add(foreign.kind, Level.NOTE, f"left alone: {foreign.said}")
+            self.findings.add(foreign.kind, Level.NOTE, f"left alone: {foreign.text}")
         if not self.findings.all:
             self.findings.add("everything", Level.OK, "nothing of this project is left")
 

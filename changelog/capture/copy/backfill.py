@@ -453,7 +453,7 @@ class Backfill:
                 continue
             task.restart()
             error = UncapturableTableError(
-                "; ".join(refusal.said for refusal in own),
+                "; ".join(refusal.reason for refusal in own),
                 hint="; ".join(sorted({refusal.hint for refusal in own})),
             )
             self.tasks.failed(task.relation.name, error, fence.end)

@@ -32,7 +32,7 @@ class GrowthWatch:
         grown: Mapping[str, Growth] | None = None,
         partitions: Mapping[str, int] | None = None,
         *,
-        known: Mapping[str, int] | None = None,
+        at_start: Mapping[str, int] | None = None,
         begun: Lsn = Lsn(0),  # noqa: B008 - immutable
         ms: int | None = None,
     ) -> None:
@@ -41,7 +41,7 @@ class GrowthWatch:
         Args:
             grown: topics that it says to have grown.
             partitions: how many partitions of each topic it knew.
-            known: how many of each topic this attempt has begun with.
+            at_start: how many of each topic this attempt has begun with.
             begun: where the source's WAL ended when this attempt began: rows that are alive from
                 there on are of its own producer.
             ms: when the frontier was written, or before; milliseconds since 1970. Now, without
@@ -52,8 +52,8 @@ class GrowthWatch:
             topic: replace(growth, lsn=max(growth.lsn, begun))
             for topic, growth in (grown or {}).items()
         }
-        self._known = dict(known or {})
-        self._partitions = {**self._known, **(partitions or {})}
+        self._at_start = dict(at_start or {})
+        self._partitions = {**self._at_start, **(partitions or {})}
         self._ms = _now_ms() if ms is None else ms
 
     def look(
@@ -88,7 +88,7 @@ class GrowthWatch:
 
     def unknown(self) -> set[str]:
         """Return the topics that have partitions of which this attempt did not know."""
-        return {t for t, count in self._partitions.items() if count > self._known.get(t, count)}
+        return {t for t, count in self._partitions.items() if count > self._at_start.get(t, count)}
 
 
 def _now_ms() -> int:

@@ -412,7 +412,7 @@ class _Check:
         if self._capture.on_error == "log":
             for relation in relations:
                 for refusal in unreadable(source.connection, [relation])[:1]:
-                    text = f'"{relation.name}" would be excluded: {refusal.said}'
+                    text = f'"{relation.name}" would be excluded: {refusal.reason}'
                     self._exclude("rights", relation.name, text)
             return
         check_readable(source.connection, relations)

@@ -80,7 +80,7 @@ def _topics(settings: Project, here: list[str], topics: _Topics) -> Iterator[Fou
     if here:
         remove = partial(delete_topics, settings.kafka, here)
         title = f"{len(here)}: {', '.join(here)}"
-        yield Part(kind="topics", said=title, remove=remove, names=tuple(here))
+        yield Part(kind="topics", text=title, remove=remove, names=tuple(here))
 
 
 def _frontiers(settings: Project, topic: str, topics: _Topics) -> Found:
@@ -88,7 +88,7 @@ def _frontiers(settings: Project, topic: str, topics: _Topics) -> Found:
         return NotOurs("frontiers", f"{topic}: it has those of {', '.join(topics.slots)} too")
     remove = partial(delete_topics, settings.kafka, [topic])
     title = f"{topic}, which tells what else there is"
-    return Part(kind="frontiers", said=title, remove=remove, names=(topic,))
+    return Part(kind="frontiers", text=title, remove=remove, names=(topic,))
 
 
 def _subjects(settings: Project, topics: list[str]) -> Iterator[Found]:
@@ -105,7 +105,7 @@ def _subjects(settings: Project, topics: list[str]) -> Iterator[Found]:
                 registry.remove(name)
 
     title = f"{len(named)}: {', '.join(named)}"
-    yield Part(kind="subjects", said=title, remove=remove, names=tuple(named))
+    yield Part(kind="subjects", text=title, remove=remove, names=tuple(named))
 
 
 def _named(settings: Project, frontiers: str) -> _Topics:

@@ -12,19 +12,19 @@ class Part:
 
     Attributes:
         kind: what it is: `slot`, `publication`, `topics`, …
-        said: what it holds, for people.
+        text: what it holds, for people.
         remove: removes it; nothing there any more is no error.
         names: of what goes, one by one.
     """
 
     kind: str
-    said: str
+    text: str
     remove: Callable[[], None]
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Say what goes, for the question."""
-        return f"{self.kind}: {self.said}"
+        return f"{self.kind}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class NotOurs:
 
     Attributes:
         kind: as of a part.
-        said: what it is, and why it stays.
+        text: what it is, and why it stays.
     """
 
     kind: str
-    said: str
+    text: str
 
 
 Found = Part | NotOurs

@@ -42,7 +42,7 @@ _POLL_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CopyRequest:
     """A request that is in the WAL.
 
     Attributes:
@@ -66,7 +66,7 @@ class Asked:
         }
 
 
-def ask_resnapshot(settings: Project, patterns: Sequence[str]) -> Asked:
+def ask_resnapshot(settings: Project, patterns: Sequence[str]) -> CopyRequest:
     """Ask for fresh copies of the captured tables that some patterns cover.
 
     Raises:
@@ -98,7 +98,7 @@ def ask_resnapshot(settings: Project, patterns: Sequence[str]) -> Asked:
         mark = RESNAPSHOT + content.encode()
         with closing(_writer(settings, connection)) as writer:
             lsn = emit(writer, OWN_PREFIX, mark, transactional=True)
-    return Asked(tables, lsn, status is not None and status.active, estimate)
+    return CopyRequest(tables, lsn, status is not None and status.active, estimate)
 
 
 def _writer(settings: Project, source: Connection) -> Connection:
@@ -123,7 +123,7 @@ def _covered(patterns: Sequence[str], captured: Collection[TableName]) -> tuple[
 
 
 def follow(
-    settings: Project, request: Asked, *, console: Console, stop: Callable[[], bool]
+    settings: Project, request: CopyRequest, *, console: Console, stop: Callable[[], bool]
 ) -> bool:
     """Wait until a frontier speaks of the fresh copies; False when stopped.
 
@@ -154,14 +154,16 @@ def follow(
     return False
 
 
-def _is_done(frontier: Frontier, request: Asked) -> bool:
+def _is_done(frontier: Frontier, request: CopyRequest) -> bool:
     place = Position(frontier.epoch, request.lsn, 0)
     topics = [frontier.topic_of(table) for table in request.tables]
     since = [frontier.since.get(topic) if topic is not None else None for topic in topics]
     return all(position is not None and position > place for position in since)
 
 
-def _check_copied(frontier: Frontier, backfill: BackfillRecord | None, request: Asked) -> None:
+def _check_copied(
+    frontier: Frontier, backfill: BackfillRecord | None, request: CopyRequest
+) -> None:
     """Check that capture, which has met the request, copies the tables or has copied them."""
     faulty = {copy.table: copy.fault for copy in copies_of(backfill)}
     for table in request.tables:
@@ -177,7 +179,7 @@ def _check_copied(frontier: Frontier, backfill: BackfillRecord | None, request: 
             )
 
 
-def _rows(backfill: BackfillRecord | None, request: Asked) -> int:
+def _rows(backfill: BackfillRecord | None, request: CopyRequest) -> int:
     if backfill is None:
         return 0
     return sum(table.rows for table in backfill.tables.values() if table.table in request.tables)

@@ -78,7 +78,7 @@ class CaptureStatus:
         now_ms: when it was asked, milliseconds since 1970.
         limits: from where on something is wrong.
         backfill: how far copies of tables are, and which are excluded; None when there are none.
-        wanted: the tables that match the settings, each with what stands against capturing it.
+        matches: the tables that match the settings, each with what stands against capturing it.
         removed: topics that have lost records or schemas, or got other settings, each with its way
             out.
         key_indexes: the unique indexes that give tables without a primary key their key.
@@ -95,7 +95,7 @@ class CaptureStatus:
     limits: Limits
     backfill: BackfillRecord | None = None
     removed: tuple[str, ...] = ()
-    wanted: Mapping[TableName, str] = field(default_factory=dict)
+    matches: Mapping[TableName, str] = field(default_factory=dict)
     key_indexes: Mapping[str, KeyIndex] = field(default_factory=dict)
     unanswered: Mapping[str, str] = field(default_factory=dict)
     undone: str = ""
@@ -111,7 +111,7 @@ class CaptureStatus:
         if self.unanswered:
             return {}
         frontier = self.frontier.frontier if self.frontier is not None else None
-        reasons = missing(self.wanted, frontier, self.backfill, self._excluded)
+        reasons = missing(self.matches, frontier, self.backfill, self._excluded)
         return {str(table): why for table, why in reasons.items()}
 
     @property
@@ -141,7 +141,7 @@ class CaptureStatus:
         if SOURCE in self.unanswered:
             return reasons
         # One that was dropped or left out since is nobody's problem: the next frontier forgets it.
-        return {table: why for table, why in reasons.items() if table in self.wanted}
+        return {table: why for table, why in reasons.items() if table in self.matches}
 
     def _way_back(self, table: TableName, why: str) -> str:
         """Return the way back of an excluded table into the captured ones.
@@ -169,7 +169,7 @@ class CaptureStatus:
         return {
             table: obstacle
             for table in frontier.tables.values()
-            if (obstacle := self.wanted.get(table))
+            if (obstacle := self.matches.get(table))
             and not (table in has_way and obstacle == NO_KEY)
         }
 
@@ -438,7 +438,7 @@ class _AtSource:
 
     before: SourceState
     now: SourceState
-    wanted: Mapping[TableName, str]
+    matches: Mapping[TableName, str]
     is_standby: bool
 
 
@@ -506,7 +506,7 @@ def capture_status(
         now_ms=time.time_ns() // 1_000_000,
         limits=limits or Limits(),
         backfill=log.backfill if log else None,
-        wanted=source.wanted if source else {},
+        matches=source.matches if source else {},
         removed=log.removed if log else (),
         key_indexes=log.key_indexes if log else {},
         unanswered=unanswered,
@@ -530,7 +530,7 @@ def _at_source(settings: Project, apart_s: float, steps: Steps) -> _AtSource:
         matches = matching(connection, settings.capture)
         steps.done()
         is_standby = in_recovery(connection)
-        return _AtSource(before=before, now=now, wanted=matches, is_standby=is_standby)
+        return _AtSource(before=before, now=now, matches=matches, is_standby=is_standby)
 
 
 def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: bool) -> _OnLog:

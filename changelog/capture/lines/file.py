@@ -16,7 +16,7 @@ from changelog.runtime.terminal import Output
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class FileState:
     """State of the file that an earlier run wrote.
 
     Attributes:
@@ -67,7 +67,7 @@ class LineFile:
             return cls.open(path)
         return cls(path, descriptor, is_made=is_made)
 
-    def look(self) -> Left:
+    def look(self) -> FileState:
         """Return its content; a half line at its end is cut off.
 
         Raises:
@@ -75,7 +75,7 @@ class LineFile:
         """
         size = os.fstat(self._descriptor).st_size
         if size == 0:
-            return Left(None)
+            return FileState(None)
         try:
             with mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ) as content:
                 first = content.find(b"\n") + 1
@@ -83,7 +83,7 @@ class LineFile:
                 if not (first or Begin.OPENS.startswith(content[: len(Begin.OPENS)])):
                     raise CorruptRecordError('the first line is no "begin"')
                 end = content.rfind(b"\n") + 1
-                content_left = _left(content, end) if end else Left(None)
+                state = _file_state(content, end) if end else FileState(None)
         except (ValueError, OSError, CorruptRecordError) as error:
             raise LogError(
                 f'"{self._path}" is no file of `changelog capture --into`: {error}',
@@ -91,7 +91,7 @@ class LineFile:
             ) from error
         if end < size:
             os.ftruncate(self._descriptor, end)
-        return content_left
+        return state
 
     def clear(self) -> None:
         """Take out the rows of a snapshot that was cut off."""
@@ -126,7 +126,7 @@ class LineFile:
         os.close(self._descriptor)
 
 
-def _left(content: mmap.mmap, end: int) -> Left:
+def _file_state(content: mmap.mmap, end: int) -> FileState:
     begin = begin_of(content[: content.find(b"\n")])
     last: Place | None = None
     while end > 0:
@@ -135,9 +135,9 @@ def _left(content: mmap.mmap, end: int) -> Left:
         if last is None:
             last = place_of(line)
         if is_mark(line, "at") or is_mark(line, "copied"):
-            return Left(begin, is_copied=True, at=place_of(line).lsn, last=last)
+            return FileState(begin, is_copied=True, at=place_of(line).lsn, last=last)
         end = start
-    return Left(begin)
+    return FileState(begin)
 
 
 class Stdout:

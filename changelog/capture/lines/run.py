@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from changelog.capture.frontier.settle import Progress
-from changelog.capture.lines.file import Left
+from changelog.capture.lines.file import FileState
 from changelog.capture.lines.line import (
     Begin,
     FlatEncoder,
@@ -110,7 +110,7 @@ class LineRun:
         self,
         settings: Project,
         target: Target,
-        look: Callable[[], Left] | None,
+        look: Callable[[], FileState] | None,
         *,
         temporary: bool,
         stop: Callable[[], bool],
@@ -202,7 +202,7 @@ class LineRun:
         )
         lines.run(until, self._stop)
 
-    def _looked_at(self, source: LineSource) -> tuple[Left | None, SlotStatus | None]:
+    def _looked_at(self, source: LineSource) -> tuple[FileState | None, SlotStatus | None]:
         """Return the state of the file and of the slot, after all checks; make nothing.
 
         Raises:
@@ -232,7 +232,7 @@ class LineRun:
             )
         return file_state, status
 
-    def _is_given(self, file_state: Left | None) -> bool:
+    def _is_given(self, file_state: FileState | None) -> bool:
         """Tell whether a slot that others have made is begun with."""
         return uses_given_slot(self._settings.capture) and (
             file_state is None or file_state.begin is None
@@ -241,7 +241,7 @@ class LineRun:
     def _begin(
         self,
         source: LineSource,
-        file_state: Left | None,
+        file_state: FileState | None,
         status: SlotStatus | None,
         stack: ExitStack,
     ) -> tuple[Lsn, ExportedSnapshot | None]:
@@ -329,7 +329,7 @@ class LineRun:
         log.info("snapshot of %d tables: %d rows", len(source.relations), rows)
 
 
-def _check(file_state: Left, source: LineSource, *, exists: bool) -> None:
+def _check(file_state: FileState, source: LineSource, *, exists: bool) -> None:
     """Check that file and slot tell one story.
 
     Raises:
@@ -357,7 +357,7 @@ def _check(file_state: Left, source: LineSource, *, exists: bool) -> None:
         )
 
 
-def _check_start(file_state: Left, first_lsn: Lsn | None) -> None:
+def _check_start(file_state: FileState, first_lsn: Lsn | None) -> None:
     """Check that the file began where it is asked for: the same command may be run again.
 
     Raises:

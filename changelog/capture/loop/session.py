@@ -511,7 +511,7 @@ class CaptureSession:
             growth=GrowthWatch(
                 start_state.grown,
                 start_state.partitions,
-                known=environment.partitions,
+                at_start=environment.partitions,
                 begun=environment.current_lsn(),
                 ms=start_state.ts_us // 1000 if start_state.has_frontier else None,
             ),
@@ -530,7 +530,7 @@ class CaptureSession:
             log=producer,
             topic=topic,
             epoch=epoch,
-            known=last_values(self._settings.kafka, environment.frontiers, topic),
+            logged=last_values(self._settings.kafka, environment.frontiers, topic),
             look=partial(
                 read_sequences,
                 environment.connection,

@@ -237,8 +237,8 @@ class CatalogueWatch:
             return True
         before, table = self._known[topic], self._environment.table_of(topic)
         judgement = judge(before, sighted, self._truncated.get(topic, ()), reached)
-        if judgement.what:
-            failed(table, _silent(table, topic, judgement.what), reached)
+        if judgement.change:
+            failed(table, _silent(table, topic, judgement.change), reached)
             if topic not in absent:
                 self._know(topic, sighted[-1].standing)
             return True

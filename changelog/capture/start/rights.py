@@ -42,7 +42,7 @@ def rights_lacking(
     if not capture.skip_snapshot and unreadable(connection, relations):
         for table in tables:  # what is refused may be a partition
             for refusal in unreadable(connection, [table.relation])[:1]:
-                lacking.setdefault(table.name, f"cannot be read: {refusal.said}")
+                lacking.setdefault(table.name, f"cannot be read: {refusal.reason}")
     return lacking
 
 

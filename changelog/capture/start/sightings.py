@@ -15,7 +15,7 @@ class Judgement:
 
     Attributes:
         passed: how many of the sightings, from the first on, need nothing more of the stream.
-        what: has changed in silence; empty when nothing has.
+        change: has changed in silence; empty when nothing has.
         unexplained: whether a truncation that the stream is still to bring may explain a change:
             no frontier may be written.
         columns: whether columns came or went of which the stream has no word yet: a frontier would
@@ -23,7 +23,7 @@ class Judgement:
     """
 
     passed: int
-    what: str = ""
+    change: str = ""
     unexplained: bool = False
     columns: bool = False
 

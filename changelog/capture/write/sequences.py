@@ -27,7 +27,7 @@ class SequenceLog:
         log: RecordSink,
         topic: str,
         epoch: int,
-        known: Mapping[bytes, bytes],
+        logged: Mapping[bytes, bytes],
         look: Callable[[], Iterable[Sequence]],
     ) -> None:
         """Begin with what is on the log.
@@ -36,11 +36,11 @@ class SequenceLog:
             log: takes the records.
             topic: of the sequences, with one partition.
             epoch: of every position written.
-            known: the last value of each key.
+            logged: the last value of each key.
             look: returns where the sequences stand now.
         """
         self._log, self._topic, self._epoch = log, topic, epoch
-        self._known, self._look = dict(known), look
+        self._logged, self._look = dict(logged), look
 
     def write(self, lsn: Lsn, ts_us: int) -> int:
         """Write what has changed before a frontier at `lsn`; returns the number of records.
@@ -50,14 +50,14 @@ class SequenceLog:
             LogError: the broker refused an earlier record.
         """
         now = {_key(sequence): _value(sequence) for sequence in self._look()}
-        changed = {key: value for key, value in now.items() if self._known.get(key) != value}
-        gone = self._known.keys() - now.keys()
+        changed = {key: value for key, value in now.items() if self._logged.get(key) != value}
+        gone = self._logged.keys() - now.keys()
         at = Position(self._epoch, lsn, 0)
         for key, value in sorted(changed.items()):
             self._log.produce(self._topic, key, value, encode_headers(at, Op.READ, ts_us), 0)
         for key in sorted(gone):
             self._log.produce(self._topic, key, None, encode_headers(at, Op.DELETE, ts_us), 0)
-        self._known = now
+        self._logged = now
         return len(changed) + len(gone)
 
 

@@ -43,22 +43,22 @@ class _Pace:
     """How many requests may come: so many at once, and so many each second.
 
     Attributes:
-        left: requests that may come now.
+        allowance: requests that may come now.
         counted: when that was so.
         at_once: requests that are being answered.
     """
 
-    left: float = BURST
+    allowance: float = BURST
     counted: float = field(default_factory=time.monotonic)
     at_once: int = 0
 
     def allows(self) -> bool:
         now = time.monotonic()
-        self.left = min(BURST, self.left + (now - self.counted) * PER_SECOND)
+        self.allowance = min(BURST, self.allowance + (now - self.counted) * PER_SECOND)
         self.counted = now
-        if self.left < 1:
+        if self.allowance < 1:
             return False
-        self.left -= 1
+        self.allowance -= 1
         return True
 
 

@@ -36,13 +36,13 @@ class Ended:
 
     Attributes:
         code: its exit code.
-        said: its standard output.
+        output: its standard output.
         error: the last error that it told, or the last line of all; in one line.
         stopped: whether it was asked to end.
     """
 
     code: int
-    said: str
+    output: str
     error: str
     stopped: bool
 
@@ -55,7 +55,7 @@ class _Heard:
     started: Callable[[], None]
     error: str = ""
     last: str = ""
-    said: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
 
     def errors(self, lines: IO[str]) -> None:
         for line in lines:
@@ -69,7 +69,7 @@ class _Heard:
             self.started()
 
     def output(self, lines: IO[str]) -> None:
-        self.said.append(lines.read())
+        self.parts.append(lines.read())
 
 
 def run_child(
@@ -118,7 +118,7 @@ def run_child(
         stopped = wait_or_end(process, stop, end_s=_END_S)
         for thread in threads:
             thread.join()
-    return Ended(process.returncode, "".join(heard.said), heard.error or heard.last, stopped)
+    return Ended(process.returncode, "".join(heard.parts), heard.error or heard.last, stopped)
 
 
 def _read(line: str) -> tuple[int, str]:

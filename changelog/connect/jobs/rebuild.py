@@ -91,7 +91,7 @@ def _stopped_before(moment: datetime, stop: threading.Event) -> bool:
 def _result(run: str, ended: Ended) -> dict[str, Any]:
     """Return the task's status of a run: exit code and the result of each view."""
     views = []
-    for line in ended.said[:_MOST_SHOWN].splitlines():
+    for line in ended.output[:_MOST_SHOWN].splitlines():
         try:
             views.append(json.loads(redacted(line)))
         except ValueError:

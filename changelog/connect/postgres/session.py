@@ -83,9 +83,9 @@ class Session:
         except psycopg2.Error as error:
             why = why_not_opened(error, parameters)
             if why.passes:
-                raise UnavailableError(f"the database does not answer: {why.said}") from None
+                raise UnavailableError(f"the database does not answer: {why.message}") from None
             raise SinkError(
-                f"the database refuses the connection: {why.said}",
+                f"the database refuses the connection: {why.message}",
                 hint=f"look at {address.look_at}" + (f"; {why.hint}" if why.hint else ""),
             ) from None
         self.connection.set_client_encoding("UTF8")

@@ -24,7 +24,7 @@ from changelog.contract.base.secret import redacted
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WriteRequest:
     """Operation on a table that a record asks for.
 
     Attributes:
@@ -96,7 +96,7 @@ class Target:
 
     def write(
         self,
-        requests: Sequence[Asked],
+        requests: Sequence[WriteRequest],
         moves: Mapping[Partition, tuple[int, int]],
         *,
         refuse: Callable[[Sequence[Refused]], None],
@@ -123,7 +123,7 @@ class Target:
             refuse(refused)
 
     def _apply(
-        self, cursor: extensions.cursor, topic: str, requests: Sequence[Asked]
+        self, cursor: extensions.cursor, topic: str, requests: Sequence[WriteRequest]
     ) -> list[Refused]:
         """Write records; where that fails halve them, until those that are bad are alone."""
         cursor.execute("SAVEPOINT batch")
@@ -142,7 +142,7 @@ class Target:
         cursor.execute("RELEASE SAVEPOINT batch")
         return []
 
-    def _alone(self, cursor: extensions.cursor, topic: str, request: Asked) -> list[Refused]:
+    def _alone(self, cursor: extensions.cursor, topic: str, request: WriteRequest) -> list[Refused]:
         """Try the one record that is left once more, by the table as it is now."""
         try:
             self._execute(cursor, topic, [request])
@@ -159,7 +159,9 @@ class Target:
         self._tables.forget(topic)
         return [Refused(request.place, redacted(reason))]
 
-    def _execute(self, cursor: extensions.cursor, topic: str, requests: Sequence[Asked]) -> None:
+    def _execute(
+        self, cursor: extensions.cursor, topic: str, requests: Sequence[WriteRequest]
+    ) -> None:
         operations = [operation for one in requests for operation in one.operations]
         table = self._tables.table(cursor, topic, *_shape(requests))
         if table is not None:
@@ -172,7 +174,7 @@ class Target:
             )
 
 
-def _shape(requests: Sequence[Asked]) -> tuple[Mapping[str, str], Sequence[str]]:
+def _shape(requests: Sequence[WriteRequest]) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the columns that records say they have, and those of their keys."""
     columns: dict[str, str] = {}
     for columns_of in {id(one.columns): one.columns for one in requests}.values():
@@ -180,8 +182,8 @@ def _shape(requests: Sequence[Asked]) -> tuple[Mapping[str, str], Sequence[str]]
     return columns, next((one.keys for one in requests if one.keys), ())
 
 
-def _by_topic(requests: Sequence[Asked]) -> Iterable[tuple[str, list[Asked]]]:
-    by_topic: dict[str, list[Asked]] = {}
+def _by_topic(requests: Sequence[WriteRequest]) -> Iterable[tuple[str, list[WriteRequest]]]:
+    by_topic: dict[str, list[WriteRequest]] = {}
     for request in requests:
         if request.operations:
             by_topic.setdefault(request.place[0], []).append(request)

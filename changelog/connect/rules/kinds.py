@@ -26,14 +26,14 @@ class Kind:
         type: `sink` or `source`, as clients know them.
         classes: its names; the first is our own.
         keys: of its configurations.
-        given: reads one, with all that is wrong with it.
+        parse: reads one, with all that is wrong with it.
         spreads: whether it has as many tasks as `tasks.max` says; else it has one.
     """
 
     type: str
     classes: tuple[str, ...]
     keys: tuple[Key, ...]
-    given: Callable[[Mapping[str, Any]], Given]
+    parse: Callable[[Mapping[str, Any]], Given]
     spreads: bool = False
 
 
@@ -57,7 +57,7 @@ def kind_of(config: Mapping[str, Any]) -> Kind:
 
 def problems(config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the errors of a configuration by key; empty if there are none."""
-    return kind_of(config).given(config).errors
+    return kind_of(config).parse(config).errors
 
 
 def is_secret(name: str) -> bool:
@@ -119,7 +119,7 @@ def definitions(kind: Kind) -> list[dict[str, Any]]:
 def validation(plugin: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer of `PUT /connector-plugins/{plugin}/config/validate`."""
     kind = kind_of({"connector.class": plugin})
-    errors_of = kind.given(config).errors
+    errors_of = kind.parse(config).errors
     texts = {name: value for name, value in config.items() if isinstance(value, str)}
     shown, names_shown, configs = masked(texts), set[str](), []
     for order, key in enumerate(kind.keys, 1):

@@ -29,13 +29,13 @@ class Connector:
         config: as it was given.
         state: STARTED, PAUSED or STOPPED.
         restarts: how often each task was started anew on request.
-        made: names the request that made it among all such requests.
+        creation_id: names the request that made it among all such requests.
     """
 
     config: Mapping[str, str] = field(repr=False)
     state: str = STARTED
     restarts: Mapping[int, int] = field(default_factory=dict)
-    made: str = ""
+    creation_id: str = ""
 
     @property
     def name(self) -> str:
@@ -151,7 +151,7 @@ def _connector(content: Any, name: str) -> Connector:  # noqa: ANN401 - any JSON
     if not is_text or not is_whole or config.get("name") != name or not name or "/" in name:
         raise ValueError("no connector")
     numbers = {int(task): count for task, count in restarts.items()}
-    connector = Connector(config=config, state=state, restarts=numbers, made=creation_id)
+    connector = Connector(config=config, state=state, restarts=numbers, creation_id=creation_id)
     _ = connector.tasks  # raises what a number that is none raises
     return connector
 
@@ -176,7 +176,7 @@ def connector_record(connector: Connector, *, new: bool = False) -> tuple[bytes,
         "config": dict(connector.config),
         "state": connector.state,
         "restarts": {str(task): count for task, count in connector.restarts.items()},
-        "made": connector.made,
+        "made": connector.creation_id,
         "new": new,
     }
     return connector_key(connector.name), orjson.dumps(value)

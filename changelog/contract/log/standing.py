@@ -312,7 +312,7 @@ class Standing:
             TableName(*name),
             {name: SeenColumn.from_json(column) for name, column in columns.items()},
             last_number,
-            {int(store): SeenStore.from_json(each) for store, each in stores.items()},
+            {int(store_oid): SeenStore.from_json(store) for store_oid, store in stores.items()},
             None
             if shown is None
             else {int(type_oid): types[place] for type_oid, place in shown.items()},

@@ -71,7 +71,7 @@ class BatchNews(NamedTuple):
         error: the code of the client's first error; 0 for none.
         topic: where that was.
         partition: likewise.
-        said: its words.
+        message: its words.
     """
 
     added: int
@@ -79,7 +79,7 @@ class BatchNews(NamedTuple):
     error: int = 0
     topic: str = ""
     partition: int = 0
-    said: str = ""
+    message: str = ""
 
 
 class Alike(NamedTuple):

@@ -13,7 +13,7 @@ class News(NamedTuple):
         is_over: a record at or behind the end has come.
         ends_at: where the broker says that the partition ends; None when it says nothing.
         error: the client's code; 0 for none.
-        said: what it means.
+        message: what it means.
         is_fatal: the client cannot go on.
     """
 
@@ -21,5 +21,5 @@ class News(NamedTuple):
     is_over: bool = False
     ends_at: int | None = None
     error: int = 0
-    said: str = ""
+    message: str = ""
     is_fatal: bool = False

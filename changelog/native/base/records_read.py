@@ -51,18 +51,18 @@ class IntakeNews(NamedTuple):
 
     Attributes:
         added: records.
-        left: slices whose end is not reached.
+        open: slices whose end is not reached.
         outcome: how it ended.
         partition: where it ended badly.
         offset: likewise.
         error: the client's code.
-        said: its words.
+        message: its words.
     """
 
     added: int
-    left: int
+    open: int
     outcome: Outcome
     partition: int = 0
     offset: int = 0
     error: int = 0
-    said: str = ""
+    message: str = ""

@@ -112,7 +112,7 @@ class Intake:
             for message in self._consumer.consume(_POLLED, _POLL_S):
                 news = self._take(message)
                 if news.outcome:
-                    return news._replace(added=added, left=len(self._open))
+                    return news._replace(added=added, open=len(self._open))
                 added += news.added
             closed = reading - self._open.keys()
             if closed and self._open:
@@ -127,7 +127,7 @@ class Intake:
             return nothing
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             return nothing._replace(
-                outcome=Outcome.REFUSED, error=error.code(), said=error.str() or ""
+                outcome=Outcome.REFUSED, error=error.code(), message=error.str() or ""
             )
         end = self._open.get(part)
         if end is None or offset >= end:

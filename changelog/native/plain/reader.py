@@ -83,7 +83,7 @@ class RangeReader:
         # The first, unless a later one says why no broker lets us in.
         refusals = (error for error in self._errors if error.code() in _NOT_LET_IN)
         error = next(refusals, self._errors[0])
-        return news._replace(error=error.code(), said=error.str())
+        return news._replace(error=error.code(), message=error.str())
 
     def close(self) -> None:
         """Disconnect, and free the memory."""

@@ -83,11 +83,14 @@ def _session_options() -> list[str]:
 
 def _connection_error(why: NotOpened) -> ChangelogError:
     if not why.passes:
-        return ConfigurationError(f"PostgreSQL refuses the connection: {why.said}", hint=why.hint)
+        return ConfigurationError(
+            f"PostgreSQL refuses the connection: {why.message}", hint=why.hint
+        )
     if why.answers:
-        return UnavailableSourceError(f"PostgreSQL does not take connections now: {why.said}")
+        return UnavailableSourceError(f"PostgreSQL does not take connections now: {why.message}")
     return UnavailableSourceError(
-        f"no PostgreSQL answers: {why.said}", hint="is the server running, and the address right?"
+        f"no PostgreSQL answers: {why.message}",
+        hint="is the server running, and the address right?",
     )
 
 

@@ -79,12 +79,12 @@ class Unreadable:
 
     Attributes:
         table: of the rows.
-        said: what is missing.
+        reason: what is missing.
         hint: what to do.
     """
 
     table: TableName
-    said: str
+    reason: str
     hint: str
 
 
@@ -115,7 +115,7 @@ def check_readable(connection: Connection, relations: Iterable[Relation]) -> Non
     refusals = unreadable(connection, relations)
     if refusals:
         hints = sorted({refusal.hint for refusal in refusals})
-        raise SourceError("; ".join(refusal.said for refusal in refusals), hint="; ".join(hints))
+        raise SourceError("; ".join(refusal.reason for refusal in refusals), hint="; ".join(hints))
 
 
 def _rights(connection: Connection, oids: Sequence[int]) -> list[tuple[str, str, bool, bool, bool]]:

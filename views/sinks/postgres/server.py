@@ -136,11 +136,11 @@ class PostgresClient:
     def _refusal(self, why: NotOpened) -> SinkError:
         if why.passes:
             return UnavailableSinkError(
-                f"{self.place} does not answer: {why.said}",
+                f"{self.place} does not answer: {why.message}",
                 hint="see that it runs, then run it again",
             )
         return SinkError(
-            f"{self.place} refuses the connection: {why.said}",
+            f"{self.place} refuses the connection: {why.message}",
             hint="look at sinks.postgres.url" + (f": {why.hint}" if why.hint else ""),
         )
 

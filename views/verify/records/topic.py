@@ -343,11 +343,11 @@ def read_share(
         while remaining and not reading.stopped.is_set():
             news = intake.poll(timeout_ms=_POLL_MS, most_bytes=most_bytes)
             _require_sound(topic, share, news)
-            if news.added or news.left < remaining:
+            if news.added or news.open < remaining:
                 heard = time.monotonic()
             elif time.monotonic() > heard + STALL_SECONDS:
                 raise stalled(topic)
-            remaining = news.left
+            remaining = news.open
             if columns.held_bytes >= most_bytes:
                 reading.drain(columns)
         reading.drain(columns)
@@ -368,7 +368,7 @@ def _require_sound(topic: str, share: Share, news: IntakeNews) -> None:
         case Outcome.SHORT:
             raise ended_early(topic, news.partition, news.offset, share[news.partition][1])
         case Outcome.REFUSED:
-            raise refused(topic, news.partition, news.said)
+            raise refused(topic, news.partition, news.message)
         case Outcome.DISORDER:
             raise LogError(
                 f"{place(topic, news.partition, news.offset)}: the record came again while the "

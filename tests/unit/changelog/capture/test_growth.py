@@ -35,13 +35,13 @@ def test_it_is_over_when_all_that_is_alive_was_written_since():
 
 
 def test_rows_that_a_life_before_has_copied_may_lie_anywhere():
-    watch = GrowthWatch({"t": Growth(5, Lsn(200))}, {"t": 6}, known={"t": 6}, begun=Lsn(300))
+    watch = GrowthWatch({"t": Growth(5, Lsn(200))}, {"t": 6}, at_start={"t": 6}, begun=Lsn(300))
     assert look(watch, SIX, 250, Position(1, Lsn(299), 0)) == {"t": Growth(5, Lsn(300))}
     assert look(watch, SIX, 400, Position(1, Lsn(300), 0)) == {}
 
 
 def test_a_life_is_over_that_did_not_know_of_the_partitions():
-    watch = GrowthWatch({}, {"t": 3}, known={"t": 6})
+    watch = GrowthWatch({}, {"t": 3}, at_start={"t": 6})
     look(watch, SIX, 300)
     assert watch.unknown() == set()
     look(watch, NINE, 400)

@@ -39,14 +39,14 @@ def test_columns_wait_for_the_stream_and_hide_nothing_behind_them():
     assert judge(KNOWN, found, (), Lsn(200)) == Judgement(2)
     renamed = replace(two, name=TableName("public", "u"))
     told = judge(KNOWN, [*found, *sighted((renamed, 300))], (), Lsn(0))
-    assert 'is called "public.u" now' in told.what
+    assert 'is called "public.u" now' in told.change
 
 
 def test_a_partition_that_was_emptied_waits_for_its_truncation():
     found = sighted((emptied(KNOWN, 800), 100))
     assert judge(KNOWN, found, (), Lsn(99)) == Judgement(0, unexplained=True)
     assert judge(KNOWN, found, {800}, Lsn(50)) == Judgement(1), "the stream has brought it"
-    assert "by itself" in judge(KNOWN, found, (), Lsn(100)).what
+    assert "by itself" in judge(KNOWN, found, (), Lsn(100)).change
 
 
 def test_one_truncation_does_not_explain_the_next():
@@ -54,7 +54,7 @@ def test_one_truncation_does_not_explain_the_next():
     found = sighted((once, 100), (emptied(once, 801), 200))
     assert judge(KNOWN, found, {800}, Lsn(100)) == Judgement(1, unexplained=True)
     assert judge(KNOWN, found, {800, 801}, Lsn(100)) == Judgement(2)
-    assert "by itself" in judge(KNOWN, found, {801}, Lsn(100)).what
+    assert "by itself" in judge(KNOWN, found, {801}, Lsn(100)).change
 
 
 def test_what_needs_no_word_of_the_stream_passes_but_not_before_what_does():

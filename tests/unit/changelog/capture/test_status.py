@@ -59,11 +59,11 @@ def test_each_problem_is_named_and_is_the_only_one(changes, says):
 def test_a_table_without_a_primary_key_that_an_index_keys_is_no_problem():
     """The option that names the index may be on the command line of capture alone."""
     wanted = {ORDERS: NO_KEY}
-    (problem,) = status(wanted=wanted).problems
+    (problem,) = status(matches=wanted).problems
     assert "has no primary key: no frontier speaks of it from" in problem
     index = {str(ORDERS): KeyIndex(1, "orders_id", ("id",))}
-    assert status(wanted=wanted, key_indexes=index).problems == ()
-    (problem,) = status(wanted={ORDERS: "is gone"}, key_indexes=index).problems
+    assert status(matches=wanted, key_indexes=index).problems == ()
+    (problem,) = status(matches={ORDERS: "is gone"}, key_indexes=index).problems
     assert "is gone" in problem
 
 
@@ -78,7 +78,7 @@ def excluded(table, topic_id="t1"):
     "table", [ORDERS, TableName("public", "it's a.b\""), TableName("a b", "*")], ids=str
 )
 def test_the_way_back_of_an_excluded_table_can_be_pasted(table):
-    (problem,) = status(backfill=excluded(table), wanted={table: ""}).problems
+    (problem,) = status(backfill=excluded(table), matches={table: ""}).problems
     _, command, said = problem.split("`")
     *words, pattern = shlex.split(command)
     assert words == ["changelog", "resnapshot"]
@@ -90,20 +90,20 @@ NEW = TableName("public", "new")
 
 
 def test_what_a_start_found_is_taken_as_soon_as_it_is_mended():
-    found = status(backfill=excluded(NEW, topic_id=""), wanted={ORDERS: "", NEW: ""})
+    found = status(backfill=excluded(NEW, topic_id=""), matches={ORDERS: "", NEW: ""})
     said = 'the table "public.new" is excluded: is broken; capture takes it once that is mended'
     assert found.problems == (said,)
     assert found.missing == {"public.new": "it is excluded: is broken"}
 
 
 def test_an_excluded_table_that_was_dropped_since_is_no_problem():
-    found = status(backfill=excluded(NEW), wanted={ORDERS: ""})
+    found = status(backfill=excluded(NEW), matches={ORDERS: ""})
     assert (found.problems, found.excluded, found.missing) == ((), {}, {})
 
 
 def test_a_table_without_a_topic_of_its_own_is_excluded_and_not_about_to_be_taken():
     why = "cannot be captured: a.b and a_b would share a topic"
-    found = status(frontier=frontier(excluded={NEW: why}), wanted={ORDERS: "", NEW: ""})
+    found = status(frontier=frontier(excluded={NEW: why}), matches={ORDERS: "", NEW: ""})
     (problem,) = found.problems
     assert problem.startswith(f'the table "public.new" is excluded: {why}')
     assert problem.endswith("`changelog resnapshot public.new` takes it back")
@@ -111,13 +111,13 @@ def test_a_table_without_a_topic_of_its_own_is_excluded_and_not_about_to_be_take
 
 
 def test_what_stands_against_a_captured_table_is_a_problem_before_its_next_row():
-    (problem,) = status(wanted={ORDERS: "has no primary key"}).problems
+    (problem,) = status(matches={ORDERS: "has no primary key"}).problems
     assert problem.startswith('the table "public.orders" has no primary key: no frontier')
 
 
 def test_a_log_that_does_not_answer_leaves_the_slot_known():
     away = {"log": "no broker answers"}
-    found = status(frontier=None, lag_s=None, unanswered=away, wanted={ORDERS: ""})
+    found = status(frontier=None, lag_s=None, unanswered=away, matches={ORDERS: ""})
     assert found.problems == ("no broker answers",)
     said = found.to_json()
     assert (said["active"], said["retained_bytes"], said["unanswered"]) == (True, 4000, away)

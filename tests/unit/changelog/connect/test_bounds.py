@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from changelog.connect.answers import Answers
-from changelog.connect.requests import Asked
+from changelog.connect.requests import ApiRequest
 from changelog.connect.rules.keys import MOST_TASKS
 from changelog.connect.rules.kinds import problems
 from changelog.connect.rules.records.reading import BadRecordError, Reading
@@ -205,7 +205,7 @@ def fail():
 def test_health_tells_of_a_thread_that_fails_ends_or_stands_still(monkeypatch):
     beats = Pulse("what looks after the tasks")
     answers = Answers(None, worker="w", cluster_id="c", pulses=lambda: [beats])  # type: ignore[arg-type]
-    asked = Asked({}, [], None)
+    asked = ApiRequest({}, [], None)
     assert answers.health(asked).code == 200
     with beats.beat():
         fail()

@@ -105,4 +105,4 @@ def test_a_signal_to_the_group_reaches_a_child_through_us_alone(monkeypatch, tmp
     monkeypatch.setattr(children, "own_command", lambda _: words)
     stop = threading.Event()
     ended = run_child([], {}, stop, name="r", folder=tmp_path, started=lambda: None)
-    assert (ended.code, ended.said.strip()) == (0, "True")
+    assert (ended.code, ended.output.strip()) == (0, "True")

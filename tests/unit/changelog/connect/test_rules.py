@@ -391,7 +391,7 @@ def test_of_two_that_are_made_at_once_the_first_one_counts(new, winner):
     """Its twin: records that replace whatever there is."""
     cluster = ConnectCluster()
     for made in ("first", "second"):
-        cluster.take(*connector_record(Connector(config=UPSERT, made=made), new=new))
-    assert cluster.connectors["s"].made == winner
-    cluster.take(*connector_record(Connector(config=UPSERT, made="later")))
-    assert cluster.connectors["s"].made == "later"
+        cluster.take(*connector_record(Connector(config=UPSERT, creation_id=made), new=new))
+    assert cluster.connectors["s"].creation_id == winner
+    cluster.take(*connector_record(Connector(config=UPSERT, creation_id="later")))
+    assert cluster.connectors["s"].creation_id == "later"

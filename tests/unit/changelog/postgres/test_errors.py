@@ -30,12 +30,12 @@ def test_a_connection_that_cannot_be_opened(text, answers, passes, hint):
     assert (why.answers, why.passes) == (answers, passes)
     assert hint in why.hint
     assert bool(why.hint) == bool(hint)
-    assert "\n" not in why.said
+    assert "\n" not in why.message
 
 
 def test_a_password_is_in_no_words():
     error = psycopg2.OperationalError('invalid port "p4ss/w0rd@db"')
-    assert "p4ss" not in why_not_opened(error, {"password": "p4ss/w0rd"}).said
+    assert "p4ss" not in why_not_opened(error, {"password": "p4ss/w0rd"}).message
 
 
 def test_a_string_that_cannot_be_read_is_not_quoted():

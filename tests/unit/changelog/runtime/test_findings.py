@@ -23,7 +23,7 @@ def test_the_code_is_that_of_the_first_refusal():
     assert found.ask("c", raising(SlotError("in use", hint="stop it"))) is None
     assert not found.passes("d", raising(ConfigurationError("no")), "never said")
     assert found.exit_code == SlotError.exit_code == 1
-    assert [(each.what, each.state.value) for each in found.all] == [
+    assert [(each.check, each.state.value) for each in found.all] == [
         ("a", "ok"),
         ("c", "problem"),
         ("d", "problem"),

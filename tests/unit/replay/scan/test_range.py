@@ -24,7 +24,7 @@ class Client:
         return not self._news
 
 
-AWAY = News(0, error=KafkaError._TRANSPORT, said="away")
+AWAY = News(0, error=KafkaError._TRANSPORT, message="away")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_range_is_read_to_its_end(news):
         ([News(0, error=KafkaError._AUTO_OFFSET_RESET)], Fault.LOST, "not on the log"),
         ([News(0, error=KafkaError.UNKNOWN_TOPIC_OR_PART)], Fault.LOST, "not on the log"),
         ([News(0, error=KafkaError.TOPIC_AUTHORIZATION_FAILED)], Fault.REFUSED, "cannot be read"),
-        ([News(0, error=KafkaError._FATAL, said="gone", is_fatal=True)], Fault.REFUSED, "gone"),
+        ([News(0, error=KafkaError._FATAL, message="gone", is_fatal=True)], Fault.REFUSED, "gone"),
     ],
 )
 def test_a_range_that_cannot_be_read_is_loud(news, fault, said):

@@ -13,7 +13,7 @@ EXACT = {"topic": "a", "table": "public.a", "verdict": "exact", "deadline": "202
 def found(note, answer: Answer) -> list[tuple[str, Level, str, str, int]]:
     findings = Findings()
     note(findings, answer)
-    return [(each.what, each.state, each.said, each.hint, each.exit_code) for each in findings.all]
+    return [(each.check, each.state, each.text, each.hint, each.exit_code) for each in findings.all]
 
 
 def test_problems_of_capture_are_problems_here() -> None:
@@ -88,7 +88,7 @@ def test_that_a_process_reads_the_slot_is_no_problem_where_status_answers() -> N
     def slot(status: Answer) -> list[tuple[Level, str]]:
         findings = Findings()
         note_check(findings, check, status)
-        return [(each.state, each.hint) for each in findings.all if each.what == "slot"]
+        return [(each.state, each.hint) for each in findings.all if each.check == "slot"]
 
     assert slot(Answer(0, {"problems": [], "slot": "s"}, "")) == []
     excluded = {"problems": ["the table a.b is excluded: too large"], "slot": "s"}

@@ -61,7 +61,7 @@ def never(*_):
 def test_settings_that_cannot_be_read_are_the_first_problem(tmp_path: Path) -> None:
     (tmp_path / "changelog.toml").write_text("[capture]\nslto = 1\n")
     found = examine(tmp_path, asking=never)
-    assert (found.all[0].what, found.all[0].state, found.exit_code) == (
+    assert (found.all[0].check, found.all[0].state, found.exit_code) == (
         "settings",
         Level.PROBLEM,
         2,
@@ -71,7 +71,7 @@ def test_settings_that_cannot_be_read_are_the_first_problem(tmp_path: Path) -> N
 def test_settings_without_servers_say_what_to_do(tmp_path: Path) -> None:
     found = examine(tmp_path, asking=never)
     assert found.exit_code == 2
-    assert "postgres.dsn is not set and no embedded servers run" in found.all[-1].said
+    assert "postgres.dsn is not set and no embedded servers run" in found.all[-1].text
     assert found.all[-1].hint.endswith("or run `changelog stack up`")
 
 
@@ -87,7 +87,7 @@ def test_a_server_of_the_stack_that_has_crashed_is_named(tmp_path: Path, monkeyp
     said = (
         "kafka.brokers is not set, and the stack does not run: no cache; nothing else was looked at"
     )
-    assert (found.exit_code, found.all[-1].said) == (2, said)
+    assert (found.exit_code, found.all[-1].text) == (2, said)
     assert found.all[-1].hint.startswith("start it, or set it in changelog.toml")
 
 
@@ -111,18 +111,18 @@ def test_views_that_cannot_be_read_were_refuted_or_never_built_are_told(tmp_path
     console = Console(file=file, force_terminal=True, width=60)
     with StepBar(console, "looking at") as steps:
         found = {
-            each.what: each
+            each.check: each
             for each in examine(tmp_path, asking=answers, plan=none_refused, steps=steps).all
         }
     assert "8 of 8" in file.getvalue(), "the machine, three commands, locks, three views"
     assert found["view broken"].state is Level.PROBLEM
-    assert (found["view fresh"].state, found["view fresh"].said) == (
+    assert (found["view fresh"].state, found["view fresh"].text) == (
         Level.NOTE, "was never built: rebuild-view fresh",
     )  # fmt: skip
     wrong = found["view wrong"]
-    assert (wrong.exit_code, wrong.said) == (3, "generation 4 was refuted: a row differs")
+    assert (wrong.exit_code, wrong.text) == (3, "generation 4 was refuted: a row differs")
     assert found["capture"].state is found["topics"].state is Level.OK
-    assert found["locks"].said == "hold in the project's folder alone (rebuild.lock)"
+    assert found["locks"].text == "hold in the project's folder alone (rebuild.lock)"
 
 
 def test_a_view_that_serves_and_cannot_be_built_any_more_is_a_problem(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_view_that_serves_and_cannot_be_built_any_more_is_a_problem(tmp_path: 
 
     look_at_views(findings, project, plan=lambda *_: {"v": error}, make_served=make_served)
     (found,) = findings.all
-    assert (found.state, found.exit_code, found.said, found.hint) == (
+    assert (found.state, found.exit_code, found.text, found.hint) == (
         Level.PROBLEM,
         2,
         "cannot be built as the tables are now: there is no column id",
@@ -164,7 +164,7 @@ def test_a_sink_that_is_away_is_waited_for_once(tmp_path: Path) -> None:
         return Served(spec.name, {"search": Away(None, [])})
 
     look_at_views(findings, load_project(tmp_path, needs=[]), make_served=make_served)
-    assert [each.said for each in findings.all] == ["the server is away"] * 3
+    assert [each.text for each in findings.all] == ["the server is away"] * 3
     assert len(asked) == 1
 
 
@@ -193,7 +193,7 @@ def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_pat
         return SimpleNamespace(held_without_listing=lambda: held)
 
     look_at_views(findings, load_project(tmp_path, needs=[]), make_served=make_served)
-    found = {each.what: each for each in findings.all}
+    found = {each.check: each for each in findings.all}
     assert set(found) == {
         f"view {name}" for name in ("served", "unserved", "without_file", "cut_off")
     }
@@ -202,10 +202,10 @@ def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_pat
     assert found["view unserved"].hint == hint.format("unserved", "nothing serves yet")
     cut_off = found["view cut_off"]
     assert (cut_off.state, cut_off.exit_code) == (Level.PROBLEM, 1)
-    assert "generation 4 serves, and the history says generation 2" in cut_off.said
+    assert "generation 4 serves, and the history says generation 2" in cut_off.text
     without_file = found["view without_file"]
     assert without_file.state is Level.NOTE
-    assert without_file.said == (
+    assert without_file.text == (
         "its file is gone, and it still serves: generation 3 in delta; rebuild-view without_file "
         "--drop removes it"
     )

@@ -20,7 +20,7 @@ from views.operate.machine import look_at_machine, look_at_readers
 def looked(folder: Path) -> dict[str, tuple[Level, str, str]]:
     findings = Findings()
     look_at_machine(findings, [folder / "not" / "there" / "yet"])
-    return {each.what: (each.state, each.said, each.hint) for each in findings.all}
+    return {each.check: (each.state, each.text, each.hint) for each in findings.all}
 
 
 def test_a_full_disk_and_a_java_that_does_not_run_are_problems(
@@ -60,7 +60,7 @@ def test_a_warehouse_that_everybody_may_read_is_told(
         assert (f"chmod 700 {warehouse}" in caplog.text) is is_told
         findings = Findings()
         look_at_readers(findings, warehouse)
-        assert [(each.what, each.state) for each in findings.all] == (
+        assert [(each.check, each.state) for each in findings.all] == (
             [("warehouse", Level.NOTE)] if is_told else []
         )
         caplog.clear()

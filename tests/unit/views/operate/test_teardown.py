@@ -21,7 +21,7 @@ def parts(removed, *, failing=()):
             raise LogError(f"{kind} fails")
         removed.append(kind)
 
-    return [Part(kind=kind, said=kind, remove=partial(remove, kind)) for kind in KINDS]
+    return [Part(kind=kind, text=kind, remove=partial(remove, kind)) for kind in KINDS]
 
 
 def test_everything_goes_in_its_order():
@@ -58,7 +58,7 @@ def test_what_fails_stops_no_other_but_keeps_what_it_is_found_by():
     teardown = Teardown(parts(removed, failing={"publication", "topics"}))
     teardown.carry_out(lambda _: True)
     assert set(KINDS) - set(removed) == {"publication", "topics", "subjects", "frontiers"}
-    problems = [each.said for each in teardown.findings.all if each.state is Level.PROBLEM]
+    problems = [each.text for each in teardown.findings.all if each.state is Level.PROBLEM]
     assert problems == ["publication fails", "topics fails"]
     assert teardown.findings.exit_code == 1
 
@@ -76,14 +76,14 @@ def test_a_plan_removes_nothing():
     teardown = Teardown(parts(removed))
     teardown.plan({"topics"})
     assert removed == []
-    would = [each.what for each in teardown.findings.all if each.state is Level.MAKES]
+    would = [each.check for each in teardown.findings.all if each.state is Level.MAKES]
     assert would == [kind for kind in KINDS if kind not in {"topics", "subjects", "frontiers"}]
 
 
 def test_nothing_is_told_as_nothing():
     teardown = Teardown()
     teardown.carry_out(lambda _: True)
-    assert [each.said for each in teardown.findings.all] == ["nothing of this project is left"]
+    assert [each.text for each in teardown.findings.all] == ["nothing of this project is left"]
 
 
 def test_a_kind_that_there_is_not_is_refused():
