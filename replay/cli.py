@@ -91,7 +91,7 @@ def topics(
     With --create or --delete, TOPIC… are made or deleted.
     """
     from changelog.runtime.progress.bar import StepBar
-    from replay.survey import told
+    from replay.survey import lines_of
 
     settings = load_project(project, overrides=overrides, needs=[BROKERS])
     if names and all_topics:
@@ -111,7 +111,7 @@ def topics(
             }
         )
     else:
-        for line in told(surveys):
+        for line in lines_of(surveys):
             tell(line)
         for topic in gone:
             tell(f"{topic}: table {record.frontier.tables[topic] if record else ''}, is gone")

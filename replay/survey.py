@@ -117,7 +117,7 @@ class TopicSurvey:
         return ", ".join(settings), str(self.verdict)
 
 
-def told(surveys: Sequence[TopicSurvey]) -> list[str]:
+def lines_of(surveys: Sequence[TopicSurvey]) -> list[str]:
     """Describe topics for people; lines that are the same for all of them come once, first."""
     common: list[str] = []
     if len(surveys) > 1:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from changelog.connect.offsets import Offsets, known
+from changelog.connect.offsets import Offsets, connector_of
 from changelog.connect.plugins import VERSION
 from changelog.connect.requests import Answer, ApiRequest, RequestError, text_of
 from changelog.connect.rules.kinds import (
@@ -118,17 +118,17 @@ class Answers:
             # Compaction keeps the last record of a key: that has to be the first one's.
             self._store.write([connector_record(first)])
             raise RequestError(409, f"Connector {name} already exists")
-        return self._told(connector, 201)
+        return self._described(connector, 201)
 
     def connector(self, request: ApiRequest) -> Answer:
         """Describe a connector."""
         with self._store.read() as cluster:
-            return Answer(200, cluster.info(known(cluster, request).name))
+            return Answer(200, cluster.info(connector_of(cluster, request).name))
 
     def config(self, request: ApiRequest) -> Answer:
         """Return a configuration."""
         with self._store.read() as cluster:
-            return Answer(200, masked(known(cluster, request).config))
+            return Answer(200, masked(connector_of(cluster, request).config))
 
     def put_config(self, request: ApiRequest) -> Answer:
         """Make a connector, or give it another configuration."""
@@ -142,7 +142,7 @@ class Answers:
 
     def patch_config(self, request: ApiRequest) -> Answer:
         """Change some keys of a configuration; null removes one."""
-        old = self._found(request)
+        old = self._connector(request)
         merged = {**old.config, **request.object()}
         config = {name: value for name, value in merged.items() if value is not None}
         # A secret that is kept is not sent elsewhere because other keys changed around it.
@@ -154,7 +154,7 @@ class Answers:
     def status(self, request: ApiRequest) -> Answer:
         """Return the status of a connector and its tasks."""
         with self._store.read() as cluster:
-            return Answer(200, cluster.status(known(cluster, request).name, self._worker))
+            return Answer(200, cluster.status(connector_of(cluster, request).name, self._worker))
 
     def pause(self, request: ApiRequest) -> Answer:
         """Pause the tasks."""
@@ -170,7 +170,7 @@ class Answers:
 
     def restart(self, request: ApiRequest) -> Answer:
         """Start tasks anew, those that failed or all; the connector itself has no work."""
-        connector = self._found(request)
+        connector = self._connector(request)
         if not request.flag("includeTasks") and not request.flag("onlyFailed"):
             return Answer(204)
         with self._store.read() as cluster:
@@ -183,18 +183,18 @@ class Answers:
 
     def restart_task(self, request: ApiRequest) -> Answer:
         """Start one task anew."""
-        connector = self._found(request)
+        connector = self._connector(request)
         self._restart(connector, {_task(connector, request)})
         return Answer(204)
 
     def delete(self, request: ApiRequest) -> Answer:
         """Remove a connector; its places stay in the target, for one of the same name."""
-        self._store.write([(connector_key(self._found(request).name), None)])
+        self._store.write([(connector_key(self._connector(request).name), None)])
         return Answer(204)
 
     def tasks(self, request: ApiRequest) -> Answer:
         """List the tasks."""
-        connector = self._found(request)
+        connector = self._connector(request)
         config = masked(connector.config)
         return Answer(
             200,
@@ -207,24 +207,24 @@ class Answers:
     def task_status(self, request: ApiRequest) -> Answer:
         """Return the status of one task."""
         with self._store.read() as cluster:
-            connector = known(cluster, request)
+            connector = connector_of(cluster, request)
             return Answer(200, cluster.task_status(connector.name, _task(connector, request)))
 
     def topics(self, request: ApiRequest) -> Answer:
         """List the topics of a connector."""
-        connector = self._found(request)
+        connector = self._connector(request)
         listed = connector.config.get("topics", "")
         topics = [topic.strip() for topic in listed.split(",") if topic.strip()]
         return Answer(200, {connector.name: {"topics": topics}})
 
     def reset_topics(self, request: ApiRequest) -> Answer:
         """Refuse: the topics are those of the configuration."""
-        self._found(request)
+        self._connector(request)
         raise RequestError(403, "Topic tracking reset is disabled.")
 
-    def _found(self, request: ApiRequest) -> Connector:
+    def _connector(self, request: ApiRequest) -> Connector:
         with self._store.read() as cluster:
-            return known(cluster, request)
+            return connector_of(cluster, request)
 
     def _checked(
         self, name: str, config: Mapping[str, Any], kept: Mapping[str, str]
@@ -236,9 +236,9 @@ class Answers:
 
     def _put(self, connector: Connector, code: int) -> Answer:
         self._store.write([connector_record(connector)])
-        return self._told(connector, code)
+        return self._described(connector, code)
 
-    def _told(self, connector: Connector, code: int) -> Answer:
+    def _described(self, connector: Connector, code: int) -> Answer:
         with self._store.read() as cluster:
             if connector.name not in cluster.connectors:
                 raise RequestError(409, f"Connector {connector.name} was deleted meanwhile")
@@ -246,7 +246,7 @@ class Answers:
         return Answer(code, fields, f"/connectors/{quote(connector.name)}" if code == 201 else "")  # noqa: PLR2004 - created
 
     def _turn(self, request: ApiRequest, state: str, code: int) -> Answer:
-        self._store.write([connector_record(replace(self._found(request), state=state))])
+        self._store.write([connector_record(replace(self._connector(request), state=state))])
         return Answer(code)
 
     def _restart(self, connector: Connector, tasks: set[int]) -> None:

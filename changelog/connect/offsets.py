@@ -23,7 +23,7 @@ class Offsets:
 
     def offsets(self, request: ApiRequest) -> Answer:
         """Return a connector's offsets, from its target or from the slot of its source."""
-        config = self._found(request).config
+        config = self._connector(request).config
         if kind_of(config) is CAPTURE:
             return Answer(200, {"offsets": capture_offsets(parse_capture(config))})
         if kind_of(config) is REBUILD:
@@ -68,13 +68,13 @@ class Offsets:
             200, {"message": "The offsets for this connector have been reset successfully"}
         )
 
-    def _found(self, request: ApiRequest) -> Connector:
+    def _connector(self, request: ApiRequest) -> Connector:
         with self._store.read() as cluster:
-            return known(cluster, request)
+            return connector_of(cluster, request)
 
     def _stopped(self, request: ApiRequest) -> Connector:
         with self._store.read() as cluster:
-            connector = known(cluster, request)
+            connector = connector_of(cluster, request)
             if kind_of(connector.config) is not SINK:
                 raise RequestError(
                     400,
@@ -91,7 +91,7 @@ class Offsets:
         return connector
 
 
-def known(cluster: ConnectCluster, request: ApiRequest) -> Connector:
+def connector_of(cluster: ConnectCluster, request: ApiRequest) -> Connector:
     """Return the connector that a request names.
 
     Raises:

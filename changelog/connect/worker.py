@@ -118,7 +118,7 @@ class Worker:
         self._consumer = make_client(Consumer, config)
         self._consumer.subscribe(
             [tasks_topic(group)],
-            on_assign=self._given,
+            on_assign=self._assigned,
             on_revoke=self._taken,
             on_lost=self._taken,
         )
@@ -130,7 +130,7 @@ class Worker:
         self._stop.set()
         self._thread.join()
 
-    def _given(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _assigned(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self._owned |= {partition.partition for partition in partitions}
 
     def _taken(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:

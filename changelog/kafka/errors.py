@@ -238,11 +238,13 @@ def log_error(
     at = "" if kafka is None else f" at {kafka.brokers}"
     inner = cause_of(error)
     if inner is None:
-        return LogError(_said(failure, Meaning.REFUSED.value.sentence, at, str(error)), hint=hint)
+        return LogError(
+            _sentence(failure, Meaning.REFUSED.value.sentence, at, str(error)), hint=hint
+        )
     means, reason = meaning(inner), inner.str()
     if means is Meaning.AWAY and kafka is not None and (why := refusal(kafka)):
         means, reason = Meaning.NOT_LET_IN, why
-    message = _said(failure, means.value.sentence, at, reason)
+    message = _sentence(failure, means.value.sentence, at, reason)
     kind: type[LogError] = means.value.error
     return kind(message, hint=hint or means.value.hint or access_hint(message))
 
@@ -256,7 +258,7 @@ def explained(failure: str = "", *, kafka: KafkaConnection | None = None) -> Ite
         raise log_error(error, failure, kafka=kafka) from error
 
 
-def _said(failure: str, sentence: str, at: str, reason: str) -> str:
+def _sentence(failure: str, sentence: str, at: str, reason: str) -> str:
     is_said = sentence.format(at="") in failure
     parts = (failure, "" if is_said else sentence.format(at=at), reason)
     return redacted(": ".join(part for part in parts if part))

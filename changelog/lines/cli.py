@@ -252,7 +252,7 @@ def _progress(topic: str, source: int, *, hidden: bool) -> Iterator[Callable[[in
     with ExitStack() as shown:
         bar, taken = None, 0
 
-        def told(lines: int) -> None:
+        def count(lines: int) -> None:
             nonlocal bar, taken
             if bar is None:
                 bar = shown.enter_context(RowBar(bar_console(), topic, says_sum=False))
@@ -261,7 +261,7 @@ def _progress(topic: str, source: int, *, hidden: bool) -> Iterator[Callable[[in
                 bar.expect(round(taken / part))
             bar.add(lines)
 
-        yield told
+        yield count
 
 
 def _parser(words: _Write, letters: WriteLetters, *, by_file: bool) -> Parse:

@@ -162,14 +162,14 @@ class Reading:
             consumer.assign(self._open(partitions))
             return
 
-        def given(_: Consumer, places: list[TopicPartition]) -> None:
-            self._guarded(lambda: self._given(consumer, places))
+        def assigned(_: Consumer, places: list[TopicPartition]) -> None:
+            self._guarded(lambda: self._assigned(consumer, places))
 
         def taken(_: Consumer, places: list[TopicPartition]) -> None:
             self._guarded(lambda: self._taken(consumer, places))
 
         consumer.subscribe(
-            [self._wanted.topic], on_assign=given, on_revoke=taken, on_lost=self._lost
+            [self._wanted.topic], on_assign=assigned, on_revoke=taken, on_lost=self._lost
         )
 
     def _guarded(self, call: Callable[[], None]) -> None:
@@ -180,7 +180,7 @@ class Reading:
         except Exception as error:  # noqa: BLE001 - raised again by the loop
             self._failure = self._failure or error
 
-    def _given(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         partitions = [place.partition for place in places]
         self._freeze([n for n in partitions if n not in self._frozen])
         self._take(consumer, partitions)

@@ -140,7 +140,7 @@ class Writing:
         kafka: KafkaConnection,
         target: Target,
         parse: Parse,
-        told: Callable[[int], None] = lambda _: None,
+        on_taken: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Prepare; nothing is asked yet.
 
@@ -148,9 +148,9 @@ class Writing:
             kafka: the brokers.
             target: where records go.
             parse: makes a record of a line.
-            told: is told how many more lines were taken; of none when the writing begins.
+            on_taken: is told how many more lines were taken; of none when the writing begins.
         """
-        self._kafka, self._target, self._parse, self._told = kafka, target, parse, told
+        self._kafka, self._target, self._parse, self._on_taken = kafka, target, parse, on_taken
         self.taken = 0
         self._is_compacted = False
         self._left, self._moved_at, self._asked_at = 0, 0.0, 0.0
@@ -189,12 +189,12 @@ class Writing:
             producer.close()
 
     def _write(self, producer: LogProducer, lines: Iterator[list[bytes]]) -> None:
-        self._told(0)
+        self._on_taken(0)
         try:
             for some in lines:
                 is_enough = self._queue(producer, some)
                 producer.poll()
-                self._told(len(some))
+                self._on_taken(len(some))
                 if is_enough:
                     break
         except (InputError, StoppedError) as error:

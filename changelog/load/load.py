@@ -217,13 +217,13 @@ class Load:
         ended, lock = threading.Event(), threading.Lock()
         looked = time.monotonic()
 
-        def told(records: int) -> None:
+        def count(records: int) -> None:
             with lock:
                 bar.add(records)
 
         def run(job: Job) -> None:
             with closing(LoadTarget(self._settings.url, self._settings.name)) as target:
-                job.run(target, self._writer(table), lambda: ended.is_set() or stop(), told)
+                job.run(target, self._writer(table), lambda: ended.is_set() or stop(), count)
 
         with ThreadPoolExecutor(max(1, len(jobs)), "load") as pool:
             running = {pool.submit(run, job) for job in jobs}

@@ -111,7 +111,7 @@ class CopyBoth:
         if done == Read.NO_MEMORY:
             raise MemoryError(NO_MEMORY)
         if done == Read.LOST:
-            self._end = UnavailableSourceError(f"the replication connection: {self._said()}")
+            self._end = UnavailableSourceError(f"the replication connection: {self._message()}")
         elif done != Read.ALL:
             self._end = self._ended(is_done=done == Read.ENDED)
         if self._end is not None and not count:
@@ -130,14 +130,14 @@ class CopyBoth:
         """
         sent = _LIBPQ.PQputCopyData(self._pgconn, message, len(message))
         if sent <= 0 or _LIBPQ.PQflush(self._pgconn) != 0:
-            raise UnavailableSourceError(f"the replication connection: {self._said()}")
+            raise UnavailableSourceError(f"the replication connection: {self._message()}")
 
-    def _said(self) -> str:
+    def _message(self) -> str:
         return _text(_LIBPQ.PQerrorMessage(self._pgconn)) or "it was closed"
 
     def _ended(self, *, is_done: bool) -> SourceError:
         if not is_done:
-            return UnavailableSourceError(f"the replication connection: {self._said()}")
+            return UnavailableSourceError(f"the replication connection: {self._message()}")
         result = _LIBPQ.PQgetResult(self._pgconn)
         if not result:
             return UnavailableSourceError("PostgreSQL ended the replication stream")
@@ -148,7 +148,7 @@ class CopyBoth:
             message = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY))
         finally:
             _LIBPQ.PQclear(result)
-        return stream_error(code, message or self._said())
+        return stream_error(code, message or self._message())
 
 
 def stream_error(code: str, message: str) -> SourceError:

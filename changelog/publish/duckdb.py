@@ -85,7 +85,7 @@ class DuckRows:
             self._connection.execute("SET TimeZone = 'UTC'")
             shut(self._connection)
         except duckdb.Error as error:
-            raise ConfigurationError(f"cannot open {file}: {_said(error)}") from error
+            raise ConfigurationError(f"cannot open {file}: {_message(error)}") from error
         try:
             self._check_single()
         except BaseException:
@@ -97,7 +97,7 @@ class DuckRows:
         try:
             statements = self._connection.extract_statements(self._query)
         except duckdb.Error as error:
-            raise SourceError(f"the query cannot be run: {_said(error)}") from error
+            raise SourceError(f"the query cannot be run: {_message(error)}") from error
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise ConfigurationError(
                 "the query is no single SELECT", hint="one query, which only reads"
@@ -116,7 +116,7 @@ class DuckRows:
         try:
             rows = self._connection.execute(f"DESCRIBE (\n{self._query}\n)").fetchall()
         except duckdb.Error as error:
-            raise SourceError(f"the query cannot be run: {_said(error)}") from error
+            raise SourceError(f"the query cannot be run: {_message(error)}") from error
         return [(row[0], *_type(row[0], row[1])) for row in rows]
 
     def lines(self) -> Iterator[Texts]:
@@ -138,7 +138,7 @@ class DuckRows:
                     texts.add(line.encode())
                 yield texts
         except duckdb.Error as error:
-            raise SourceError(f"the query cannot be run: {_said(error)}") from error
+            raise SourceError(f"the query cannot be run: {_message(error)}") from error
 
     def close(self) -> None:
         """Close the file."""
@@ -163,5 +163,5 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _said(error: duckdb.Error) -> str:
+def _message(error: duckdb.Error) -> str:
     return " ".join(str(error).split())

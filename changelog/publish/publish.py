@@ -160,7 +160,7 @@ class Publish:
             producer.take_over()
             earlier: Mapping[Digest, tuple[bytes, Digest]] = {}
             if self._settings.tombstones or self._settings.changed_only:
-                earlier = self._known(check)
+                earlier = self._earlier(check)
             with RowBar(self._console, self._settings.topic, says_sum=False) as bar:
                 self._write(producer, encoder, rows, result, check, earlier=earlier, bar=bar)
                 producer.commit()
@@ -202,7 +202,7 @@ class Publish:
                     producer.produce(topic, key, None, [])
                     result.tombstones += 1
 
-    def _known(self, check: Callable[[], None]) -> dict[Digest, tuple[bytes, Digest]]:
+    def _earlier(self, check: Callable[[], None]) -> dict[Digest, tuple[bytes, Digest]]:
         """Return the keys that the topic has, with a digest of the last value of each."""
         topic = self._settings.topic
         cluster = Cluster(self._kafka)

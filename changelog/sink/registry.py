@@ -163,7 +163,7 @@ class Registry:
         subject, registered = f"{topic}-value", Schema(schema, "AVRO")
         if not self.values(topic) or (fresh and self._level(subject) in _OURS):
             return
-        fits = self._asked(
+        fits = self._ask_about(
             subject, lambda: self._client.test_compatibility_all_versions(subject, registered)
         )
         if not fits:
@@ -181,7 +181,7 @@ class Registry:
         """
         subject = f"{topic}-value"
         if topic not in self._values:
-            self._values[topic] = self._asked(
+            self._values[topic] = self._ask_about(
                 subject, lambda: _or_none(lambda: self._read(subject)) or []
             )
         return self._values[topic]
@@ -194,7 +194,7 @@ class Registry:
             UnavailableLogError: the registry does not answer.
         """
         name = f"schema {number}"
-        schema = self._told(name, lambda: _or_none(lambda: self._client.get_schema(number)))
+        schema = self._ask(name, lambda: _or_none(lambda: self._client.get_schema(number)))
         if schema is None:
             raise CorruptRecordError(
                 f"the schema registry {self._where} does not know {name}",
@@ -210,7 +210,7 @@ class Registry:
         Raises:
             UnavailableLogError: the registry does not answer.
         """
-        schema = self._asked(
+        schema = self._ask_about(
             subject, lambda: _or_none(lambda: self._client.get_latest_version(subject).schema)
         )
         if schema is None:
@@ -223,7 +223,7 @@ class Registry:
         Raises:
             UnavailableLogError: the registry does not answer.
         """
-        there = set(self._told("subjects", self._client.get_subjects))
+        there = set(self._ask("subjects", self._client.get_subjects))
         return sorted(there & set(subjects))
 
     def lost(self, topics: Mapping[str, int | None]) -> list[str]:
@@ -256,7 +256,7 @@ class Registry:
             UnavailableLogError: it does not answer.
         """
         for permanent in (False, True):  # a registry removes for good what is marked as removed
-            self._asked(
+            self._ask_about(
                 subject,
                 lambda permanent=permanent: _or_none(  # type: ignore[misc]
                     lambda: self._client.delete_subject(subject, permanent=permanent)
@@ -281,20 +281,20 @@ class Registry:
         """
         current = self._level(subject)
         if current is None or (is_new and current == "NONE"):
-            self._asked(subject, lambda: self._client.set_compatibility(subject, level))
+            self._ask_about(subject, lambda: self._client.set_compatibility(subject, level))
 
     def _level(self, subject: str) -> str | None:
-        level = self._asked(
+        level = self._ask_about(
             subject, lambda: _or_none(lambda: self._client.get_compatibility(subject))
         )
         return None if level is None else str(level)
 
     def _register_unguarded(self, subject: str, schema: str) -> int:
-        self._asked(subject, lambda: self._client.set_compatibility(subject, "NONE"))
+        self._ask_about(subject, lambda: self._client.set_compatibility(subject, "NONE"))
         try:
             return self._register(subject, schema)
         finally:
-            self._asked(subject, lambda: self._client.set_compatibility(subject, VALUE_LEVEL))
+            self._ask_about(subject, lambda: self._client.set_compatibility(subject, VALUE_LEVEL))
 
     def _pinned(self, subject: str, schema: str) -> int | None:
         """Return the id of the first key schema, or None; it must be this schema."""
@@ -318,20 +318,20 @@ class Registry:
             assert version.schema_id is not None and version.schema is not None  # noqa: PT018, S101
             return version.schema_id, str(version.schema.schema_str)
 
-        return self._asked(subject, lambda: _or_none(ask))
+        return self._ask_about(subject, lambda: _or_none(ask))
 
     def _register(self, subject: str, schema: str) -> int:
         if (subject, schema) not in self._ids:
             registered = Schema(schema, "AVRO")
-            self._ids[subject, schema] = self._asked(
+            self._ids[subject, schema] = self._ask_about(
                 subject, lambda: self._client.register_schema(subject, registered)
             )
         return self._ids[subject, schema]
 
-    def _asked(self, subject: str, ask: Callable[[], T]) -> T:
-        return self._told(f'subject "{subject}"', ask)
+    def _ask_about(self, subject: str, ask: Callable[[], T]) -> T:
+        return self._ask(f'subject "{subject}"', ask)
 
-    def _told(self, subject: str, ask: Callable[[], T]) -> T:
+    def _ask(self, subject: str, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except SchemaRegistryError as error:

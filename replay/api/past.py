@@ -72,7 +72,7 @@ def history_of(opened: Opened, key: Key) -> History:
     records = _versions(opened, key)
     return History(
         table=opened.name,
-        key=_said(opened, key),
+        key=_key_texts(opened, key),
         lsn=opened.frontier.lsn,
         versions=tuple(_version(opened.schemas, record) for record in records),
         complete_since=_complete_since(opened, clock_ms()),
@@ -96,7 +96,7 @@ def _complete_since(opened: Opened, now_ms: int) -> datetime | None:
 def origin_of(opened: Opened, key: Key) -> Origin:
     """Return the origin of the row of a key; see `LogTable.explain`."""
     records = _versions(opened, key)
-    key_text, lsn = _said(opened, key), opened.frontier.lsn
+    key_text, lsn = _key_texts(opened, key), opened.frontier.lsn
     if not records:
         raise ConfigurationError(
             f'table "{opened.table}": the log has no record of the key {said_key(key_text)} '
@@ -150,7 +150,7 @@ def _version(schemas: TopicSchemas, record: Version) -> RowVersion:
     )
 
 
-def _said(opened: Opened, key: Key) -> dict[str, str]:
+def _key_texts(opened: Opened, key: Key) -> dict[str, str]:
     if isinstance(key, Mapping):
         return texts({name: key[name] for name in opened.logged.key})
     values = key if isinstance(key, list | tuple) else (key,)

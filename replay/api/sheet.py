@@ -36,13 +36,13 @@ class Sheet:
     count: int | None = None
 
     @property
-    def _said(self) -> list[str]:
+    def _all_notes(self) -> list[str]:
         hidden = (self.count or len(self.rows)) - len(self.rows)
         return [*([f"and {hidden:,} more"] if hidden > 0 else []), *self.notes]
 
     def text(self) -> str:
         """Return it as lines."""
-        return "\n".join([self.caption, *self._lines(), *(f"  {note}" for note in self._said)])
+        return "\n".join([self.caption, *self._lines(), *(f"  {note}" for note in self._all_notes)])
 
     def _lines(self) -> Iterator[str]:
         if not self.rows:
@@ -63,7 +63,7 @@ class Sheet:
         table = (
             f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         )
-        notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in self._said)
+        notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in self._all_notes)
         return f"<div><div>{escape(self.caption)}</div>{table if self.rows else ''}{notes}</div>"
 
 

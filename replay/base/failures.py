@@ -47,7 +47,7 @@ def translate(error: BaseException) -> ChangelogError | None:
     """Return our own error for a failed action, or None if it is not about the log."""
     if isinstance(error, ChangelogError):
         return error
-    text = _said(error)
+    text = _whole_text(error)
     if (fault := marked(text)) is not None:
         return error_of(*fault)
     if any(word in text for word in _LOST):
@@ -82,7 +82,7 @@ def translated() -> Iterator[None]:
         raise ours from error
 
 
-def _said(error: BaseException) -> str:
+def _whole_text(error: BaseException) -> str:
     texts = []
     current: BaseException | None = error
     while current is not None:

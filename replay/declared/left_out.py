@@ -82,7 +82,7 @@ class LeftOut:
             own = self._of(row, place)
             if place in self.places:
                 is_missing = F.array_contains(missing, F.lit(place))
-                newest, other = self._found(place), self._otherwise(own)
+                newest, other = self._newest(place), self._otherwise(own)
                 lacks = is_missing & newest.isNull() & other.isNull()
                 faults.append(F.when(lacks, F.lit(_why(column.column))))
                 filled = F.coalesce(newest, other).getField("value")
@@ -103,7 +103,7 @@ class LeftOut:
             case _:
                 return F.lit(None)
 
-    def _found(self, place: int) -> Column:
+    def _newest(self, place: int) -> Column:
         """Return `value` of the newest statement that has it and is of this row; null without."""
         whole, partial = F.col("whole"), F.col(_name(place))
         began = F.col("began").getField("order")

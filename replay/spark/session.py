@@ -87,7 +87,7 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
     settings = settings or SessionSettings()
     _silence()
     if is_remote(settings.master):
-        return connect.connected(settings.master, _wanted(settings))
+        return connect.connected(settings.master, _wanted_server(settings))
     check_master(settings.master)
     check_reachable(settings.master)
     if settings.warehouse is not None:
@@ -126,7 +126,7 @@ def _silence() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _wanted(settings: SessionSettings) -> WantedServer:
+def _wanted_server(settings: SessionSettings) -> WantedServer:
     return WantedServer(
         settings=spark_settings(settings),
         properties=_AVRO_LIMITS,

@@ -81,7 +81,7 @@ class Advancer:
         # Of a little that came since most time goes by waiting, for brokers and for Spark.
         with self._reading(plan), ThreadPoolExecutor(_AT_ONCE, "advance") as pool:
             running = {
-                topic: pool.submit(self._made, plan, step, schemas[topic])
+                topic: pool.submit(self._brought, plan, step, schemas[topic])
                 for topic, step in plan.steps.items()
             }
             done = {topic: future.result() for topic, future in running.items()}
@@ -115,7 +115,7 @@ class Advancer:
         verdict.require()
         return replace(changed, verdict=verdict)
 
-    def _made(
+    def _brought(
         self, plan: Advance, step: Step, schemas: TopicSchemas
     ) -> tuple[Checkpoint, TableMetrics | None]:
         """Write the layer that brings a topic to the frontier; it does not count yet."""

@@ -205,7 +205,7 @@ class Backfill:
             commit_lsn: of its transaction, when it has one.
         """
         if message.content.startswith(RESNAPSHOT):
-            self._asked(message.content[len(RESNAPSHOT) :], commit_lsn)
+            self._take_request(message.content[len(RESNAPSHOT) :], commit_lsn)
         elif self._fence is not None and message.content == self._fence.mark:
             self._reached(self._fence)
 
@@ -227,7 +227,7 @@ class Backfill:
             self._recent.close()
         self._progress.idle_until(fence.end)
 
-    def _asked(self, content: bytes, commit_lsn: Lsn) -> None:
+    def _take_request(self, content: bytes, commit_lsn: Lsn) -> None:
         """Take the request of `changelog resnapshot`."""
         try:
             request = json.loads(content)

@@ -372,7 +372,7 @@ class _Check:
         for loss in outlook.losses:
             match loss.answer:
                 case Reaction.STOP:
-                    self._findings.refused("topics", loss.told())
+                    self._findings.refused("topics", loss.explained())
                 case Reaction.COPY:
                     effect = f"would be copied anew: {loss.error.args[0]}"
                     self._findings.add("topics", Level.NOTE, effect)

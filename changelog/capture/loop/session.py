@@ -356,7 +356,7 @@ class CaptureSession:
         start_state.resend_grown(environment.partitions)
         tasks = table_tasks(environment, anew, frontier, going, refiltered)
         stopping = {
-            loss.table: loss.told() for loss in lost_records if loss.answer is Reaction.STOP
+            loss.table: loss.explained() for loss in lost_records if loss.answer is Reaction.STOP
         }
         for error in stopping.values():
             log.warning("%s; capture ends unless the WAL brings a request for it", error.args[0])

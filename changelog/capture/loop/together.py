@@ -106,15 +106,15 @@ def _readers(name: str, process: subprocess.Popen[bytes]) -> list[Thread]:
 def _pass_on(name: str, source: IO[bytes], target: TextIO) -> None:
     with source:
         for line in source:
-            text = told(name, line.decode("utf-8", "replace").rstrip("\n"))
+            text = prefixed(name, line.decode("utf-8", "replace").rstrip("\n"))
             with _WRITING:
                 print(text, file=target, flush=True)
 
 
-def told(name: str, line: str) -> str:
+def prefixed(name: str, line: str) -> str:
     """Return a line that says whose it is: an object gets a key, text a beginning.
 
-    >>> told("crm", '{"ok": true}'), told("crm", "resuming")
+    >>> prefixed("crm", '{"ok": true}'), prefixed("crm", "resuming")
     ('{"source": "crm", "ok": true}', 'crm | resuming')
     """
     if line.startswith('{"'):

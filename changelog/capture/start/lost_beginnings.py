@@ -45,7 +45,7 @@ class Loss:
     answer: Reaction
     is_of_end: bool
 
-    def told(self) -> RecordsRemovedError:
+    def explained(self) -> RecordsRemovedError:
         """Return the error with all ways out."""
         with_way_out(self.error)
         return self.error

@@ -108,18 +108,18 @@ def wait_for_slot(settings: Project, limit_s: float | None, stop: Callable[[], b
                 if time.monotonic() >= deadline:
                     raise _busy(slot, reader, f"still after {limit_s:.0f} s")
                 if not is_told:
-                    message = _said(slot, reader)
+                    message = _sentence(slot, reader)
                     log.warning("%s; waiting up to %.0f s, should it be dead", message, limit_s)
                     is_told = True
                 sleep(FIRST_WAIT_S, stop)
 
 
-def _said(slot: str, reader: SlotReader) -> str:
+def _sentence(slot: str, reader: SlotReader) -> str:
     return f'slot "{slot}" is read by the server process {reader.pid} for {reader.address}'
 
 
 def _busy(slot: str, reader: SlotReader, why: str) -> SlotBusyError:
     return SlotBusyError(
-        f"{_said(slot, reader)}, {why}",
+        f"{_sentence(slot, reader)}, {why}",
         hint="end the other capture, or give this one its own slot",
     )

@@ -39,14 +39,14 @@ class Admission:
 
     def has_token(self, headers: RawHeaders) -> bool:
         """Tell whether a request carries the token, as a bearer or as a password."""
-        return self.is_token(_credential(_found(headers, b"authorization")))
+        return self.is_token(_credential(_header(headers, b"authorization")))
 
     def is_local(self, headers: RawHeaders) -> bool:
         """Tell whether a request names this machine.
 
         A name of another site that leads to loopback does not: its pages would be let in.
         """
-        return _host(_found(headers, b"host")) in LOOPBACK
+        return _host(_header(headers, b"host")) in LOOPBACK
 
 
 def is_foreign(headers: RawHeaders) -> bool:
@@ -55,17 +55,17 @@ def is_foreign(headers: RawHeaders) -> bool:
     `Origin: null` is what a page without an address sends; our own do too where their policy hides
     the address, and then `Sec-Fetch-Site` says that they are ours.
     """
-    site, origin = _found(headers, b"sec-fetch-site"), _found(headers, b"origin")
+    site, origin = _header(headers, b"sec-fetch-site"), _header(headers, b"origin")
     if site not in _OURS:
         return True
     if origin == b"null":
         return site != b"same-origin"
-    return bool(origin) and _address(origin) != _address(b"//" + _found(headers, b"host"))
+    return bool(origin) and _address(origin) != _address(b"//" + _header(headers, b"host"))
 
 
 def is_followed_link(headers: RawHeaders) -> bool:
     """Tell whether somebody followed a link, in a window of its own."""
-    fetch = _found(headers, b"sec-fetch-mode"), _found(headers, b"sec-fetch-dest")
+    fetch = _header(headers, b"sec-fetch-mode"), _header(headers, b"sec-fetch-dest")
     return fetch == (b"navigate", b"document")
 
 
@@ -79,7 +79,7 @@ def _address(url: bytes) -> tuple[str, int | None] | None:
     return (parts.hostname or "", None if port in _DEFAULT_PORTS else port)
 
 
-def _found(headers: RawHeaders, name: bytes) -> bytes:
+def _header(headers: RawHeaders, name: bytes) -> bytes:
     return dict(headers).get(name, b"")
 
 

@@ -77,7 +77,7 @@ class Session:
             SinkError: it refuses.
             ConfigurationError: the address cannot be used.
         """
-        parameters = self._wanted = _wanted(address)
+        parameters = self._wanted = _parameters(address)
         try:
             self.connection: extensions.connection = opened(**parameters)
         except psycopg2.Error as error:
@@ -117,7 +117,7 @@ class Session:
         return without_secrets(text, self._wanted)
 
 
-def _wanted(address: Address) -> dict[str, Any]:
+def _parameters(address: Address) -> dict[str, Any]:
     parts = parts_of(address.url, named=address.named, example="postgresql://host:5432/database")
     if address.is_alone:
         parts = alone(parts)

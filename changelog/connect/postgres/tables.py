@@ -110,12 +110,12 @@ class Tables:
         """
         table = self._known.get(topic)
         if table is None or (self._settings.evolve and columns.keys() - table.types.keys()):
-            table = self._looked_at(cursor, topic, self._wanted(columns), tuple(keys))
+            table = self._looked_at(cursor, topic, self._types_of(columns), tuple(keys))
         if table is not None:
             self._known[topic] = table
         return table
 
-    def _wanted(self, columns: Mapping[str, str]) -> Mapping[str, str]:
+    def _types_of(self, columns: Mapping[str, str]) -> Mapping[str, str]:
         settings = self._settings
         if settings.types:
             return dict(zip(settings.columns, settings.types, strict=True))

@@ -53,7 +53,7 @@ class Ivy:
         module_file = self.work / "wanted.xml"
         log_file = self.work / "ivy.log"
         settings.write_text(_settings(self.work), "utf-8")
-        module_file.write_text(_wanted(artifacts), "utf-8")
+        module_file.write_text(_module_text(artifacts), "utf-8")
         command = [str(self.java), "-Xmx128m", *_trust(self.work), "-jar", str(ivy_jar())]
         command += ["-settings", str(settings), "-ivy", str(module_file)]
         with log_file.open("wb") as log:
@@ -115,7 +115,7 @@ def _settings(work: Path) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def _wanted(artifacts: Sequence[Artifact]) -> str:
+def _module_text(artifacts: Sequence[Artifact]) -> str:
     ET.register_namespace("m", _MAVEN)
     root = ET.Element("ivy-module", version="2.0")
     ET.SubElement(root, "info", organisation="changelog", module="stack")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from replay.broker.density import Density
 from replay.broker.topic_state import TopicState
-from replay.survey import TopicSurvey, told
+from replay.survey import TopicSurvey, lines_of
 from replay.verdict.verdict import Verdict, VerdictKind
 
 STATE = TopicState(
@@ -31,18 +31,18 @@ WORSE = replace(OTHER, verdict=Verdict(VerdictKind.NOT_EXACT, None, ("gone",)))
 
 
 def test_settings_and_verdicts_that_are_the_same_are_said_once() -> None:
-    lines = told([SURVEY, OTHER])
+    lines = lines_of([SURVEY, OTHER])
     assert [line for line in lines if "cleanup.policy=compact" in line] == lines[:1]
     assert lines[0].startswith("all 2 topics: ")
     assert sum(str(SURVEY.verdict) in line for line in lines) == 1
 
 
 def test_a_verdict_of_its_own_stands_with_its_topic() -> None:
-    lines = told([SURVEY, WORSE])
+    lines = lines_of([SURVEY, WORSE])
     assert sum("cleanup.policy=compact" in line for line in lines) == 1
     assert lines[-1] == f"  {WORSE.verdict}"
     assert f"  {SURVEY.verdict}" in lines
 
 
 def test_one_topic_is_told_whole() -> None:
-    assert told([SURVEY]) == SURVEY.lines()
+    assert lines_of([SURVEY]) == SURVEY.lines()
