@@ -28,18 +28,18 @@ LINES = {
     ),
 }
 NAMES = {
-    "each": 4,
+    "each": 3,
     "found": 11,
-    "said": 11,
-    "what": 3,
-    "wanted": 3,
-    "known": 2,
-    "asked": 2,
+    "said": 1,
+    "what": 0,
+    "wanted": 0,
+    "known": 0,
+    "asked": 1,
     "held": 3,
-    "given": 5,
-    "made": 3,
-    "left": 10,
-    "told": 4,
+    "given": 4,
+    "made": 2,
+    "left": 8,
+    "told": 3,
 }
 
 
