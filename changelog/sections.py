@@ -516,7 +516,7 @@ class CaptureSettings(Section):
 
     @property
     def slots(self) -> dict[str, str]:
-        """Return each slot with its publication: the main one, then those of the groups."""
+        """Return each slot with its publication: the main one, then one for each group."""
         groups = {group.slot: group.publication for group in self.slot_groups}
         return {self.slot: self.publication} | groups
 

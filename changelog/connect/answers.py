@@ -182,7 +182,7 @@ class Answers:
         return Answer(202, self.status(request).body)
 
     def restart_task(self, request: ApiRequest) -> Answer:
-        """Start one task anew."""
+        """Restart one task."""
         connector = self._connector(request)
         self._restart(connector, {_task(connector, request)})
         return Answer(204)
@@ -218,7 +218,7 @@ class Answers:
         return Answer(200, {connector.name: {"topics": topics}})
 
     def reset_topics(self, request: ApiRequest) -> Answer:
-        """Refuse: the topics are those of the configuration."""
+        """Refuse: the configuration names the topics."""
         self._connector(request)
         raise RequestError(403, "Topic tracking reset is disabled.")
 

@@ -17,7 +17,7 @@ _AGAIN_S = 60.0
 
 
 class Watched:
-    """Commits the places of a consumer to its group, for those who watch how far behind it is.
+    """Commits the places of a consumer to its group, for tools that watch its lag.
 
     Nobody goes on from there: the target has the places. So a commit that fails is tried again
     later, told in the log once, and ends nothing. All are committed again now and then, since

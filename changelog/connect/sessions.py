@@ -16,7 +16,7 @@ class EndedSessions:
         self._store = store
 
     def end(self, name: str, until: int) -> None:
-        """End a session, which would last until a time in seconds; forget those that are over.
+        """End a session, which would last until a time in seconds; forget sessions that are over.
 
         Raises:
             UnavailableLogError: the brokers do not answer.

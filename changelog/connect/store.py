@@ -109,7 +109,7 @@ class Store:
         self._wait_for(end)
 
     def _wait_for(self, end: int) -> None:
-        """Wait until the topic is read to an end, which a gap may lie before."""
+        """Wait until the topic is read to an end, also across a gap before it."""
         deadline = time.monotonic() + _ANSWER_S
         with self._changed:
             while self._reached < end:

@@ -1,4 +1,4 @@
-"""Why no broker answers: nobody is there, or those who are do not let us in.
+"""Why no broker answers: none is there, or they do not let us in.
 
 No request's answer tells it, only a timeout; what goes wrong on connections is told to a callback.
 """
@@ -53,14 +53,14 @@ class Heard:
             self._absence = message
 
     def refusal(self) -> str:
-        """Say why no broker lets us in; empty while one may."""
+        """Return why no broker lets us in; empty while one may."""
         if self._all_down_at is None:
             return ""
         untold = not self._absence and self._is_down_for_long()
         return self._refusal or ("the connection is ended without a word" if untold else "")
 
     def absence(self) -> str:
-        """Say why no broker is there; empty while one may be."""
+        """Return why no broker is there; empty while one may be."""
         return self._absence if self._is_down_for_long() else ""
 
     @property
@@ -95,7 +95,7 @@ def refusal(kafka: KafkaConnection, patience_s: float = ASKED_S) -> str:
 
 
 def access_hint(message: str) -> str:
-    """Say what to look at where brokers do not let us in."""
+    """Return the settings to check where brokers do not let us in."""
     if "certificate verify failed" in message:
         return (
             "ssl.ca.location has to hold the authority of the brokers' certificate, and that has "

@@ -151,7 +151,7 @@ def _newest_first(records: list[Message]) -> list[Message]:
 
 
 def _take(records: dict[bytes, list[Message]], record: Message, key: bytes | None = None) -> None:
-    """Take in the next record; what lies before a tombstone is gone."""
+    """Take in the next record; records before a tombstone are dropped."""
     of_key = records.setdefault(key or record.key() or b"", [])
     if record.value() is None:
         of_key.clear()

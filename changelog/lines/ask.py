@@ -60,7 +60,7 @@ class Leaders:
 
 
 def chosen(topic: str, count: int, picked: Collection[int]) -> list[int]:
-    """Return the partitions to read: those that are wanted, else all.
+    """Return the partitions to read: the picked ones, else all.
 
     Raises:
         ConfigurationError: a topic does not have one.

@@ -207,7 +207,7 @@ def _opened(file: str) -> BinaryIO:
 
 
 def _named(names: list[str] | None, named: list[str] | None, most: int | None = None) -> list[str]:
-    """Return the topic, by `-t` or as the first word, and the words behind it."""
+    """Return the topic, by `-t` or as the first word, and the words that follow."""
     words = [*(named or ()), *(names or ())]
     if not words:
         raise ConfigurationError("which topic?", hint="TOPIC, or -t TOPIC")
@@ -242,7 +242,7 @@ def _tell(settings: Project, names: list[str] | None, letters: ReadLetters) -> N
 
 @contextmanager
 def _progress(topic: str, source: int, *, hidden: bool) -> Iterator[Callable[[int], None]]:
-    """Give what shows how many lines are taken; nobody types beside a bar that moves."""
+    """Yield the function that counts the lines taken; a terminal that is typed into gets no bar."""
     if hidden or os.isatty(source):
         yield lambda _: None
         return

@@ -60,7 +60,7 @@ def given_settings(properties: list[str] | None, file: str | None) -> dict[str, 
 
 
 def _plain(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return properties by the names that the client takes: those of topics among the others."""
+    """Return properties by the names that the client takes, also the properties of topics."""
     return {
         name if name.startswith(_GLOBAL) else name.removeprefix(_BEGIN_TOPIC): value
         for name, value in properties.items()

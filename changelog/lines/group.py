@@ -1,4 +1,4 @@
-"""The place of a consumer group in a topic: found at the start, moved behind what was shown."""
+"""The place of a consumer group in a topic: read at the start, moved past the shown records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GroupPlaces:
         self.refusal: LogError | None = None
 
     def find(self, consumer: Consumer, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the places of the group, of those partitions in which it has one.
+        """Return the places of the group, in the partitions in which it has one.
 
         Raises:
             UnavailableLogError: the brokers do not answer.

@@ -35,7 +35,7 @@ class Progress:
         self.end_at(ends)
 
     def end_at(self, ends: Mapping[int, int | None]) -> None:
-        """Set where partitions end; those that are there already are done."""
+        """Set the ends of partitions; a partition that is at its end is done."""
         self.ends |= ends
         for partition, end in ends.items():
             self.reach(partition, self.places[partition])
@@ -50,7 +50,7 @@ class Progress:
             self._done.discard(partition)
 
     def reach(self, partition: int, offset: int) -> None:
-        """Note that nothing lies between a partition's place and an offset."""
+        """Note that no record is between a partition's place and an offset."""
         end = self.ends.get(partition)
         if end is not None and offset >= end:
             self._done.add(partition)

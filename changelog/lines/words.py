@@ -1,4 +1,4 @@
-"""The words of `changelog read`: options of ours, beside the letters of kcat."""
+"""The words of `changelog read`: our own options, as opposed to the letters of kcat."""
 
 from __future__ import annotations
 

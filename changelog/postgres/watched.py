@@ -39,12 +39,12 @@ class Watch:
         self._ending = threading.Lock()
 
     def end(self) -> None:
-        """Watch no more; behind this the connection may be closed."""
+        """Stop watching; the connection may be closed afterwards."""
         with self._ending:
             self._over.set()
 
     def run(self, settings: Mapping[str, Any], seconds: float) -> None:
-        """Ask the server once in so many seconds, and cut the connection when nobody answers."""
+        """Ask the server at an interval, and cut the connection when it does not answer."""
         while not self._over.wait(seconds):
             if not self._is_answered(settings, seconds):
                 self._cut()

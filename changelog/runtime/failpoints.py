@@ -1,4 +1,4 @@
-"""Places at which tests end a capture, stop it, or let something happen beside it.
+"""Places at which tests end a capture, stop it, or do something while it waits.
 
 Each is told by the code that every capture runs, at the moment that its comment names. In use
 nobody listens.

@@ -23,7 +23,7 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
 class _Ours(MetaPathFinder):
-    """Finds our top packages beside this module, before anything else is asked."""
+    """Finds our top packages in the folder of this module, before any other finder."""
 
     def find_spec(
         self,
@@ -38,7 +38,7 @@ class _Ours(MetaPathFinder):
 
 
 def begin_to_import(name: str) -> None:
-    """Import a module beside what else is done: while servers are waited for, that is free."""
+    """Import a module in a thread: while servers are waited for, that is free."""
     Thread(target=import_module, args=(name,), name=f"import {name}", daemon=True).start()
 
 

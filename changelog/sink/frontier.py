@@ -212,7 +212,7 @@ class FrontierLog:
         return self._ends(topics)
 
     def lost(self, slot: str) -> str:
-        """Say what was removed of a slot's records here; empty when nothing that counts was.
+        """Return which of a slot's records were removed; empty if none that counts was.
 
         Records go from the topic's start on. So of a key that has one left, the newest is left; and
         of each there is one from the first frontier on.

@@ -268,7 +268,7 @@ class LogProducer:
         return 0.0 if self._opened_at is None else time.monotonic() - self._opened_at
 
     def commit(self) -> None:
-        """Wait until every record stands; those of a transaction stand together.
+        """Wait until every record is acknowledged; a transaction is committed as a whole.
 
         Raises:
             LogError: a record was refused since the producer was made.

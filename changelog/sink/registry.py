@@ -218,7 +218,7 @@ class Registry:
         return RegisteredSchema(schema.schema_type or "AVRO", str(schema.schema_str))
 
     def present(self, subjects: Iterable[str]) -> list[str]:
-        """Return those of some subjects that there are, in order.
+        """Return the existing ones of some subjects, in order.
 
         Raises:
             UnavailableLogError: the registry does not answer.
@@ -371,7 +371,7 @@ def _or_none(ask: Callable[[], T]) -> T | None:
 
 
 def same_schema(one: str, other: str) -> bool:
-    """Tell whether two schemas are the same JSON; a registry may lay it out anew.
+    """Tell whether two schemas are the same JSON; a registry may change its layout.
 
     Nothing is left out of the comparison: attributes and their values carry meaning here.
     """

@@ -95,7 +95,7 @@ def last_positions(
     backfill: BackfillRecord | None = None,
     wal_end: Callable[[], Lsn] | None = None,
 ) -> WrittenRecords:
-    """Read the headers of every record behind the frontier's ends, or of all without one.
+    """Read the headers of every record after the frontier's ends, or of all without one.
 
     Some may have been removed, by the brokers' retention or by others: what is left is read.
 
@@ -188,7 +188,7 @@ class _Findings:
             by_partition[partition] = headers.position
 
     def _is_copied_anew(self, record: Message) -> bool:
-        """Tell whether the copy of a table is still to begin, behind all that its topic has.
+        """Tell whether a record is of a table whose copy is still to begin: it is dead then.
 
         An attempt that ends before it has written down that the copy began has sent changes that
         the next one sends again, from an earlier place. All of it is dead with the copy.
@@ -226,7 +226,7 @@ class _Findings:
         return self._backfill.tables.get(record.topic() or "") if self._backfill else None
 
     def _is_before_the_frontier(self, record: Message, position: Position) -> bool:
-        """Tell whether a record behind a frontier is one of those that must lie before it.
+        """Tell whether a record after a frontier's ends has a position before the frontier.
 
         Copied rows too: they have the position of their fence, which no frontier has passed yet
         when they are written.
@@ -237,7 +237,7 @@ class _Findings:
         return position < Position(frontier.epoch, frontier.lsn, 0)
 
     def _is_out_of_order(self, record: Message, headers: RecordHeaders) -> bool:
-        """Tell whether a newer record lies before one in its partition.
+        """Tell whether a newer record precedes one in its partition.
 
         Several workers write the rows of a copy, in no order among themselves.
         """

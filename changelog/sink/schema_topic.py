@@ -1,4 +1,4 @@
-"""The columns of the tables, where no registry holds them: a topic beside the frontiers.
+"""Schemas of the tables without a registry: records of a topic of their own.
 
 JSON documents bear no schema id. What their columns are, since when, and which columns make the
 key is written here, in the same words as a registry would get them

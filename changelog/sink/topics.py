@@ -1,4 +1,4 @@
-"""Topics: make the missing ones, check the settings of those that are there.
+"""Topics: make the missing ones, check the settings of the existing ones.
 
 An existing topic with other settings would lose rows in silence: a `delete` policy drops live
 keys, CreateTime voids the compaction lag. So it is refused by name, or altered on request.
@@ -81,7 +81,7 @@ def plan_topics(
     unkeyed: Collection[str] = (),
     known_ids: Mapping[str, str] = MappingProxyType({}),
 ) -> TopicPlan:
-    """Look which topics are missing and check the others; changes nothing.
+    """List the missing topics and check the existing ones; changes nothing.
 
     Args:
         kafka: the brokers.
@@ -146,7 +146,7 @@ def plan_topics(
 
 
 def say_unlike(there: Mapping[str, TopicDescription], settings: Mapping[str, str]) -> None:
-    """Tell which settings of new topics those that exist do not have."""
+    """Log the settings of new topics that the existing topics do not have."""
     for topic, description in sorted(there.items()):
         unlike = [
             name

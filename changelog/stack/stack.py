@@ -127,7 +127,7 @@ class Stack:
         return _endpoints(servers)
 
     def down(self) -> list[str]:
-        """Stop every server; return the names of those that ran. The data stays."""
+        """Stop every server; return the names of the servers that ran. The data stays."""
         if not self.directory.is_dir():
             return []
         with self._locked():

@@ -63,7 +63,7 @@ def of_brokers(error: LogError) -> MarkedError:
 
 
 def _with_hint(kind: type[LogError], text: str) -> LogError:
-    """Return an error of the text that another one gives, hint and all."""
+    """Return an error of a text that may carry a hint."""
     message, _, hint = text.partition(HINT)
     return kind(message, hint=hint)
 

@@ -1,4 +1,4 @@
-"""Convert a Kafka client's settings from librdkafka's names to those of Spark's tasks.
+"""Convert a Kafka client's settings from librdkafka's names to the names of Spark's tasks.
 
 A user gives one set of settings, for confluent-kafka; a task reads with that or with the Java
 client. Files are read here and travel as text, so that an executor on another machine needs none.

@@ -61,7 +61,7 @@ class LeftOut:
         return aggregates
 
     def followed(self, groups: DataFrame, carried: DataFrame | None) -> DataFrame:
-        """Put what rows had under their old keys beside the new ones."""
+        """Join the values that rows had under their old keys to their new keys."""
         self._follows = carried is not None
         return key_changes.joined(groups, carried)
 

@@ -1,4 +1,4 @@
-"""Records of a table without a primary key -> its rows: those written less those taken away. Pure.
+"""Records of a table without a primary key -> its rows: written ones less removed ones. Pure.
 
 No key tells which row a record is about, so that none replaces another: rows of `r`, `c` and `u`
 are added to a bag, those of `d` taken out of it, and rows of the same content are as good as each

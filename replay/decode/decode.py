@@ -264,7 +264,7 @@ def sound_row(schemas: TopicSchemas) -> Column:
 
 
 def _logged_columns(schemas: TopicSchemas) -> list[Column]:
-    """Take the fields of a row, escapes beside their values."""
+    """Return the fields of a row, each value with its escape."""
     return [
         F.col("row").getField(column.field).alias(logged_name(number))
         for number, column in enumerate(schemas.logged(schemas.reader_id).columns)

@@ -86,7 +86,7 @@ class TopicSchemas:
 
     @property
     def chosen(self) -> dict[str, ValueChoice]:
-        """Return the choice for each column that has another one than to refuse."""
+        """Return the choice for each column that is not to be refused."""
         return {name: ValueChoice(choice) for name, choice in self.choices}
 
     @property

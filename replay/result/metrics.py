@@ -71,7 +71,7 @@ def counted_by_tasks(records: DataFrame, seen: Observation) -> DataFrame:
 
 
 def observed(observation: Observation) -> Mapping[str, int] | None:
-    """Return what an action saw; None before one has ended, or where Spark has no numbers of it."""
+    """Return the counts of an action; None before one has ended, or where Spark has no counts."""
     java_observation = getattr(observation, "_jo", None)  # a session of Spark Connect has none
     if java_observation is not None:
         future = java_observation.future()

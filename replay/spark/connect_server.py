@@ -50,7 +50,7 @@ def with_server(settings: SessionSettings, *, host: str, port: int) -> SessionSe
 
 
 def shown(settings: SessionSettings) -> str:
-    """Return the arguments of spark-submit that start such a server, without secrets."""
+    """Return the arguments of spark-submit that start this server, without secrets."""
     all_settings = spark_settings(settings)
     jars = all_settings.pop("spark.jars")
     master = all_settings.pop("spark.master")

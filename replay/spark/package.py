@@ -12,7 +12,7 @@ _KINDS = ("*.py", "*.h")
 
 @cache
 def fingerprint() -> str:
-    """Return a hash of the modules beside this one, and of the compiled part's interface."""
+    """Return a hash of our packages' modules, and of the compiled part's interface."""
     digest = hashlib.sha256()
     for folder in (ROOT / package for package in PACKAGES):
         for path in sorted(module for kind in _KINDS for module in folder.rglob(kind)):

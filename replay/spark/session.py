@@ -203,7 +203,7 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
 
 
 def _java_options(ours: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """Put the user's options for Java behind ours, which UTC depends on."""
+    """Append the user's options for Java to ours, which UTC depends on."""
     return {
         name: f"{ours[name]} {extra[name]}"
         for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
@@ -222,7 +222,7 @@ def prepare_environment(master: str) -> None:
 
 
 def check_master(master: str) -> None:
-    """Check that Spark has such a master, before it starts for seconds to say no in Java's words.
+    """Check that Spark knows the master, before it starts for seconds and fails in Java's words.
 
     Raises:
         ConfigurationError: it has none.

@@ -175,6 +175,6 @@ def _identity(
 
 
 def _grown_ms(frontier: Frontier, topic: str) -> int | None:
-    """Return when a topic grew; the LSN beside it moves with each start of capture."""
+    """Return when a topic grew, without the LSN, which moves with each start of capture."""
     growth = frontier.grown.get(topic)
     return None if growth is None else growth.ms

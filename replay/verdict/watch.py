@@ -17,7 +17,7 @@ _AGAIN_S = 0.5
 
 
 class ReadWatch:
-    """Checks beside the work, in a thread of its own, until the block is left.
+    """Checks in a thread of its own, while the work runs, until the block is left.
 
     What it has found is raised when the block is left, in place of what its end has made of the
     work.

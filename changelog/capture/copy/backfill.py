@@ -88,7 +88,7 @@ _SAY_AFTER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Fence:
-    """A snapshot and the mark behind it: a message, or on older servers a transaction."""
+    """A snapshot and the mark that follows it: a message, or on older servers a transaction."""
 
     name: str
     mark: bytes
@@ -386,7 +386,7 @@ class Backfill:
         self._wait(why)
 
     def _restart_unkeyed(self) -> None:
-        """Begin anew with tables without a key that were not copied at once."""
+        """Restart the copies of tables without a key that are not whole."""
         self._ledger.settle(())
         for task in self.tasks.by_topic.values():
             if not task.is_keyed and not task.is_whole:
@@ -460,7 +460,7 @@ class Backfill:
         return readable
 
     def _unmoved(self, tasks: list[TableTask]) -> list[TableTask]:
-        """Return the tables that are as they were planned; the others start over."""
+        """Return the tables that are as they were planned, and restart the changed ones."""
         # Behind our own lock somebody's ALTER TABLE may wait: to wait behind that is for ever.
         plans = looks_of(self._environment.connection, [task.relation for task in tasks])
         same = []

@@ -86,12 +86,12 @@ class TableTask:
     def begin(
         self, plan: TablePlan, since: Position, alive_from: tuple[int, ...], rate: Rate = UNLIMITED
     ) -> None:
-        """Begin to copy: what is alive, from `since` on, lies behind `alive_from`."""
+        """Begin to copy: the rows alive from `since` on are at offsets after `alive_from`."""
         self.plan, self.since, self.alive_from = plan, since, alive_from
         self.blocks = rate.pages(DEFAULT_BLOCKS)
 
     def restart(self) -> None:
-        """Forget what was copied: the table is another one now."""
+        """Forget the copied chunks: the table was replaced."""
         self.plan = self.since = None
         self.done, self.rows, self.high = set(), 0, Lsn(0)
         self.alive_from = self.ends = ()

@@ -46,7 +46,7 @@ class CopyWorkers:
         stop: Callable[[], bool],
         on_wait: Callable[[], None],
     ) -> bool:
-        """Copy chunks until the time is up; those begun are finished. False when stopped.
+        """Copy chunks until the time is up, and finish the chunks begun. False when stopped.
 
         Args:
             segment: what the chunks share.

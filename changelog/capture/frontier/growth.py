@@ -25,7 +25,7 @@ log = logging.getLogger("changelog.capture")
 
 
 class GrowthWatch:
-    """Compares the partitions of each frontier with those of the one before."""
+    """Compares the partition counts of each frontier with the counts of the frontier before."""
 
     def __init__(
         self,

@@ -452,7 +452,7 @@ class _Check:
             self._findings.add("schemas", Level.OK, result)
 
     def _way_out(self, anew: bool) -> str:
-        """Say what is done with a table whose schema is refused; empty when capture ends."""
+        """Return the fate of a table whose schema is refused; empty when capture ends."""
         if self._capture.on_incompatible == "resnapshot" and not anew:
             return "copied anew"
         return "excluded" if self._capture.on_error == "log" else ""

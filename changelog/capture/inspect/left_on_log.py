@@ -109,7 +109,7 @@ def _subjects(settings: Project, topics: list[str]) -> Iterator[Found]:
 
 
 def _named(settings: Project, frontiers: str) -> _Topics:
-    """Return the topics that the records of the frontier topic name, and those beside them."""
+    """Return the topics that the frontier topic names, and the project's topics without tables."""
     topics = _Topics()
     with FrontierLog(settings.kafka, frontiers) as log:
         slots = log.slots()

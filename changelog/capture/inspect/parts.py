@@ -23,7 +23,7 @@ class Part:
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Say what goes, for the question."""
+        """Return kind and content, for the question before the removal."""
         return f"{self.kind}: {self.text}"
 
 

@@ -1,4 +1,4 @@
-"""Ask capture to copy tables anew, and follow how far it is.
+"""Request new copies of tables from capture, and follow their progress.
 
 The request is a message in the WAL: it needs no right but to connect, reaches a capture that runs
 within moments, and waits in the slot for one that does not.

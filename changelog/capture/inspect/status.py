@@ -1,4 +1,4 @@
-"""How capture is doing: the slot at the source beside the last frontier on the log.
+"""Status of capture: the slot at the source compared with the last frontier on the log.
 
 Each of the two is told without the other: where one does not answer, what only it knows is unknown.
 """
@@ -661,7 +661,7 @@ def last_frontier(settings: Project) -> FrontierRecord | None:
 
 
 def drop_slot_of(settings: Project) -> None:
-    """Drop the project's slot, and those of its groups of tables.
+    """Drop the slots of the project and of its groups of tables.
 
     Raises:
         SlotError: it is not there, or a process reads it.

@@ -67,7 +67,7 @@ class Begin:
 
 
 def copied(lsn: Lsn) -> bytes:
-    """Return the line behind the last row of the snapshot."""
+    """Return the line that follows the last row of the snapshot."""
     return _mark("copied", lsn=str(lsn))
 
 

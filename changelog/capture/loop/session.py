@@ -565,7 +565,7 @@ class CaptureSession:
         connection: LogicalReplicationConnection | None,
         stack: ExitStack,
     ) -> ReplicationStream | MergedStream:
-        """Open the slot's stream; where groups of tables have slots, those of all as one."""
+        """Open the slot's stream, merged with the streams of the groups of tables."""
         streams = [
             stack.enter_context(
                 ReplicationStream.open(

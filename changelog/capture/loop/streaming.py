@@ -429,7 +429,7 @@ class StreamLoop:
 
 
 def pause_after(spent_s: float, interval_s: float) -> float:
-    """Return how long no frontier is written after one that held the stream for `spent_s`.
+    """Return the pause after a frontier that held the stream for `spent_s`.
 
     The interval, and longer where frontiers would hold the stream for more than their share of the
     time: each change that comes meanwhile waits. No more than `MOST_INTERVALS`, though, since a

@@ -1,4 +1,4 @@
-"""Groups of tables: each has a slot and a publication of its own beside the main one."""
+"""Groups of tables: each has its own slot and publication, in addition to the main one."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class CaptureRules:
         return self._hashing(b"changelog mask key").decode()[:_FINGERPRINT]
 
     def problems(self, relations: Iterable[Relation]) -> list[str]:
-        """Say what the rules ask for that cannot be; each names table and column."""
+        """Return the demands of the rules that cannot be met; each names table and column."""
         relations = list(relations)
         problems = []
         for relation in relations:

@@ -155,7 +155,7 @@ ShapeOf = Callable[[Relation], RowShape]
 
 
 class ShapedRows:
-    """Encodes rows as they come to what their shape makes of them."""
+    """Encodes rows of the source in the shape in which they are written."""
 
     def __init__(self, shape: RowShape, inner: RowEncoder) -> None:
         """Prepare for one version of a table; `inner` encodes what is written."""
@@ -183,7 +183,7 @@ def row_codec(shape: RowShape, ids: SchemaIds) -> RowEncoder:
 
 
 class ShapedEvents:
-    """Encodes changes of rows as they come to what their shape makes of them."""
+    """Encodes changes of the source in the shape in which they are written."""
 
     def __init__(self, shape: RowShape, inner: EventEncoder) -> None:
         """Prepare for one version of a table."""

@@ -124,7 +124,7 @@ class CapturedTables:
             self._registry.values(topic)
 
     def begin_anew(self, relation: Relation, since: Position) -> None:
-        """Register the schemas of a table whose rows are all written anew from a position on.
+        """Register the schemas of a table whose rows are all written again from a position on.
 
         No older version counts from then on.
 
@@ -325,7 +325,7 @@ class CapturedTables:
         return codecs
 
     def forget(self, table: TableName) -> None:
-        """Forget the codecs of a table that is written anew."""
+        """Forget the codecs of a table that is copied again."""
         self._codecs = {
             key: codecs for key, codecs in self._codecs.items() if codecs.relation.name != table
         }
@@ -380,7 +380,7 @@ class CapturedTables:
     def _defaults(
         self, relation: Relation, values: Mapping[str, Field | Unknown]
     ) -> dict[str, str | None]:
-        """Return the defaults of new columns, None where a value has no such form.
+        """Return the defaults of new columns, None where a value cannot be a default.
 
         Only a plain row in Avro has readers that fill in what it lacks.
         """

@@ -110,7 +110,7 @@ class CatalogueWatch:
             self._has_begun = False
 
     def forget(self, table: TableName) -> None:
-        """Forget a table that is gone: what gets its name is another one."""
+        """Forget a table that is gone: a new table of its name is a different table."""
         topic = self._environment.topics[table]
         self._sighted.pop(topic, None)
         if self._known.pop(topic, None) is not None:

@@ -214,7 +214,7 @@ def _parted(
     frontier: Frontier | None,
     fork: Fork,
 ) -> str:
-    """Say why a log does not go on over a failover; empty where the server has all that it holds.
+    """Return why a log cannot go on after a failover; empty if the server has all its changes.
 
     Both histories are one up to the fork. So a log that ends before it is a log of the new timeline
     too; one that has more holds what the server has lost.

@@ -339,7 +339,7 @@ class Environment:
             )
 
     def _check_there(self, tables: Collection[TableName]) -> None:
-        """Check that tables are still those that were listed at the start.
+        """Check that tables still have the object ids that were listed at the start.
 
         Raises:
             LookAgainError: one was dropped, renamed or moved since.
@@ -463,7 +463,7 @@ class Environment:
         self._publication = now
 
     def check_topics(self, frontier: Frontier) -> set[TableName]:
-        """Check that the topics are those of the frontier.
+        """Check that the topics have the ids that the frontier knows.
 
         Returns:
             The tables whose topic was made anew, where that is to be mended.
@@ -682,7 +682,7 @@ def topic_plans(
     names: Mapping[TableName, str],
     last: Frontier | None = None,
 ) -> tuple[TopicPlan, TopicPlan]:
-    """Look at the topics of tables, frontiers and schemas, and at those that are logs.
+    """Return the plans of the compacted topics (tables, frontiers, schemas) and of the log topics.
 
     Those of the last frontier may have other settings by now: a running capture goes on, and so
     does a start. Their readers refuse them, and `changelog status` names them.

@@ -1,4 +1,4 @@
-"""How capture would begin, seen before anything is made: so that a refusal leaves nothing behind.
+"""Forecast of a start of capture, before anything is made: a refusal leaves no objects.
 
 `changelog capture` looks here first and then makes what is missing; `changelog capture --check`
 only looks.
@@ -83,7 +83,7 @@ class SlotStanding:
     def beginning(
         self, environment: Environment, written: WrittenRecords | None = None
     ) -> Fresh | Adopt | Continue | Resume:
-        """Decide how to begin; without `written`, as if nothing stood behind the last frontier.
+        """Decide how to begin; without `written`, as if no record followed the last frontier.
 
         Raises:
             SlotError: log and server do not tell one story.
@@ -250,7 +250,7 @@ class Outlook:
 
 
 def foresee(environment: Environment, slot_standing: SlotStanding) -> Outlook:
-    """Say how capture would begin.
+    """Return the forecast of a start: its beginning, and the tables that are copied.
 
     Raises:
         SlotError: log and server do not tell one story, or the slot cannot be used, or made.

@@ -1,4 +1,4 @@
-"""Which tables there are: those that appear while capture runs are taken, those that go are let go.
+"""Tables that appear or disappear while capture runs: new ones are captured, gone ones dropped.
 
 The catalogue is looked at before each frontier, and twice a second at rest. A table that is wanted
 and was not there at the start of this attempt (created, renamed or moved into a pattern, no
@@ -107,7 +107,7 @@ class Roster:
         self._unsaid.clear()
 
     def look(self) -> None:
-        """Look which tables there are, and let go those that are gone."""
+        """List the tables of the source, and stop capturing the ones that are gone."""
         names = self._environment.catalogue.names()
         if names != self._names:
             self._names = names
@@ -155,7 +155,7 @@ class Roster:
         }
 
     def _take(self) -> None:
-        """Say what stands against the new tables, or end this attempt for those without."""
+        """Report the obstacles of new tables, and end this attempt if some have none."""
         late = self._now() - SETTLE_S
         settled = [oid for (oid, _), since in self._seen.items() if since <= late]
         if not settled:
@@ -199,7 +199,7 @@ class Roster:
 
 
 def why_gone(now: TableName | None) -> str:
-    """Say what became of a table whose object id has another name now, or none."""
+    """Return the fate of a table whose object id has another name now, or none."""
     if now is None:
         return "was dropped, or is a partition now"
     return f'is called "{now}" now'

@@ -1,4 +1,4 @@
-"""How far behind, in time and in what is left: bounds made of few observations (pure).
+"""Lag of capture in time, and the reserves of WAL: bounds from few observations (pure).
 
 PostgreSQL does not say when a WAL position was written, so the age of the oldest commit that the
 log lacks is bounded: it is younger than the last transaction of the frontier, and younger than

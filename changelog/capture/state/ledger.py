@@ -77,7 +77,7 @@ class Ledger:
         self.renew()
 
     def truncated(self, topic: str, at: Position) -> None:
-        """Note that no row of before a position is alive."""
+        """Note that every row older than a position is dead."""
         self.since[topic] = at
 
     def settle(self, topics: Iterable[str]) -> None:
@@ -109,7 +109,7 @@ class Ledger:
     def speak(
         self, *, absent: Iterable[str], excluded: Mapping[TableName, str], waiting: bool
     ) -> None:
-        """Note what frontiers say from now on; see the attributes."""
+        """Replace parts of the next frontiers; see the attributes."""
         self.absent = frozenset(absent) | self._gone
         self.excluded = excluded
         self.waiting = waiting
@@ -120,7 +120,7 @@ class Ledger:
         self.renew()
 
     def answer(self, signal_id: int, outcome: str) -> None:
-        """Note what became of a signal; the next frontiers say it."""
+        """Note the outcome of a signal for the next frontiers."""
         self.signals.pop(signal_id, None)  # an answer that comes again is the last one
         self.signals[signal_id] = outcome
         while len(self.signals) > KEPT_SIGNALS:

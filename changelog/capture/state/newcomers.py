@@ -103,7 +103,7 @@ class Newcomers:
         return True
 
     def note(self, tables: Iterable[TableName], reasons: Mapping[TableName, str]) -> None:
-        """Note what stands against some tables now; what a start was refused for stays."""
+        """Note the obstacles of some tables now; the reasons of a refused start stay."""
         for table in tables:
             if table in reasons:
                 self.excluded[table] = reasons[table]

@@ -1,4 +1,4 @@
-"""Policy for the error of one table: what happens to it and to the others. Decided here alone."""
+"""Policy for the error of one table: stop, copy it again or exclude it. Decided here alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reaction(Enum):
 
 
 def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = False) -> Reaction:
-    """Say what is done about the table of an error.
+    """Return the reaction to the error of a table.
 
     Args:
         error: of `TABLE_ERRORS`.

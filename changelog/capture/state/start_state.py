@@ -82,7 +82,7 @@ class StartState:
         topics: set[str],
         written: Mapping[str, Mapping[int, Position]],
     ) -> Self:
-        """Begin at a frontier; what it says of topics that are left out is left behind."""
+        """Begin at a frontier, without its facts about topics that are left out."""
         return cls(
             epoch=frontier.epoch,
             lsn=frontier.lsn,

@@ -93,7 +93,7 @@ class MessageLog:
 
 
 class MessageWriter:
-    """Writes the messages of the application; those of this program itself are never written."""
+    """Writes the messages of the application, and never the messages of this program."""
 
     def __init__(self, messages: MessageLog, prefixes: Iterable[str]) -> None:
         """Prepare to write.

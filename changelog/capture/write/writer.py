@@ -164,7 +164,7 @@ class RecordWriter:
         return floor is None or first >= floor
 
     def write_again(self, topic: str) -> None:
-        """Forget what a topic holds behind the last frontier: the stream brings it once more."""
+        """Forget the records of a topic after the last frontier: the stream brings them again."""
         self._written.pop(topic, None)
         self._written_in.pop(topic, None)
 

@@ -40,7 +40,7 @@ def error_answer(code: int, message: str, headers: dict[str, str] | None = None)
 
 @dataclass(slots=True)
 class _Pace:
-    """How many requests may come: so many at once, and so many each second.
+    """Limit of the requests: a number at once, and a number each second.
 
     Attributes:
         allowance: requests that may come now.

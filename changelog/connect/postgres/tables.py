@@ -87,7 +87,7 @@ class Tables:
         self._known: dict[str, Table] = {}
 
     def forget(self, topic: str) -> None:
-        """Look at a table anew when it is asked for next."""
+        """Forget a table, so that its columns are read again."""
         self._known.pop(topic, None)
 
     def table(

@@ -125,7 +125,7 @@ class Target:
     def _apply(
         self, cursor: extensions.cursor, topic: str, requests: Sequence[WriteRequest]
     ) -> list[Refused]:
-        """Write records; where that fails halve them, until those that are bad are alone."""
+        """Write records; after a failure halve them, until each bad record is alone."""
         cursor.execute("SAVEPOINT batch")
         try:
             self._execute(cursor, topic, requests)

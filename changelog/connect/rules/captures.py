@@ -132,7 +132,7 @@ def _address(parsed: Given) -> dict[str, str]:
 
 
 def _check_settings(parsed: Given) -> None:
-    """Have the settings checked as those of `changelog.toml` are."""
+    """Check the settings by the rules of `changelog.toml`."""
     raw = {}
     for name, text in _settings(parsed).items():
         try:

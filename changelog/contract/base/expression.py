@@ -1,4 +1,4 @@
-"""Conditions that users give as SQL: one expression each, and nothing behind it."""
+"""Conditions that users give as SQL: each is one expression and nothing more."""
 
 from __future__ import annotations
 

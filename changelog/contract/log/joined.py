@@ -47,7 +47,7 @@ class JoinedFrontier(Frontier):
 
 
 def joined(first: Frontier, parts: Mapping[str, tuple[TableName, Frontier]]) -> JoinedFrontier:
-    """Return a frontier that names topics of others beside its own.
+    """Return a frontier that also names topics of other frontiers.
 
     Args:
         first: whose epoch and LSN are told as those of all.
@@ -86,7 +86,7 @@ def joined(first: Frontier, parts: Mapping[str, tuple[TableName, Frontier]]) -> 
 
 
 def beside(frontier: Frontier, topics: Collection[str]) -> list[tuple[Frontier, list[str]]]:
-    """Return the frontiers beside the first that some topics are read to, each with its topics."""
+    """Return the other frontiers that some topics are read to, each with its topics."""
     frontiers: dict[tuple[str, str], tuple[Frontier, list[str]]] = {}
     first = (frontier.system_id, frontier.slot)
     for topic in topics:

@@ -13,7 +13,7 @@ _OF_BROKERS = {"__consumer_offsets", "__transaction_state", "__share_group_state
 
 
 def twin_of(topic: str) -> str:
-    """Return the topic that is there beside a topic of a group; empty for none.
+    """Return the other topic of a worker group's pair; empty for a topic of no group.
 
     >>> twin_of("changelog-connect-state"), twin_of("orders")
     ('changelog-connect-tasks', '')

@@ -1,4 +1,4 @@
-"""Settings of producer and topics that users may add, and those that the log's contract fixes.
+"""Settings of producer and topics: the ones users may add, and the ones the contract fixes.
 
 A setting that is kept is refused by name: obeyed it would break what readers rely on, and left
 out in silence it would surprise whoever gave it. Values never appear in a message; they may be

@@ -70,7 +70,7 @@ def schema_noted(key: bytes | None, value: bytes | None) -> tuple[str, str] | No
 
 
 def schema_topic_of(topic: str, table: TableName) -> str:
-    """Return the topic of the schemas beside the topic of a table."""
+    """Return the topic of the schemas that belongs to the topic of a table."""
     name = topic_name(table)
     return schema_topic("" if topic == name else topic.removesuffix(f".{name}"))
 
@@ -171,7 +171,7 @@ def _folded(topic: str) -> str:
 
 
 def deletes_by_age(settings: Mapping[str, str]) -> bool:
-    """Tell whether a topic with such settings loses records by their age or by its size."""
+    """Tell whether a topic with these settings loses records by their age or by its size."""
     keeps_all = settings.get("retention.ms") == "-1" and settings.get("retention.bytes") == "-1"
     return "delete" in settings.get("cleanup.policy", "delete") and not keeps_all
 

@@ -85,7 +85,7 @@ class ColumnChoice:
         return covers(self.schema, table.schema) and covers(self.table, table.table)
 
     def obstacles(self, schema: LoggedSchema) -> list[str] | None:
-        """Say why it does nothing in a table; None if it does something."""
+        """Return why it has no effect in a table, or None if it has one."""
         columns = [column for column in schema.columns if covers(self.column, column.column)]
         reasons = [_obstacle(schema, column, self.choice) for column in columns]
         return None if None in reasons else [reason for reason in reasons if reason is not None]
@@ -134,7 +134,7 @@ def _obstacle(schema: LoggedSchema, column: LoggedColumn, choice: ValueChoice) -
 
 
 def chosen(choices: Iterable[ColumnChoice], schema: LoggedSchema) -> dict[str, ValueChoice]:
-    """Return the choice for each column of a table that has another one than to refuse.
+    """Return the choice for each column of a table, without the columns that are to be refused.
 
     A column's own name counts before patterns.
 

@@ -93,7 +93,7 @@ def of_tombstone(columns: Mapping[str, Source], keys: Sequence[str]) -> dict[str
 
 
 class MissingError(Exception):
-    """A record has no such part."""
+    """A record lacks the part that a column is read from."""
 
 
 def picked(value: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON

@@ -12,7 +12,7 @@ from changelog.native.compiled.library import ffi, lib
 
 
 class RangeReader:
-    """Reads one range of a partition, and then another one."""
+    """Reads ranges of partitions, one after the other."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
@@ -36,7 +36,7 @@ class RangeReader:
             raise client_error(code)
 
     def rest(self) -> None:
-        """Read nothing more until the next range is assigned: else it fetches what comes behind."""
+        """Read nothing more until the next range is assigned: else it fetches later records."""
         lib.reader_assign(self._raw, ffi.NULL, 0, 0, 0)
 
     def poll(self, into: Fold, end: int, *, timeout_ms: int) -> News:

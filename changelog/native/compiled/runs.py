@@ -81,7 +81,7 @@ class Run:
 
     @property
     def end_lsn(self) -> int:
-        """Return the LSN behind the last one that ended; 0 where none did."""
+        """Return the end of the last transaction that ended; 0 if none did."""
         return int(self.raw.end_lsn)
 
     @property

@@ -42,7 +42,7 @@ SELECT coalesce(sum(pg_table_size(tree.oid)), 0)::bigint
 
 
 def check_room(connection: Connection, *, slots: int = 0, senders: int = 1) -> str:
-    """Check that so many slots can be made, and so many be read.
+    """Check that a number of slots can be made, and a number be read.
 
     Returns:
         What is free, for people.
@@ -125,7 +125,7 @@ def _rights(connection: Connection, oids: Sequence[int]) -> list[tuple[str, str,
 
 
 def not_owned(connection: Connection, tables: Sequence[TableName]) -> list[TableName]:
-    """Return the tables that the role may not alter, since they belong to another one."""
+    """Return the tables that the role may not alter, since another role owns them."""
     failure = "cannot read the owners of tables"
     with source_errors(connection, failure), connection.cursor() as cursor:
         names = [table.schema for table in tables], [table.table for table in tables]

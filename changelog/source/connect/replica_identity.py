@@ -51,7 +51,7 @@ class Identity:
 
 
 def tables_not_full(connection: Connection, relations: Iterable[Relation]) -> list[Identity]:
-    """Return those of some tables and of their partitions that have another replica identity."""
+    """Return the tables and partitions, of the given ones, without REPLICA IDENTITY FULL."""
     failure = "cannot read the replica identities"
     with source_errors(connection, failure), connection.cursor() as cursor:
         cursor.execute(_NOT_FULL, {"oids": [relation.oid for relation in relations]})

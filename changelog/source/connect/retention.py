@@ -120,7 +120,7 @@ class SourceState:
 
 
 def ask_source(connection: Connection, slot: str, groups: Collection[str] = ()) -> SourceState:
-    """Ask the server; of a slot that is read with those of `groups`, the state of the worst.
+    """Ask the server; a slot that is read with the slots of `groups` has the state of the worst.
 
     Raises:
         UnavailableSourceError: the connection is lost.

@@ -1,4 +1,4 @@
-"""Statements beside which tables vanish: PostgreSQL looks a name up first and locks it then.
+"""Statements while tables vanish: PostgreSQL looks a name up first and locks it then.
 
 Between the two somebody may drop, rename or move the table, or make what the statement makes. It
 fails, though what it was to do can be done, or is done; so it is tried again, a few times, by who
@@ -32,12 +32,12 @@ _MADE = {errorcodes.UNIQUE_VIOLATION, errorcodes.DUPLICATE_OBJECT}
 
 
 def has_vanished(error: SourceError) -> bool:
-    """Tell whether an error may come of a table that vanished during the statement."""
+    """Tell whether a table that vanished during the statement may be the cause of an error."""
     return _code(error) in _VANISHED
 
 
 def steadily(look: Callable[[], T]) -> T:
-    """Return the result of `look`, tried again while something vanishes or is made beside it.
+    """Return the result of `look`, tried again while tables vanish or appear meanwhile.
 
     Raises:
         SourceError: as `look`; after the last attempt also for what vanished.

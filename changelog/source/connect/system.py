@@ -116,7 +116,7 @@ def sender_timeout_s(connection: Connection) -> float:
 
 
 def current_lsn(connection: Connection) -> Lsn:
-    """Return the position up to which WAL has been inserted now: later commits lie at or after.
+    """Return the position up to which WAL has been inserted now: later commits are at or after it.
 
     Of a standby it is what it has received: a commit may be seen there a moment before the standby
     says that it is replayed.

@@ -148,7 +148,7 @@ class Assembler:
         return bool(self._deaf_until) and commit_lsn < self._deaf_until.get(oid, 0)
 
     def continue_at(self, transaction: Begin | None, sequence: int) -> None:
-        """Go on behind messages that were taken in another way."""
+        """Go on after messages that were taken in another way."""
         self._open, self._sequence = transaction, sequence
 
     def add(self, message: Message) -> Sequence[Event]:
@@ -205,7 +205,7 @@ class Assembler:
         return _Known(relation)
 
     def change(self, message: RowMessage) -> RowChange | None:
-        """Return what a message did to a row; None for a table that is not wanted.
+        """Return the change of a row that a message tells; None for a table that is not captured.
 
         Raises:
             ProtocolError: the message does not fit its relation.

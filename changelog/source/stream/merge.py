@@ -56,12 +56,12 @@ class Lane:
         self.place = 0
 
     def pass_to(self, into: Texts, end: int) -> None:
-        """Pass on what lies before a place."""
+        """Pass on the rows before a place."""
         into.add_range(self.held, self.place, end)
         self.skip_to(end)
 
     def skip_to(self, end: int) -> None:
-        """Leave out what lies before a place."""
+        """Leave out the rows before a place."""
         self.place, self._head = end, None
 
     @property
@@ -148,7 +148,7 @@ class Merge:
         return True
 
     def _pass_whole(self, giver: Lane, into: Texts) -> bool:
-        """Pass on at once the whole transactions that come before those of all other lanes."""
+        """Pass on at once the whole transactions that precede every transaction of other lanes."""
         others = [lane.bound for lane in self.lanes if lane is not giver]
         end = giver.held.whole_before(giver.place, min(others, default=Lsn(2**64 - 1)))
         if end == giver.place:

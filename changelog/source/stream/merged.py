@@ -112,7 +112,7 @@ class MergedStream:
         return any(heard)
 
     def _wait(self, left_s: float, limit: int) -> None:
-        """Wait until something arrives where there is room; ask those that others wait for."""
+        """Wait until a stream with room has data; ask the streams that the others wait for."""
         late = [reader for reader in self._readers if reader.lane in self._merge.late]
         for reader in late:
             reader.ask()

@@ -36,7 +36,7 @@ class Begin(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """End of a transaction; `end_lsn` is the first byte behind its commit record."""
+    """End of a transaction; `end_lsn` is the first byte after its commit record."""
 
     commit_lsn: Lsn
     end_lsn: Lsn
@@ -55,7 +55,7 @@ class StreamColumn:
 
 @dataclass(frozen=True, slots=True)
 class RelationMessage:
-    """A table as it stood when the changes behind this message were made."""
+    """A table as it stood when the changes after this message were made."""
 
     oid: int
     schema: str

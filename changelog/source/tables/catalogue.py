@@ -405,7 +405,7 @@ class Catalogue:
         return {name: _older_value([row[1:] for row in rows if row[0] == name]) for name in columns}
 
     def uncaptured(self, table_filter: TableFilter) -> tuple[str, ...]:
-        """Say what else is in the database and not captured; see `uncaptured`."""
+        """Return a line for each kind of uncaptured object; see `uncaptured`."""
         return uncaptured(self._connection, table_filter)
 
     def unnoticed(self, tables: Iterable[Table]) -> tuple[str, ...]:
@@ -518,7 +518,7 @@ class Catalogue:
     def _generated_obstacle(
         self, table: TableName, generated: Sequence[_Column], identity: ReplicaIdentity
     ) -> tuple[str, str]:
-        """Say why a table with generated columns that the stream leaves out cannot be captured."""
+        """Return why a table cannot be captured with its unsent generated columns."""
         virtual = [column.name for column in generated if column.generated != _STORED]
         if virtual and identity is ReplicaIdentity.FULL:
             reason = f"has REPLICA IDENTITY FULL and the virtual generated columns {virtual}"
@@ -592,7 +592,7 @@ class Catalogue:
         identity: ReplicaIdentity,
         leaves: Sequence[_Leaf],
     ) -> tuple[str, str]:
-        """Say why a table cannot be captured by the key of an index, or two empty strings."""
+        """Return why a table cannot get its key from an index, or two empty strings."""
         name = TableName(row.schema, row.table)
         if picked.index is None:
             by_index = self._key_index(name) != AUTO or bool(picked.fit)
@@ -667,7 +667,7 @@ class Catalogue:
 
 
 def _collated_as(kind: ColumnType, seen: ColumnType | None) -> ColumnType:
-    """Return a type with the collation of another one: the stream does not tell it."""
+    """Return a type with the collation of another type: the stream does not tell it."""
     if seen is None:
         return kind
     element = None if kind.element is None else _collated_as(kind.element, seen.element)
@@ -712,7 +712,7 @@ def _obstacle(
     *,
     ways: str,
 ) -> tuple[str, str]:
-    """Say why a table cannot be captured and what to do, or two empty strings.
+    """Return why a table cannot be captured and the way out, or two empty strings.
 
     Args:
         name: of the table.

@@ -128,7 +128,7 @@ def _named(name: str, indexes: Sequence[Index]) -> Picked:
 def identity_obstacle(
     table: TableName, index: Index, identity: ReplicaIdentity, *, partitioned: bool
 ) -> tuple[str, str]:
-    """Say why the stream would lack the keys of old rows, and what to do; else two empty texts."""
+    """Return why the stream would lack old keys, and the way out; else two empty texts."""
     if partitioned:
         # Each partition has an identity of its own, also one that is attached tomorrow.
         return (

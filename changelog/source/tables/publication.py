@@ -163,7 +163,7 @@ class PublicationChange:
 
 
 def sendable(operations: tuple[str, ...], version: int) -> tuple[str, ...]:
-    """Return those of some operations that a publication can send.
+    """Return the operations, of the given ones, that a publication can send.
 
     PostgreSQL 10 sends no TRUNCATE: capture notices it as it does a table that was rewritten.
     """
@@ -338,7 +338,7 @@ def use_publication(
 
 
 def shape_problems(name: str, facts: PublicationFacts, wish: WantedPublication) -> list[str]:
-    """Say what stands against altering an existing publication."""
+    """Return the reasons why an existing publication cannot be altered."""
     subject = f'the publication "{name}"'
     ours = facts.operations in {wish.operations, wish.before or wish.operations}
     # Of one that the log was made with, filters and lists are taken off, and the tables copied.
@@ -358,7 +358,7 @@ def shape_problems(name: str, facts: PublicationFacts, wish: WantedPublication) 
 
 
 def use_problems(name: str, facts: PublicationFacts | None, wish: WantedPublication) -> list[str]:
-    """Say why a publication that is not ours to alter cannot be used as it is."""
+    """Return the reasons why a publication that is not ours to alter cannot be used as it is."""
     subject = f'the publication "{name}"'
     if facts is None:
         return [f"{subject} does not exist"]

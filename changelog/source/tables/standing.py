@@ -69,7 +69,7 @@ SELECT tree.root, c.oid, c.relfilenode::bigint, c.xmin::text::bigint, i.xmin::te
 
 
 def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, Standing]:
-    """Return the state of tables now, by oid, without those that are gone."""
+    """Return the state of tables now, by oid; a table that is gone is left out."""
     relations = list(relations)
     oids = [relation.oid for relation in relations]
     indexed = {relation.oid: relation.key_index.oid for relation in relations if relation.key_index}

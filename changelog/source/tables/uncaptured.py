@@ -30,7 +30,7 @@ _MOST_NAMES = 10
 
 
 def uncaptured(connection: Connection, table_filter: TableFilter) -> tuple[str, ...]:
-    """Say what is not captured, one line for each kind of thing that is there.
+    """Return a line for each kind of object in the database that is not captured.
 
     Args:
         connection: to the source, in autocommit mode.

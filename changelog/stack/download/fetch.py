@@ -52,7 +52,7 @@ def spark_jars(more: Sequence[Artifact] = ()) -> list[Path]:
 
 
 def resolve(artifacts: Sequence[Artifact], on_progress: Report | None = None) -> list[Path]:
-    """Return the files of `artifacts`, in order, fetching those that are not in the cache.
+    """Return the files of `artifacts`, in order, fetching the ones missing in the cache.
 
     Without `on_progress` a download shows itself on standard error: a bar on a terminal, plain
     lines elsewhere.

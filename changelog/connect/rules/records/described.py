@@ -1,4 +1,4 @@
-"""Values of JSON as the schema beside them says: what a number of days or a text of bytes means.
+"""Values of JSON read by the schema that comes with them: days, moments, decimals and bytes.
 
 Kafka Connect's JSON converter writes `{"schema", "payload"}`. The schema names the types that JSON
 has no form for, Debezium's and Connect's own.

@@ -101,7 +101,7 @@ def _is_json_null(value: object) -> bool:
 def lines(
     types: Mapping[str, str], names: Sequence[str], rows: Sequence[Mapping[str, Any]], table: str
 ) -> bytes | None:
-    """Return rows as lines of COPY, None where a value has no such form.
+    """Return rows as lines of COPY, or None if a value has no form there.
 
     Raises:
         BadRecordError: there is no such column, or a value may mean several things there.
