@@ -119,6 +119,13 @@ def served(project, mode):
     return {"postgres": [one, other], "delta": in_delta}
 
 
+def drop(project, capsys, monkeypatch, names):
+    for name in names:
+        assert rebuild_view(capsys, monkeypatch, project, name, "--drop", "--yes").code == 0
+        for path in (project.root / "views").glob(f"{name}.*"):
+            path.unlink()
+
+
 def seen_while_one_is_used(project, capsys, monkeypatch, mode):
     """Move two views together while somebody uses the second: what is served before, then, after.
 
@@ -154,11 +161,36 @@ def seen_while_one_is_used(project, capsys, monkeypatch, mode):
         looked[0].result()
     assert done.code == 0, done.err
     seen.append(served(project, mode))
-    for name in PAIR:
-        assert rebuild_view(capsys, monkeypatch, project, name, "--drop", "--yes").code == 0
-        for path in (project.root / "views").glob(f"{name}.*"):
-            path.unlink()
+    drop(project, capsys, monkeypatch, PAIR)
     return seen
+
+
+def test_a_foreign_key_between_views_holds_at_the_end_of_all(spark, project, capsys, monkeypatch):
+    for name, query in {
+        "parents": "SELECT id, amount FROM orders",
+        "children": "SELECT id, id AS parent FROM orders",
+    }.items():
+        project.view(f"{name}.sql", f"-- key: id\n-- sinks: postgres, delta\n{query}\n")
+        options = json.dumps({"table": f"served.{name}", "mode": "upsert"})
+        project.view(f"{name}.postgres.json", options)
+    done = rebuild_view(capsys, monkeypatch, project, "children", "parents")
+    assert done.code == 0, done.err
+    project.execute("ALTER TABLE served.children ADD FOREIGN KEY (parent) "
+                    "REFERENCES served.parents (id) DEFERRABLE")  # fmt: skip
+    project.execute("DELETE FROM orders WHERE id = 30; INSERT INTO orders VALUES (5000)")
+    project.capture()
+    done = rebuild_view(capsys, monkeypatch, project, "children", "parents", "--together")
+    assert done.code == 0, done.err
+    assert select(project, "SELECT max(parent), count(*) FROM served.children") == select(
+        project, "SELECT max(id), count(*) FROM orders"
+    )
+    project.execute("INSERT INTO orders VALUES (5001)")
+    project.capture()
+    refused = rebuild_view(capsys, monkeypatch, project, "children")
+    assert refused.code == 1
+    assert "foreign key" in refused.err
+    assert max(row["id"] for row in project.delta("children")) == 5000, "nothing has moved"
+    drop(project, capsys, monkeypatch, ["children", "parents"])
 
 
 @pytest.mark.parametrize("mode", ["upsert", "exchange"])

@@ -183,16 +183,18 @@ class _Swap:
 
     def _move_in(self, connection: Connection) -> None:
         brief = [move for move in self.in_transaction if move.sink.locks_readers_out]
-        with connection:
+        with connection, connection.cursor() as cursor:
+            # Of foreign keys between the views' tables only the end of all counts.
+            cursor.execute("SET CONSTRAINTS ALL DEFERRED")
             for move in self.in_transaction:
                 if move not in brief:
                     self._move(move, connection)
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             if len(self._moves) > len(brief):
-                with connection.cursor() as cursor:
-                    cursor.execute("SAVEPOINT tried")
-                    for move in brief:
-                        self._move(move, connection)
-                    cursor.execute("ROLLBACK TO SAVEPOINT tried")
+                cursor.execute("SAVEPOINT tried")
+                for move in brief:
+                    self._move(move, connection)
+                cursor.execute("ROLLBACK TO SAVEPOINT tried")
             self._move_others()
             for move in brief:
                 self._move(move, connection)

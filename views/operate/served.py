@@ -21,8 +21,10 @@ from views.generations.history import (
     HistoryRow,
     all_proved_at,
     as_served,
+    states_of,
 )
 from views.generations.served import MakeServed, served_of
+from views.generations.succession import staged
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
 from views.rebuild.drop import to_drop
@@ -145,7 +147,8 @@ def _look(
         numbers = ", ".join(f"{name} {number or 'none'}" for name, number in serving.items())
         raise ChangelogError(
             f"its sinks serve different generations: {numbers}",
-            hint=f"rebuild-view {spec.name} ends what was cut off",
+            hint=f"rebuild-view {spec.name} ends what was cut off; so does the same --publish or "
+            "--rollback again",
         )
     served = as_served(own)
     if served is not None and served.state == REFUTED:
@@ -180,8 +183,12 @@ def _look(
         error.exit_code = refused.exit_code
         raise error
     subject = f"view {spec.name}"
+    if waiting := staged(states_of((row.generation, row.state) for row in own)):
+        ready = f"generation {waiting[-1]} is staged: rebuild-view {spec.name} --publish"
+        findings.add(subject, Level.NOTE, ready)
     if served is None:
-        findings.add(subject, Level.NOTE, f"was never built: rebuild-view {spec.name}")
+        if not waiting:
+            findings.add(subject, Level.NOTE, f"was never built: rebuild-view {spec.name}")
         return
     age = datetime.now(UTC) - served.at
     findings.add(

@@ -23,6 +23,8 @@ log = logging.getLogger("changelog.connect")
 
 _END_S = 15.0
 """How long a child may take to end in good order; the worker waits a little longer."""
+_BOX = "╭╮╰╯│─ "
+"""The frame in which wrong options are told."""
 _LEVELS = {"debug": logging.DEBUG, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -60,6 +62,7 @@ class _Heard:
     def errors(self, lines: IO[str]) -> None:
         for line in lines:
             level, text = _read(line)
+            text = text.strip(_BOX)
             if not text:
                 continue
             self.last = redacted(text)

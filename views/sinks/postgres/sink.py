@@ -160,6 +160,8 @@ class PostgresSink:
         location = {"url": self._server.url, "table": f"{SCHEMA}.{relation}"}
         if self._options.columns:
             location["columns"] = orjson.dumps(self._options.columns).decode()
+        if self._options.types:
+            location["types"] = orjson.dumps(sorted(self._options.types)).decode()
         return Address("postgres", location)
 
     @property

@@ -8,7 +8,7 @@ these. What is a document there is read by the strict readers of documents.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -60,6 +60,10 @@ _TYPES = {
     "timestamp_ntz": "timestamp",
     "decimal": "numeric",
 }
+_LONG_NAMES = {
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+}
 
 
 def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> Iterator[pa.Table]:
@@ -78,7 +82,16 @@ def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> It
             watched(link, settings, _SILENT_S),
         ):
             link.set_session(isolation_level="REPEATABLE READ", readonly=True)
-            _check_columns(link, table, [names.get(name, name) for name, _ in columns])
+            chosen = {*json.loads(address.location.get("types", "[]"))}
+            own = {names.get(name, name): (name, kind) for name, kind in columns}
+            _check_columns(
+                link,
+                table,
+                {
+                    target: None if {name, target} & chosen else _own_type(kind)
+                    for target, (name, kind) in own.items()
+                },
+            )
             values = [_value(sql.Identifier(names.get(name, name)), kind) for name, kind in columns]
             query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), place)
             for page in _pages(link, query):
@@ -90,18 +103,39 @@ def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> It
         ) from error
 
 
-def _check_columns(link: extensions.connection, table: str, expected: Sequence[str]) -> None:
+def _check_columns(
+    link: extensions.connection, table: str, expected: Mapping[str, str | None]
+) -> None:
+    """Check the names of the columns, and their types where these are not the user's choice."""
     with link.cursor() as cursor:
         cursor.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass "
-            "AND attnum > 0 AND NOT attisdropped",
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
             [table],
         )
-        actual = [name for (name,) in cursor.fetchall()]
+        actual = dict(cursor.fetchall())
     if sorted(actual) != sorted(expected):
         raise SinkError(
             f"{table} has the columns {', '.join(actual)}; the view has {', '.join(expected)}"
         )
+    for name, kind in expected.items():
+        if kind is not None and actual[name] != kind:
+            raise SinkError(
+                f'{table}: column "{name}" has the type {actual[name]}, and was written as {kind}',
+                hint="something else has changed it; rebuild the view",
+            )
+
+
+def _own_type(kind: Type) -> str | None:
+    """Return PostgreSQL's name of the type that a column of the view has; None for an unknown."""
+    if _is_document(kind):
+        return "jsonb"
+    if kind.name == "array":
+        element = _own_type(kind.fields[0][1])
+        return None if element is None else f"{element}[]"
+    if kind.name == "decimal":
+        return f"numeric({kind.precision},{kind.scale})"
+    return {**_TYPES, **_LONG_NAMES}.get(kind.name)
 
 
 def _pages(link: extensions.connection, query: sql.Composed) -> Iterator[list[tuple[Any, ...]]]:

@@ -213,7 +213,7 @@ def test_a_key_in_python_is_a_value_a_tuple_or_a_mapping(key, value, wanted):
     ("value", "kind", "wanted"),
     [
         (
-            "timestamptz '2020-01-01 0:00:00.5+0'",
+            "timestamptz '2020-01-01 00:00:00.5+00'",
             datetime(2020, 1, 1, 0, 0, 0, 500_000, UTC),
             True,
         ),
