@@ -65,7 +65,7 @@ def _tell_settings(is_asked: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _RunOptions:
     """Options of one run of capture, besides the settings."""
 
     subjects: ClassVar[Mapping[str, str]] = {
@@ -166,7 +166,7 @@ class _Capture(TranslatingCommand):
     ),
 )
 @takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings))
-def capture(project: ProjectOption = Path(), *, options_given: Given, options: _Asked) -> None:
+def capture(project: ProjectOption = Path(), *, options_given: Given, options: _RunOptions) -> None:
     """Snapshot the tables, then stream every change, until stopped.
 
     The log is resumed where it ends: stop and start this as often as you like. SIGTERM and
@@ -223,7 +223,7 @@ def _several(project: Path, options_given: Given, *, all_of_them: bool) -> tuple
     return names
 
 
-def _capture_together(names: Sequence[str], options: _Asked) -> NoReturn:
+def _capture_together(names: Sequence[str], options: _RunOptions) -> NoReturn:
     """Run one capture for each source, and end with the worst of their codes.
 
     Raises:
@@ -240,7 +240,7 @@ def _capture_together(names: Sequence[str], options: _Asked) -> NoReturn:
     raise typer.Exit(run_together(names, sys.argv[1:], stop_on_signals()))
 
 
-def _write_lines(project: Path, options_given: Given, options: _Asked) -> None:
+def _write_lines(project: Path, options_given: Given, options: _RunOptions) -> None:
     """Capture without a log: changes as lines.
 
     Raises:
@@ -282,7 +282,7 @@ def _write_lines(project: Path, options_given: Given, options: _Asked) -> None:
         tell(run.report.summary())
 
 
-def _captured(settings: Project, options: _Asked) -> CaptureReport:
+def _captured(settings: Project, options: _RunOptions) -> CaptureReport:
     if settings.capture.form.output is Output.AVRO:
         begin_to_import("confluent_kafka.schema_registry")
     from changelog.capture.loop.run import CaptureRun, until_lsn

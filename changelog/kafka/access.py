@@ -29,7 +29,7 @@ _SILENT_S = 8.0
 ended it (`api.version.request.timeout.ms`, 10 s): a network that swallows packets, for one."""
 
 
-class Heard:
+class ClientErrors:
     """Errors on a client's connections, as its `error_cb` reports them."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Heard:
 
 def refusal(kafka: KafkaConnection, patience_s: float = ASKED_S) -> str:
     """Connect, and say why no broker lets us in; empty where one does, or nobody is there."""
-    heard = Heard()
+    heard = ClientErrors()
     config = {**kafka.client_config(), "error_cb": heard, "log_level": 0}
     try:
         listener = Producer(config)

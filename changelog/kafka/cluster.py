@@ -32,7 +32,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.topic import check_name
-from changelog.kafka.access import Heard, access_hint
+from changelog.kafka.access import ClientErrors, access_hint
 from changelog.kafka.clients import REQUEST_S, WAIT_S, KeptKafka, admin_client, make_client
 from changelog.kafka.errors import Meaning, cause_of, is_missing, is_passing, log_error
 
@@ -144,7 +144,7 @@ class Cluster:
         """
         if self._cluster_id:
             return self._cluster_id
-        heard = Heard()
+        heard = ClientErrors()
         listener = make_client(Producer, {**self._kafka.client_config(), "error_cb": heard})
         brokers = self._kafka.brokers
         failure = f"no Kafka broker answers at {brokers}"

@@ -21,7 +21,7 @@ from changelog.lines.forms.render import Lines, json_lines, template_lines
 from changelog.lines.forms.shown import As, Framed, Show, parse_form, plain, token
 from changelog.lines.forms.template import DEFAULT, parse_template, unescaped
 from changelog.lines.place import parse_until
-from changelog.lines.reading import Wanted
+from changelog.lines.reading import ReadRequest
 from changelog.lines.words import ReadWords
 from changelog.sink.registry import Registry as Client
 
@@ -30,7 +30,7 @@ _LEVELS = "read_committed", "read_uncommitted"
 
 def wanted_of(
     topic: str, words: ReadWords, letters: ReadLetters, options: dict[str, str]
-) -> Wanted:
+) -> ReadRequest:
     """Return the range to read, and the group that reads it.
 
     Raises:
@@ -47,7 +47,7 @@ def wanted_of(
         raise ConfigurationError(
             "-X isolation.level is none that there is", hint=f"{' or '.join(_LEVELS)}"
         )
-    return Wanted(
+    return ReadRequest(
         topic=topic,
         partitions=tuple(number for number in words.partition or () if number != -1),
         start=begin.start,

@@ -265,8 +265,7 @@ def _progress(topic: str, source: int, *, hidden: bool) -> Iterator[Callable[[in
 
 
 def _parser(words: _Write, letters: WriteLetters, *, by_file: bool) -> Parse:
-    from changelog.lines.forms.parse import Given as Lines
-    from changelog.lines.forms.parse import bytes_of, json_parser, line_parser
+    from changelog.lines.forms.parse import LineFormat, bytes_of, json_parser, line_parser
     from changelog.lines.forms.shown import parse_form
     from changelog.lines.forms.template import unescaped
 
@@ -277,7 +276,7 @@ def _parser(words: _Write, letters: WriteLetters, *, by_file: bool) -> Parse:
         raise ConfigurationError("-Z and --null contradict each other", hint="give one")
     null = "" if letters.empties else words.null
     alone = words.separator is None and (letters.is_kcat or letters.fixed is not None)
-    how = Lines(
+    how = LineFormat(
         separator=separator,
         keyed=not (words.no_key or by_file or alone),
         null=None if null is None else unescaped(null, "--null"),

@@ -46,7 +46,7 @@ _SAY_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ReadRequest:
     """A range of a topic to read, and the group that reads it.
 
     Attributes:
@@ -94,7 +94,9 @@ class Reading:
         shown: how many records were shown.
     """
 
-    def __init__(self, kafka: KafkaConnection, request: Wanted, lines: Lines, out: Output) -> None:
+    def __init__(
+        self, kafka: KafkaConnection, request: ReadRequest, lines: Lines, out: Output
+    ) -> None:
         """Prepare; nothing is asked yet."""
         self._kafka, self._wanted, self._lines, self._out = kafka, request, lines, out
         self._cluster = Cluster(kafka)

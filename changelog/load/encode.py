@@ -187,26 +187,26 @@ class Encoder:
         value = records.value(some[0]) if self._rules.value is Form.AUTO else None
         return value is not None and is_framed(value)
 
-    def _text_of(self, records: BatchRange, n: int, *, is_gone: bool) -> bytes:
+    def _text_of(self, records: BatchRange, number: int, *, is_gone: bool) -> bytes:
         try:
-            cells = self._line(records, n, is_gone=is_gone)
+            cells = self._line(records, number, is_gone=is_gone)
         except (BadRecordError, MissingError, SeparatedError, UnicodeEncodeError) as error:
-            raise UnfitRecordError(records[n], str(error)) from error
+            raise UnfitRecordError(records[number], str(error)) from error
         except UnavailableError:
             raise
         except ChangelogError as error:
-            raise UnfitRecordError(records[n], str(error.args[0])) from error
+            raise UnfitRecordError(records[number], str(error.args[0])) from error
         if self._rules.keys:
-            cells += [str(n).encode(), b"t" if is_gone else b"f"]
+            cells += [str(number).encode(), b"t" if is_gone else b"f"]
         return line_of(cells)
 
-    def _line(self, records: BatchRange, n: int, *, is_gone: bool) -> list[bytes | None]:
+    def _line(self, records: BatchRange, number: int, *, is_gone: bool) -> list[bytes | None]:
         if self._is_flat and not is_gone:
-            value = records.value(n)
+            value = records.value(number)
             decoded = None if value is None else self._values(value)
             if isinstance(decoded, dict):
                 return self._flat_line(decoded)
-        record = records[n]
+        record = records[number]
         parts: dict[Part, Any] = {}
         sources = self._gone if is_gone else self._rules.columns
         cells = []

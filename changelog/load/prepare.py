@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from changelog.connect.rules.settings import TYPE
 from changelog.contract.base.errors import ConfigurationError
+from changelog.lines.forms.shown import form_named
 from changelog.load.rules.columns import Part, Source, of_names, parse_columns
 from changelog.load.rules.schema import Schema, type_of
 from changelog.load.rules.table import Table
@@ -68,7 +69,7 @@ def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules,
         SinkError: the database refuses.
         UnavailableError: a server is away.
     """
-    value, key = _form(wishes.value_form), _form(wishes.key_form)
+    value, key = form_named(Form, wishes.value_form), form_named(Form, wishes.key_form)
     if key is Form.CSV:
         raise ConfigurationError("keys are not CSV", hint="--key-as avro, json or text")
     schema = _newest(wishes, latest, "value") if value in {Form.AUTO, Form.AVRO} else None
@@ -130,16 +131,6 @@ def parse_into(into: str, table: str) -> tuple[str, str]:
             "postgresql://host/database --table table",
         )
     return address, table
-
-
-def _form(text: str) -> Form:
-    try:
-        return Form(text)
-    except ValueError:
-        raise ConfigurationError(
-            f'"{text}" is no form of keys and values',
-            hint=f"there are {', '.join(form.value for form in Form)}",
-        ) from None
 
 
 def _split(text: str) -> list[str]:

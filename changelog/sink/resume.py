@@ -52,7 +52,7 @@ class WrittenRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownPlace:
     """A place up to which the content of a topic is known.
 
     Attributes:
@@ -67,12 +67,14 @@ class Known:
     position: Position | None = None
 
 
-def known_places(frontier: Frontier | None, backfill: BackfillRecord | None) -> dict[str, Known]:
+def known_places(
+    frontier: Frontier | None, backfill: BackfillRecord | None
+) -> dict[str, KnownPlace]:
     """Return up to where topics are known, by the frontier and by the backfills that go on."""
     places = {}
     if frontier is not None:
         places = {
-            topic: Known(frontier.topic_ids[topic], ends)
+            topic: KnownPlace(frontier.topic_ids[topic], ends)
             for topic, ends in frontier.ends.items()
             if topic in frontier.topic_ids
         }
@@ -82,7 +84,7 @@ def known_places(frontier: Frontier | None, backfill: BackfillRecord | None) -> 
         for topic, table in backfill.tables.items():
             is_new = frontier is None or backfill.epoch > frontier.epoch or topic not in places
             if table.ends and is_new:
-                places[topic] = Known(table.topic_id, table.ends, last)
+                places[topic] = KnownPlace(table.topic_id, table.ends, last)
     return places
 
 
@@ -278,7 +280,7 @@ def _dead_before(
 
 def _behind(
     frontiers: FrontierLog,
-    places: Mapping[str, Known],
+    places: Mapping[str, KnownPlace],
     ends_of: Mapping[str, tuple[int, ...]],
     mendable: Collection[str],
 ) -> tuple[list[OffsetRange], dict[str, dict[int, Position]]]:

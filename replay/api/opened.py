@@ -23,7 +23,7 @@ from replay.scan.range import PartitionRange
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedTable:
     """A table at a cut."""
 
     reach: Reach
@@ -32,7 +32,7 @@ class Opened:
     schemas: TopicSchemas
 
     @classmethod
-    def of(cls, reach: Reach, table: TableName, at: Moment | None) -> Opened:
+    def of(cls, reach: Reach, table: TableName, at: Moment | None) -> OpenedTable:
         """Freeze the cut and look up the schemas; reads no record.
 
         Raises:

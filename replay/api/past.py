@@ -17,7 +17,7 @@ from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.codec import FRAME_BYTES
 from replay.api.frames import texts
-from replay.api.opened import Opened, offsets_of
+from replay.api.opened import OpenedTable, offsets_of
 from replay.api.rows import (
     CHANGE_TYPE,
     COMMIT_LSN,
@@ -54,7 +54,7 @@ _MOMENT = pa.timestamp("us", "UTC")
 _TOLD = pa.schema([(CHANGE_TYPE, pa.string()), (COMMIT_LSN, pa.string()), (COMMIT_TIME, _MOMENT)])
 
 
-def row_of(opened: Opened, key: Key) -> Row | None:
+def row_of(opened: OpenedTable, key: Key) -> Row | None:
     """Return the row of a key; see `LogTable.row`."""
     encoded = opened.key_bytes(key)
     opened.cut.verdict.require()
@@ -67,7 +67,7 @@ def row_of(opened: Opened, key: Key) -> Row | None:
     return next(iter(rows_of(RowReader(opened.schemas).table([written]))), None)
 
 
-def history_of(opened: Opened, key: Key) -> History:
+def history_of(opened: OpenedTable, key: Key) -> History:
     """Return the versions of a row; see `LogTable.history`."""
     records = _versions(opened, key)
     return History(
@@ -80,7 +80,7 @@ def history_of(opened: Opened, key: Key) -> History:
     )
 
 
-def _complete_since(opened: Opened, now_ms: int) -> datetime | None:
+def _complete_since(opened: OpenedTable, now_ms: int) -> datetime | None:
     """Return from when on no version can have been removed.
 
     The cleaner removes a record for a newer one that is `min.compaction.lag.ms` old by the
@@ -93,7 +93,7 @@ def _complete_since(opened: Opened, now_ms: int) -> datetime | None:
     return datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(milliseconds=allowance - lag)
 
 
-def origin_of(opened: Opened, key: Key) -> Origin:
+def origin_of(opened: OpenedTable, key: Key) -> Origin:
     """Return the origin of the row of a key; see `LogTable.explain`."""
     records = _versions(opened, key)
     key_text, lsn = _key_texts(opened, key), opened.frontier.lsn
@@ -115,7 +115,7 @@ def origin_of(opened: Opened, key: Key) -> Origin:
     )
 
 
-def _versions(opened: Opened, key: Key) -> list[Version]:
+def _versions(opened: OpenedTable, key: Key) -> list[Version]:
     """Return the records of a key that count, in the order of changes."""
     encoded = opened.key_bytes(key)
     opened.cut.verdict.require()
@@ -150,14 +150,14 @@ def _version(schemas: TopicSchemas, record: Version) -> RowVersion:
     )
 
 
-def _key_texts(opened: Opened, key: Key) -> dict[str, str]:
+def _key_texts(opened: OpenedTable, key: Key) -> dict[str, str]:
     if isinstance(key, Mapping):
         return texts({name: key[name] for name in opened.logged.key})
     values = key if isinstance(key, list | tuple) else (key,)
     return texts(dict(zip(opened.logged.key, values, strict=True)))
 
 
-def changes_between(first: Opened, last: Opened) -> Changes:
+def changes_between(first: OpenedTable, last: OpenedTable) -> Changes:
     """Return the changes from one cut to another; see `LogTable.changes`."""
     last.require_local()
     _require_one_life(first, last)
@@ -181,7 +181,7 @@ def changes_between(first: Opened, last: Opened) -> Changes:
     )
 
 
-def _between(first: Opened, last: Opened) -> list[PartitionRange]:
+def _between(first: OpenedTable, last: OpenedTable) -> list[PartitionRange]:
     """Return the ranges between two cuts; partitions may have been added."""
     begun, ended = first.frontier.ends[first.topic], last.frontier.ends[last.topic]
     starts = [*begun, *last.cut.begins(last.topic)[len(begun) :]]
@@ -192,7 +192,7 @@ def _between(first: Opened, last: Opened) -> list[PartitionRange]:
     ]
 
 
-def _require_one_life(first: Opened, last: Opened) -> None:
+def _require_one_life(first: OpenedTable, last: OpenedTable) -> None:
     """Require that the log has seen all that happened between two cuts."""
     one, other = first.frontier, last.frontier
     if (other.epoch, other.lsn) < (one.epoch, one.lsn):

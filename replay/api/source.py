@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError
 from replay.api.log import Log
-from replay.api.opened import Opened
+from replay.api.opened import OpenedTable
 from replay.broker.client_options import travelling
 from replay.cut.cut import Cut, recheck
 from replay.decode.schemas import TopicSchemas
@@ -108,7 +108,7 @@ class ChangelogSource(DataSource):
         return ChangelogReader(self.options)
 
 
-def _opened(options: Mapping[str, Any]) -> Opened:
+def _opened(options: Mapping[str, Any]) -> OpenedTable:
     """Open the table that options name; Spark writes their names as it likes."""
     names = {name.lower(): name for name in (_PROJECT, _TABLE, _AS_OF)}
     given_options = {names.get(name.lower(), name): value for name, value in options.items()}

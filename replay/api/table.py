@@ -12,7 +12,7 @@ import pyarrow as pa
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.rows.relation import TableName
 from replay.api.frames import duckdb_relation, pandas_frame
-from replay.api.opened import Opened
+from replay.api.opened import OpenedTable
 from replay.api.past import changes_between, history_of, origin_of, row_of
 from replay.api.reach import Moment, Reach
 from replay.api.rows import Changes, History, Origin, Row
@@ -176,12 +176,12 @@ class LogTable:
         last = self if end is None else self.at(end)
         return changes_between(self.at(start).opened(), last.opened())
 
-    def opened(self) -> Opened:
+    def opened(self) -> OpenedTable:
         """Return the table at its cut, with its schemas; reads no record, raises as `arrow`."""
-        return Opened.of(self._reach, self._name, self._at)
+        return OpenedTable.of(self._reach, self._name, self._at)
 
     @contextmanager
-    def _reading(self, opened: Opened) -> Iterator[DataFrame]:
+    def _reading(self, opened: OpenedTable) -> Iterator[DataFrame]:
         from replay.base.failures import translated  # noqa: PLC0415 - imports Spark
 
         replay = self._replay(opened)
@@ -189,7 +189,7 @@ class LogTable:
             yield replay.states[self._name].frame
         replay.recheck()
 
-    def _replay(self, opened: Opened) -> Replay:
+    def _replay(self, opened: OpenedTable) -> Replay:
         from replay.pipeline.replay import open_replay  # noqa: PLC0415 - imports Spark
 
         opened.cut.verdict.require()
@@ -197,7 +197,7 @@ class LogTable:
         return open_replay(self._reach.session(), self._reach.kafka, opened.cut, schemas)
 
 
-def _reads_here(opened: Opened, engine: Engine) -> bool:
+def _reads_here(opened: OpenedTable, engine: Engine) -> bool:
     """Tell whether a table is read in this process.
 
     Raises:

@@ -219,7 +219,7 @@ def open_declared(
             facts_of[log.table] = TableFacts(
                 key=log.key,
                 pin=SchemaPin(None, source.reader_id),
-                survivors=_Said(source, seen.of_survivors(survivors)),
+                survivors=_LastStatements(source, seen.of_survivors(survivors)),
                 observations=seen,
             )
     exact_for_ms = partial(recheck_declared, tuple(logs), cut, kafka, clock)
@@ -353,7 +353,7 @@ def _torn(log: DeclaredLog) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _LastStatements:
     """The last statement of each key: `partition, offset, fault, raw_key, raw_value, row`."""
 
     source: LogSource

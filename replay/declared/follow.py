@@ -38,7 +38,7 @@ MOST_RECORDS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldCut:
     """The cut whose rows are held, as far as it is about the log.
 
     Attributes:
@@ -89,7 +89,7 @@ class FollowedLog:
         self._reader = Interpreter(log, source.columns, source.keys, source.values)
         self._encoder = RowEncoder(log, source.columns)
         self._fillable = frozenset(LeftOut(log, source.columns).places)
-        self._held: _Held | None = None
+        self._held: _HeldCut | None = None
         # Also of the dead: a key that comes back in another partition has no newest record.
         self._homes: dict[bytes, int] = {}
         self._reached = Reached() if log.order is Order.LSN else None
@@ -121,7 +121,7 @@ class FollowedLog:
             self._homes |= self._new_homes(last, part.partition, len(ends))
             yield from (record for record in last.records() if record[1] is not None)
         recheck_declared([self._log], cut, self._kafka, self._clock)
-        self._held = _Held(cut, cut.states[topic], ends)
+        self._held = _HeldCut(cut, cut.states[topic], ends)
 
     def advance(self, cut: Cut, held_value: HeldValue) -> list[FetchedRecord]:
         """Return the last statement of each key that was named since the cut that is held.
@@ -159,7 +159,7 @@ class FollowedLog:
             records += last.records()
         if ranges:
             self._check_whole(before, cut, has_gaps=has_gaps)
-        self._held = _Held(cut, state, ends)
+        self._held = _HeldCut(cut, state, ends)
         self._homes |= homes
         if self._reached is not None and reached is not None:
             self._reached.take(reached)
@@ -207,7 +207,7 @@ class FollowedLog:
                 )
         return new
 
-    def _check_whole(self, before: _Held, cut: Cut, *, has_gaps: bool) -> None:
+    def _check_whole(self, before: _HeldCut, cut: Cut, *, has_gaps: bool) -> None:
         """Check, after the read, that it met every record between two cuts."""
         topic = self._log.topic
         now = inspect(self._kafka, [topic])

@@ -19,7 +19,7 @@ from rich.console import Console
 from changelog.capture.inspect.check import check_capture
 from changelog.capture.loop import session
 from changelog.capture.loop.run import CaptureRun
-from changelog.capture.start.made import Made
+from changelog.capture.start.made import StartUndo
 from changelog.capture.start.outlook import standing
 from changelog.capture.state.report import CaptureReport
 from changelog.config import load_project
@@ -259,7 +259,7 @@ def test_a_capture_that_does_not_look_first_would_leave_something_behind(
 ):
     """The twin: the listing sees what a refusal in the midst leaves, when nobody takes it back."""
     monkeypatch.setattr(session, "refuse_first", standing)
-    monkeypatch.setattr(Made, "take_back", lambda *_: None)
+    monkeypatch.setattr(StartUndo, "take_back", lambda *_: None)
     settings = PLANTED[case][0](capture)
     before = capture.everything()
     capture.refused(settings)

@@ -21,7 +21,7 @@ from changelog.lines.ask import stored_offsets
 from changelog.lines.forms.render import template_lines
 from changelog.lines.forms.template import parse_template
 from changelog.lines.place import At, BeforeEnd, Beginning, End, Since, Stored
-from changelog.lines.reading import Reading, Wanted
+from changelog.lines.reading import Reading, ReadRequest
 from changelog.runtime.terminal import ClosedError, Output
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter
@@ -63,7 +63,7 @@ class Topic:
         lines = template_lines(
             parse_template("{value}"), key=None, value=show, null=b"-", delimiter=b"\n"
         )
-        return Reading(self.kafka, Wanted(topic=self.name, **wanted), lines, out)
+        return Reading(self.kafka, ReadRequest(topic=self.name, **wanted), lines, out)
 
     def read(self, **wanted):
         """Return what is shown up to now, or to the end that is wanted."""

@@ -10,7 +10,7 @@ from psycopg2.extensions import make_dsn
 from rich.console import Console
 
 from changelog.capture.loop.run import CaptureRun
-from changelog.capture.start.made import Made
+from changelog.capture.start.made import StartUndo
 from changelog.capture.state.report import CaptureReport
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError
@@ -106,7 +106,7 @@ def test_a_slot_that_cannot_be_had_leaves_nothing_behind(capture):
 
 
 def test_twin_that_takes_nothing_back_is_seen(capture, monkeypatch):
-    monkeypatch.setattr(Made, "take_back", lambda *_: None)
+    monkeypatch.setattr(StartUndo, "take_back", lambda *_: None)
     before = everything(capture)
     overrides = {"postgres.dsn": hasty(capture.dsn)}
     run = CaptureRun(

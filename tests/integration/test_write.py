@@ -15,11 +15,11 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.partition import partition_of
 from changelog.kafka.cluster import describe
-from changelog.lines.forms.parse import Given, InputError, line_parser
+from changelog.lines.forms.parse import InputError, LineFormat, line_parser
 from changelog.lines.forms.render import json_lines
 from changelog.lines.forms.shown import As, token
 from changelog.lines.place import End
-from changelog.lines.reading import Reading, Wanted
+from changelog.lines.reading import Reading, ReadRequest
 from changelog.lines.writing import Target, Writing
 from changelog.runtime.terminal import Output
 from changelog.sink.producer import LogProducer
@@ -63,7 +63,7 @@ def shown(kafka):
     def read(topic, form=As.TEXT):
         show, out = token(form, lambda raw: raw), Taken()
         lines = json_lines(topic, key=show, value=show, delimiter=b"\n")
-        assert Reading(kafka, Wanted(topic=topic, until=End()), lines, out).run(lambda: False)
+        assert Reading(kafka, ReadRequest(topic=topic, until=End()), lines, out).run(lambda: False)
         return [json.loads(line) for line in out.raw.splitlines()]
 
     return read
@@ -80,7 +80,7 @@ def command(kafka):
 @pytest.fixture
 def write(kafka):
     def ran(topic, *lines, given=None, stop=lambda: False, **target):
-        parse = line_parser(given or Given())
+        parse = line_parser(given or LineFormat())
         writing = Writing(kafka, Target(topic=topic, **target), parse)
         writing.run(iter([list(lines)]), stop)
 
@@ -186,7 +186,7 @@ def test_a_record_that_the_topic_does_not_take_is_told(make_topic, write):
     with pytest.raises(
         InputError, match=f'line 1: a record without a key, which topic "{compacted}"'
     ):
-        write(compacted, b"a", given=Given(keyed=False))
+        write(compacted, b"a", given=LineFormat(keyed=False))
     small = make_topic("small", max_message_bytes="1000")
     with pytest.raises(LogError, match="does not take a record"):
         write(small, b"a\t" + os.urandom(100_000))

@@ -14,7 +14,7 @@ from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.start_state import StartState
 from changelog.capture.write import bulk
-from changelog.capture.write.bulk import BulkWriter, NotInBulkError, Taken
+from changelog.capture.write.bulk import BulkWriter, NotInBulkError, RunSummary
 from changelog.capture.write.writer import RecordWriter
 from changelog.contract.base.errors import ProtocolError
 from changelog.contract.base.headers import Op, encode_headers
@@ -136,7 +136,7 @@ class Line:
                         event.change, began.commit_lsn, event.sequence, began.ts_us, began.xid
                     )
 
-    def take_all(self, payloads: list[bytes]) -> Taken:
+    def take_all(self, payloads: list[bytes]) -> RunSummary:
         texts = Texts([b"before", *payloads, b"behind"])
         taken = self.bulk.take(texts, 1, 1 + len(payloads))
         self.written += taken.records

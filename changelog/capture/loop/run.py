@@ -14,7 +14,7 @@ from contextlib import closing
 from rich.console import Console
 
 from changelog.capture.loop.session import CaptureSession
-from changelog.capture.start.made import Made
+from changelog.capture.start.made import StartUndo
 from changelog.capture.start.replica_identity import Agreed, nobody_agrees
 from changelog.capture.start.roster import NewTablesError
 from changelog.capture.state.newcomers import Newcomers
@@ -79,7 +79,7 @@ class CaptureRun:
         self._console = console
         self._patience = patience or Patience(settings.capture.wait_s, stop)
         self._agreed = agreed
-        self._made = Made(has_begun=lambda: bool(report.frontiers or report.rows))
+        self._undo = StartUndo(has_begun=lambda: bool(report.frontiers or report.rows))
 
     def run(self, until: Lsn | None = None) -> None:
         """Capture; returns after a clean stop or once a frontier has passed `until`.
@@ -91,7 +91,7 @@ class CaptureRun:
         try:
             self._attempts(until)
         except ChangelogError:
-            self._made.take_back(self._settings)
+            self._undo.take_back(self._settings)
             raise
 
     def _attempts(self, until: Lsn | None) -> None:
@@ -102,7 +102,7 @@ class CaptureRun:
         while not self._stop():
             context = Context(self._report, self._console, self._stop, self._failpoint)
             session = CaptureSession(
-                self._settings, context, refused, newcomers, made=self._made, agreed=self._agreed
+                self._settings, context, refused, newcomers, undo=self._undo, agreed=self._agreed
             )
             try:
                 session.run(until)
@@ -117,7 +117,7 @@ class CaptureRun:
                 if self._stop():
                     log.warning("%s", redacted(str(error)))
                     return
-                is_refused = isinstance(error, RefusedAccessError) and self._made.is_first_start
+                is_refused = isinstance(error, RefusedAccessError) and self._undo.is_first_start
                 if is_refused or not (begun or session.connected):
                     self._patience.wait(error)
                     continue

@@ -31,7 +31,7 @@ from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
 from changelog.capture.start.environment import Environment, survey
 from changelog.capture.start.lost_beginnings import Loss, losses, noted, restarted
-from changelog.capture.start.made import Made
+from changelog.capture.start.made import StartUndo
 from changelog.capture.start.outlook import (
     SlotStanding,
     check_log_unmoved,
@@ -131,7 +131,7 @@ class CaptureSession:
         refused: dict[str, ChangelogError],
         newcomers: Newcomers | None = None,
         *,
-        made: Made | None = None,
+        undo: StartUndo | None = None,
         agreed: Agreed = nobody_agrees,
     ) -> None:
         """Prepare an attempt.
@@ -141,11 +141,11 @@ class CaptureSession:
             context: report, console, stop, crash points.
             refused: topics that took no record of an earlier attempt; emptied when that is noted.
             newcomers: what earlier attempts know of tables that appeared.
-            made: what earlier attempts have made, and this one does.
+            undo: what earlier attempts have made, and this one does.
             agreed: gives whether tables may be altered.
         """
         self._newcomers = newcomers or Newcomers()
-        self._made = made or Made(has_begun=lambda: True)
+        self._undo = undo or StartUndo(has_begun=lambda: True)
         self._agreed = agreed
         self._begun_at = time.monotonic()
         self.connected = False
@@ -177,9 +177,9 @@ class CaptureSession:
             self._take_over(environment, producer)
             slot_standing = refuse_first(environment)
             check_agreed(environment.connection, environment.altered, self._agreed)
-            self._made.look(environment, slot_standing)
+            self._undo.look(environment, slot_standing)
             environment.make()
-            self._made.identities += environment.give_identity()
+            self._undo.identities += environment.give_identity()
             beginning = self._begin(environment, slot_standing, stack)
             self._context.failpoint(Failpoint.LOG_READ)
             self._stream(

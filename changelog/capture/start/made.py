@@ -45,7 +45,7 @@ SLOT_S, _NAP_S = 10.0, 0.1
 
 
 @dataclass(slots=True)
-class Made:
+class StartUndo:
     """A record of what existed before a start, so that the start can be undone.
 
     Attributes:

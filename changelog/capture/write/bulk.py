@@ -45,7 +45,7 @@ class NotInBulkError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class RunSummary:
     """Summary of a run of messages that was taken.
 
     Attributes:
@@ -111,7 +111,7 @@ class BulkWriter:
         self._run = Run()
         self._records = Records(epoch)
 
-    def take(self, messages: Texts, first: int, end: int) -> Taken:
+    def take(self, messages: Texts, first: int, end: int) -> RunSummary:
         """Write the records of a run of plain messages.
 
         Args:
@@ -151,7 +151,7 @@ class BulkWriter:
             self._write(piece)
         begin = Begin(Lsn(last.commit_lsn), last.ts_us, last.xid)
         assembler.continue_at(begin if run.is_open else None, run.next_sequence)
-        return Taken(
+        return RunSummary(
             records=len(self._records) - sum(run.left_out for run in runs),
             changes=changes,
             sizes=sizes,

@@ -33,7 +33,7 @@ class ChildError(ChangelogError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ExitResult:
     """How a command ended.
 
     Attributes:
@@ -50,7 +50,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class _Heard:
+class _ErrorOutput:
     """Standard error of a child process: logged, with its last lines kept."""
 
     name: str
@@ -84,7 +84,7 @@ def run_child(
     folder: Path,
     started: Callable[[], None],
     environment: Mapping[str, str] | None = None,
-) -> Ended:
+) -> ExitResult:
     """Run a command until it ends, or until it has ended because it was asked to.
 
     Args:
@@ -109,7 +109,7 @@ def run_child(
         env={**kept, **SAFE_PATH, **variables},
         start_new_session=True,  # a signal to the group would reach it twice: it ends at once then
     )
-    heard = _Heard(name, started)
+    heard = _ErrorOutput(name, started)
     assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
     with process.stdout, process.stderr:
         threads = [
@@ -121,7 +121,7 @@ def run_child(
         stopped = wait_or_end(process, stop, end_s=_END_S)
         for thread in threads:
             thread.join()
-    return Ended(process.returncode, "".join(heard.parts), heard.error or heard.last, stopped)
+    return ExitResult(process.returncode, "".join(heard.parts), heard.error or heard.last, stopped)
 
 
 def _read(line: str) -> tuple[int, str]:

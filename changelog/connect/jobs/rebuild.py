@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from changelog.connect.jobs.children import ChildError, Ended, run_child
+from changelog.connect.jobs.children import ChildError, ExitResult, run_child
 from changelog.connect.rules.rebuilds import RebuildJob
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.secret import redacted
@@ -78,7 +78,7 @@ def _once(folder: Path, job: RebuildJob, stop: threading.Event, telling: Telling
         raise ChildError(str(result["error"]), hint="mend the cause and restart the task")
 
 
-def _rebuilt(folder: Path, job: RebuildJob, stop: threading.Event) -> Ended:
+def _rebuilt(folder: Path, job: RebuildJob, stop: threading.Event) -> ExitResult:
     words = ["rebuild-view", *job.words, "--project", str(folder), "--json"]
     return run_child(words, {}, stop, name=job.name, folder=folder, started=lambda: None)
 
@@ -88,7 +88,7 @@ def _stopped_before(moment: datetime, stop: threading.Event) -> bool:
     return stop.wait(max(0.0, remaining_s))
 
 
-def _result(run: str, ended: Ended) -> dict[str, Any]:
+def _result(run: str, ended: ExitResult) -> dict[str, Any]:
     """Return the task's status of a run: exit code and the result of each view."""
     views = []
     for line in ended.output[:_MOST_SHOWN].splitlines():
@@ -105,7 +105,7 @@ def _result(run: str, ended: Ended) -> dict[str, Any]:
     }
 
 
-def _why(ended: Ended) -> str:
+def _why(ended: ExitResult) -> str:
     return f"rebuild-view ended with code {ended.code}: {ended.error}" if ended.code else ""
 
 

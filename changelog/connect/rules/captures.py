@@ -19,7 +19,7 @@ from changelog.connect.rules.capture_keys import (
     PRODUCER_ALLOWED_TEXT,
     SETTINGS,
 )
-from changelog.connect.rules.given import Given
+from changelog.connect.rules.parsed_config import ParsedConfig
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.setting import variable_of
@@ -82,9 +82,9 @@ class CaptureJob:
         return {variable_of(name): text for name, text in settings.items()}
 
 
-def capture_given(config: Mapping[str, Any]) -> Given:
+def capture_given(config: Mapping[str, Any]) -> ParsedConfig:
     """Return a capture's configuration, with all that is wrong with it."""
-    parsed = Given(CAPTURE_KEYS, config, "capture")
+    parsed = ParsedConfig(CAPTURE_KEYS, config, "capture")
     if parsed.errors:
         return parsed
     _check_source(parsed)
@@ -107,7 +107,7 @@ def capture_given(config: Mapping[str, Any]) -> Given:
     return parsed
 
 
-def _check_source(parsed: Given) -> None:
+def _check_source(parsed: ParsedConfig) -> None:
     parts = [name for name in _DATABASE.values() if parsed.text(name)]
     if parsed.text("postgres.dsn") and parts:
         parsed.fail(parts[0], f"{parts[0]} and postgres.dsn contradict each other")
@@ -122,7 +122,7 @@ def _check_source(parsed: Given) -> None:
             parsed.fail("postgres.dsn" if not parts else "database.hostname", str(error))
 
 
-def _address(parsed: Given) -> dict[str, str]:
+def _address(parsed: ParsedConfig) -> dict[str, str]:
     """Return the parts of the source's address."""
     if parsed.text("postgres.dsn"):
         return address_of(parsed.text("postgres.dsn"), "postgres.dsn")
@@ -131,7 +131,7 @@ def _address(parsed: Given) -> dict[str, str]:
     return parts
 
 
-def _check_settings(parsed: Given) -> None:
+def _check_settings(parsed: ParsedConfig) -> None:
     """Check the settings by the rules of `changelog.toml`."""
     raw = {}
     for name, text in _settings(parsed).items():
@@ -143,7 +143,7 @@ def _check_settings(parsed: Given) -> None:
             parsed.fail(name if name in parsed.values else "name", f"{name}: {error}")
 
 
-def _check_producer(parsed: Given) -> None:
+def _check_producer(parsed: ParsedConfig) -> None:
     """Refuse what loads code, reads files, speaks to others or is no matter of pace."""
     name = "capture.producer"
     if not parsed.text(name):
@@ -156,7 +156,7 @@ def _check_producer(parsed: Given) -> None:
         )
 
 
-def _settings(parsed: Given) -> dict[str, str]:
+def _settings(parsed: ParsedConfig) -> dict[str, str]:
     settings = {"capture.wait_s": _FOR_EVER_S}
     if parsed.text("connector.class").lower() == DEBEZIUM_CLASS.lower():
         settings["capture.envelope"] = "nested"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from changelog.connect.rules.given import Given
 from changelog.connect.rules.keys import MOST_TASKS, Key
+from changelog.connect.rules.parsed_config import ParsedConfig
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.cron import Schedule
 
@@ -70,9 +70,9 @@ class RebuildJob:
     cron: str
 
 
-def rebuild_given(config: Mapping[str, Any]) -> Given:
+def rebuild_given(config: Mapping[str, Any]) -> ParsedConfig:
     """Return a rebuild's configuration, with all that is wrong with it."""
-    parsed = Given(REBUILD_KEYS, config, "rebuild")
+    parsed = ParsedConfig(REBUILD_KEYS, config, "rebuild")
     if parsed.errors:
         return parsed
     if not _FOLDER.fullmatch(parsed.text("project")):

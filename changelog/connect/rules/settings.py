@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Any
 
 from changelog.connect.rules.addresses import address_of
-from changelog.connect.rules.given import Given
 from changelog.connect.rules.keys import class_named
+from changelog.connect.rules.parsed_config import ParsedConfig
 from changelog.connect.rules.sink_keys import ADB_CLASS, CONVERTERS, SINK_INSTEAD, SINK_KEYS
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
@@ -96,9 +96,9 @@ class SinkSettings:
         return _filled(self.table, topic)
 
 
-def sink_given(config: Mapping[str, Any]) -> Given:
+def sink_given(config: Mapping[str, Any]) -> ParsedConfig:
     """Return a sink's configuration, with all that is wrong with it."""
-    parsed = Given(SINK_KEYS, config, "sink", SINK_INSTEAD)
+    parsed = ParsedConfig(SINK_KEYS, config, "sink", SINK_INSTEAD)
     if not parsed.errors:
         _check_together(parsed)
     return parsed
@@ -144,11 +144,11 @@ def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
     )
 
 
-def _mode(parsed: Given) -> Mode:
+def _mode(parsed: ParsedConfig) -> Mode:
     return Mode(parsed.text("writeMode").lower())
 
 
-def _pk_mode(parsed: Given) -> PkMode:
+def _pk_mode(parsed: ParsedConfig) -> PkMode:
     if parsed.list("pk.fields"):
         default = "record_value"
     else:
@@ -156,11 +156,11 @@ def _pk_mode(parsed: Given) -> PkMode:
     return PkMode(parsed.text("pk.mode").lower() or default)
 
 
-def _is_adb(parsed: Given) -> bool:
+def _is_adb(parsed: ParsedConfig) -> bool:
     return class_named(parsed.text("connector.class"), [ADB_CLASS]) is not None
 
 
-def _table(parsed: Given) -> str:
+def _table(parsed: ParsedConfig) -> str:
     default = "${table}" if _is_adb(parsed) else parsed.text("target.tablename")
     return parsed.values.get("target.tablename") or default
 
@@ -179,13 +179,13 @@ def name_parts(table: str) -> list[str]:
     return parts if all(parts) and len(parts) <= 2 else []  # noqa: PLR2004 - schema and table
 
 
-def _error_limit(parsed: Given) -> int | None:
+def _error_limit(parsed: ParsedConfig) -> int | None:
     if parsed.text("errors.tolerance").lower() == "none":
         return 0
     return parsed.number("errorLimit") if parsed.text("errorLimit") else None
 
 
-def _check_together(parsed: Given) -> None:
+def _check_together(parsed: ParsedConfig) -> None:
     """Find what single values do not show."""
     _check_names(parsed)
     _check_key(parsed)
@@ -196,7 +196,7 @@ def _check_together(parsed: Given) -> None:
             parsed.fail(name, f"{name} needs errors.tolerance all")
 
 
-def _check_key(parsed: Given) -> None:
+def _check_key(parsed: ParsedConfig) -> None:
     keys, mode = parsed.list("pk.fields"), _pk_mode(parsed)
     if mode is PkMode.NONE and keys:
         parsed.fail("pk.fields", "pk.fields and pk.mode belong together: give both or none")
@@ -209,7 +209,7 @@ def _check_key(parsed: Given) -> None:
         parsed.fail("delete.enabled", "delete.enabled needs pk.fields or pk.mode record_key")
 
 
-def _check_table(parsed: Given) -> None:
+def _check_table(parsed: ParsedConfig) -> None:
     keys, columns, types = (parsed.list(name) for name in ("pk.fields", "col.names", "col.types"))
     if columns and set(keys) - set(columns):
         parsed.fail("col.names", "col.names leaves out columns of pk.fields")
@@ -228,7 +228,7 @@ def _check_table(parsed: Given) -> None:
             parsed.fail(name, f"{name} and schema.evolution contradict each other")
 
 
-def _check_targets(parsed: Given) -> None:
+def _check_targets(parsed: ParsedConfig) -> None:
     """Check that topics have tables, each its own where the name is part of the topic's."""
     table, taken = _table(parsed), dict[str, str]()
     for topic in parsed.list("topics"):
@@ -248,7 +248,7 @@ def _check_targets(parsed: Given) -> None:
             )
 
 
-def _check_names(parsed: Given) -> None:
+def _check_names(parsed: ParsedConfig) -> None:
     dead = parsed.text("errors.deadletterqueue.topic.name")
     for key, topics in (
         ("topics", parsed.list("topics")),

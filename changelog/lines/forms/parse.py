@@ -46,7 +46,7 @@ Raw = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class LineFormat:
     """How lines are to be read.
 
     Attributes:
@@ -92,7 +92,7 @@ def bytes_of(form: As) -> Raw:
             )
 
 
-def line_parser(line_format: Given) -> Parse:
+def line_parser(line_format: LineFormat) -> Parse:
     """Return the parser of `key<separator>value`, or of a value alone without keys."""
     separator, headers = line_format.separator, list(line_format.headers)
 
@@ -134,7 +134,7 @@ def _raw(read: Raw, text: bytes, null: bytes | None, part: str) -> bytes | None:
         raise InputError(f"the {part} is not in its form: {error}") from error
 
 
-def json_parser(line_format: Given) -> Parse:
+def json_parser(line_format: LineFormat) -> Parse:
     """Return the parser of objects with `key`, `value` and `headers`, as of `read --json`."""
 
     def parse(line: bytes) -> Sent:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from changelog.avro.framed import dumped, one_line
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
@@ -25,6 +25,9 @@ Framed = Callable[[bytes], Any]
 _MAGIC = b"\0"
 
 
+FormT = TypeVar("FormT", bound=Enum)
+
+
 class As(Enum):
     """The format in which keys or values are taken."""
 
@@ -37,17 +40,26 @@ class As(Enum):
 
 
 def parse_form(text: str) -> As:
-    """Read the name of a form.
+    """Read the name of a form in which keys and values are shown.
+
+    Raises:
+        ConfigurationError: there is none of that name.
+    """
+    return form_named(As, text)
+
+
+def form_named(forms: type[FormT], text: str) -> FormT:
+    """Return the form of a name, from the forms that a command knows.
 
     Raises:
         ConfigurationError: there is none of that name.
     """
     try:
-        return As(text)
+        return forms(text)
     except ValueError:
         raise ConfigurationError(
             f'"{text}" is no form of keys and values',
-            hint=f"there are {', '.join(form.value for form in As)}",
+            hint=f"there are {', '.join(form.value for form in forms)}",
         ) from None
 
 

@@ -29,7 +29,7 @@ _STORED = struct.Struct("=qqqB")  # offset, sizes of key and value, fault
 _FAULTS = (None, Strange.KEY, Strange.POSITION)
 
 
-class _Held(NamedTuple):
+class _KeptRecord(NamedTuple):
     """A record that is kept."""
 
     key: bytes | None
@@ -75,7 +75,7 @@ class Fold:
         self._keeps_faults, self._most_bytes = keeps_faults, most_bytes
         self._by_offset = by_offset
         self._partition, self._homes = partition, homes
-        self._held: dict[bytes | int, _Held] = {}  # by the offset where there is no key
+        self._held: dict[bytes | int, _KeptRecord] = {}  # by the offset where there is no key
         self._held_bytes = 0
         self._file, self._file_end = -1, 0
         self._chunks: list[list[tuple[int, int]]] = [[] for _ in range(_BUCKETS)]
@@ -106,7 +106,7 @@ class Fold:
         self.records += 1
         self.tombstones += value is None
         if self._by_offset:
-            self._keep(_Held(key, value, _LAST, offset, None))
+            self._keep(_KeptRecord(key, value, _LAST, offset, None))
             return
         if position is not None and len(position) != POSITION_BYTES:
             position = None
@@ -114,14 +114,14 @@ class Fold:
             return
         has_key = key is not None and key.startswith(self._prefix)
         if position is not None and has_key:
-            self._keep(_Held(key, value, position, offset, None))
+            self._keep(_KeptRecord(key, value, position, offset, None))
             return
         fault = Strange.POSITION if has_key else Strange.KEY
         if not self._keeps_faults:
             raise StrangePlaceError(offset, fault, 0)
-        self._keep(_Held(key, value, _LAST, offset, fault))
+        self._keep(_KeptRecord(key, value, _LAST, offset, fault))
 
-    def _keep(self, record: _Held) -> None:
+    def _keep(self, record: _KeptRecord) -> None:
         name = record.offset if record.key is None else record.key
         older = self._held.get(name)
         if older is None:
@@ -143,7 +143,7 @@ class Fold:
             OSError: the file cannot be written.
         """
         self._file = file
-        buckets: list[list[_Held]] = [[] for _ in range(_BUCKETS)]
+        buckets: list[list[_KeptRecord]] = [[] for _ in range(_BUCKETS)]
         for name, record in self._held.items():
             buckets[hash(name) % _BUCKETS].append(record)
         for chunks, bucket in zip(self._chunks, buckets, strict=True):
@@ -199,7 +199,7 @@ class Fold:
             yield from self._parts(rows, most_bytes)
 
     def _parts(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
-        part: list[_Held] = []
+        part: list[_KeptRecord] = []
         size = 0
         for record in self._held.values():
             if record.position < self._since:
@@ -215,7 +215,7 @@ class Fold:
         if part:
             yield _columns(part)
 
-    def _see_home(self, record: _Held) -> None:
+    def _see_home(self, record: _KeptRecord) -> None:
         if self._homes and record.fault is None and record.key is not None:
             home = partition_of(record.key, self._homes)
             if home != self._partition:
@@ -241,13 +241,13 @@ def _file_error(number: int | None) -> OSError:
     return OSError(number, f"{reason}: in the task's file of buckets")
 
 
-def _stored(record: _Held) -> bytes:
+def _stored(record: _KeptRecord) -> bytes:
     sizes = (-1 if text is None else len(text) for text in (record.key, record.value))
     head = _STORED.pack(record.offset, *sizes, _FAULTS.index(record.fault))
     return head + record.position + (record.key or b"") + (record.value or b"")
 
 
-def _unpacked(stored: bytes) -> Iterator[_Held]:
+def _unpacked(stored: bytes) -> Iterator[_KeptRecord]:
     at = 0
     while at < len(stored):
         offset, key_size, value_size, fault = _STORED.unpack_from(stored, at)
@@ -255,7 +255,7 @@ def _unpacked(stored: bytes) -> Iterator[_Held]:
         key_at = position_at + POSITION_BYTES
         value_at = key_at + max(0, key_size)
         at = value_at + max(0, value_size)
-        yield _Held(
+        yield _KeptRecord(
             None if key_size < 0 else stored[key_at:value_at],
             None if value_size < 0 else stored[value_at:at],
             stored[position_at:key_at],
@@ -264,7 +264,7 @@ def _unpacked(stored: bytes) -> Iterator[_Held]:
         )
 
 
-def _columns(part: Sequence[_Held]) -> FoldColumns:
+def _columns(part: Sequence[_KeptRecord]) -> FoldColumns:
     faults = [record.fault for record in part]
     return FoldColumns(
         keys=pa.array([record.key for record in part], pa.binary()),

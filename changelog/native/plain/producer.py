@@ -14,7 +14,7 @@ from changelog.native.base.records import PARTITION_UA, Texts
 from changelog.native.plain.buffers import Records
 
 
-class _Told:
+class _ReportedErrors:
     """Errors that librdkafka reports; kept apart so that the handle goes with its last reference.
 
     A client that knows its own handle would keep its threads and sockets until Python looks for
@@ -47,7 +47,7 @@ class ProducerHandle:
         Raises:
             KafkaException: librdkafka does not know a setting.
         """
-        self._heard = _Told()
+        self._heard = _ReportedErrors()
         own = {"error_cb": self._heard.hear, "on_delivery": self._heard.deliver}
         self._producer = Producer({**config, **own})
         self.sent_records = 0

@@ -55,21 +55,25 @@ def check_room(connection: Connection, *, slots: int = 0, senders: int = 1) -> s
         most_slots, used, most_senders, busy = cursor.fetchone() or (0, 0, 0, 0)
     if used + slots > most_slots:
         raise SlotError(
-            f"all {most_slots} replication slots are in use"
-            if slots == 1
-            else f"{used} of {most_slots} replication slots are in use, and {slots} are needed",
+            _exhausted("replication slots are in use", used, most_slots, slots),
             hint="drop an unused slot, or raise max_replication_slots and restart PostgreSQL",
         )
     if busy + senders > most_senders:
         raise SlotError(
-            f"all {most_senders} WAL senders are busy"
-            if senders == 1
-            else f"{busy} of {most_senders} WAL senders are busy, and {senders} are needed",
+            _exhausted("WAL senders are busy", busy, most_senders, senders),
             hint="end an unused one, or raise max_wal_senders and restart PostgreSQL",
         )
     return (
         f"{most_slots - used} of {most_slots} slots and {most_senders - busy} of {most_senders} "
         "WAL senders are free"
+    )
+
+
+def _exhausted(state: str, used: int, most: int, needed: int) -> str:
+    return (
+        f"all {most} {state}"
+        if needed == 1
+        else f"{used} of {most} {state}, and {needed} are needed"
     )
 
 

@@ -87,7 +87,7 @@ Resolve = Callable[[RelationMessage], Relation | None]
 """Returns the relation of the stream's description, or None for a table that is not wanted."""
 
 
-class _Known:
+class _KnownRelation:
     """A wanted relation with what is needed for each of its rows."""
 
     __slots__ = ("full", "key_indexes", "relation", "width")
@@ -116,7 +116,7 @@ class Assembler:
         self._deaf_until: Mapping[int, Lsn] = {} if deaf_until is None else deaf_until
         self._resolve = resolve
         self._described_as: dict[int, RelationMessage] = {}
-        self._known: dict[int, _Known | None] = {}
+        self._known: dict[int, _KnownRelation | None] = {}
         self._open: Begin | None = None
         self._sequence = 0
 
@@ -194,7 +194,7 @@ class Assembler:
         return (Committed(commit.commit_lsn, commit.end_lsn, commit.ts_us),)
 
     @staticmethod
-    def _checked(message: RelationMessage, relation: Relation | None) -> _Known | None:
+    def _checked(message: RelationMessage, relation: Relation | None) -> _KnownRelation | None:
         if relation is None:
             return None
         names = [column.name for column in relation.columns]
@@ -202,7 +202,7 @@ class Assembler:
             raise ProtocolError(
                 f"table {relation.name.said}: the stream has other columns: {names}"
             )
-        return _Known(relation)
+        return _KnownRelation(relation)
 
     def change(self, message: RowMessage) -> RowChange | None:
         """Return the change of a row that a message tells; None for a table that is not captured.
@@ -232,7 +232,7 @@ class Assembler:
     def _is_deaf_now(self, oid: int) -> bool:
         return self._open is not None and self.is_deaf(oid, self._open.commit_lsn)
 
-    def _described(self, oid: int) -> _Known | None:
+    def _described(self, oid: int) -> _KnownRelation | None:
         try:
             return self._known[oid]
         except KeyError:
@@ -257,7 +257,7 @@ class Assembler:
         return tuple(Changed(Truncate(table.relation), sequence) for table in tables if table)
 
 
-def _key(entry: _Known, values: Values) -> KeyRow:
+def _key(entry: _KnownRelation, values: Values) -> KeyRow:
     if len(values) != entry.width:
         raise ProtocolError(
             f"table {entry.relation.name.said}: a row has {len(values)} values, not {entry.width}"
@@ -269,12 +269,12 @@ def _key(entry: _Known, values: Values) -> KeyRow:
     return key  # type: ignore[return-value]  # each field was just seen to be bytes
 
 
-def _whole(entry: _Known, old: OldTuple) -> Values | None:
+def _whole(entry: _KnownRelation, old: OldTuple) -> Values | None:
     """Return an old row that has every value, or None if it is the key alone (see `_filled`)."""
     return old.values if entry.full and old.full else None
 
 
-def _filled(entry: _Known, old: OldTuple, new: Values) -> Values:
+def _filled(entry: _KnownRelation, old: OldTuple, new: Values) -> Values:
     """Put the old values where the new row says "unchanged".
 
     Only a full old row has every value. Otherwise a null outside the key means absent, and the

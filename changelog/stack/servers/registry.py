@@ -15,6 +15,7 @@ from changelog.stack.download import jre
 from changelog.stack.download.artifacts import REGISTRY
 from changelog.stack.download.fetch import resolve
 from changelog.stack.download.unpack import unpack
+from changelog.stack.servers.http_probe import probe
 from changelog.stack.servers.postgres import SUPERUSER, PostgresServer
 from changelog.stack.servers.server import Server
 
@@ -74,16 +75,8 @@ class RegistryServer(Server):
         """Ask for the subjects, which needs its database too."""
         if not answers(self.port):
             return False
-        try:
-            answer = httpx.get(
-                f"{self.url}/subjects",
-                timeout=_TIMEOUT_SECONDS,
-                trust_env=False,
-                verify=authorities(),
-            )
-        except httpx.HTTPError:
-            return False
-        return answer.status_code == httpx.codes.OK
+        answer = probe(f"{self.url}/subjects", _TIMEOUT_SECONDS)
+        return answer is not None and answer.status_code == httpx.codes.OK
 
     def complete(self) -> None:
         """Set the compatibility of all subjects, once: a later change by the user stays."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import httpx
 
-from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.location import data_home, own
 from changelog.stack.base.places import make_directory, server_user, shared_cache_dir
 from changelog.stack.base.ports import LOOPBACK, answers
@@ -16,6 +15,7 @@ from changelog.stack.download import jre
 from changelog.stack.download.artifacts import OPENSEARCH
 from changelog.stack.download.fetch import resolve
 from changelog.stack.download.unpack import unpack
+from changelog.stack.servers.http_probe import probe
 from changelog.stack.servers.server import Server
 
 _PROBE_SECONDS = 5.0
@@ -107,16 +107,10 @@ class SearchServer(Server):
         """Ask whether the cluster of one node serves its indexes."""
         if not answers(self.port):
             return False
-        try:
-            health = httpx.get(
-                f"{self.url}/_cluster/health",
-                timeout=_PROBE_SECONDS,
-                trust_env=False,
-                verify=authorities(),
-            )
-        except httpx.HTTPError:
+        health = probe(f"{self.url}/_cluster/health", _PROBE_SECONDS)
+        if health is None or health.status_code != httpx.codes.OK:
             return False
-        return health.status_code == httpx.codes.OK and health.json()["status"] != "red"
+        return bool(health.json()["status"] != "red")
 
 
 def _home() -> Path:

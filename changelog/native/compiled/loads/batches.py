@@ -99,16 +99,16 @@ class BatchRange(Sequence[BatchRecord]):
             return BatchRange(self.batch, self.first + first, self.first + max(first, end))
         if not 0 <= place < self._count:
             raise IndexError(place)
-        raw, n = self.batch.raw, self.first + place
-        there = raw.is_there[n]
+        raw, number = self.batch.raw, self.first + place
+        there = raw.is_there[number]
         return BatchRecord(
-            self.batch.topics[raw.slots[n]],
-            raw.partitions[n],
-            raw.offsets[n],
-            raw.timestamps[n],
-            _bytes(raw.keys, raw.key_ends, n) if there & lib.BATCH_KEY else None,
-            _bytes(raw.values, raw.value_ends, n) if there & lib.BATCH_VALUE else None,
-            tuple(_headers(_bytes(raw.headers, raw.header_ends, n))),
+            self.batch.topics[raw.slots[number]],
+            raw.partitions[number],
+            raw.offsets[number],
+            raw.timestamps[number],
+            _bytes(raw.keys, raw.key_ends, number) if there & lib.BATCH_KEY else None,
+            _bytes(raw.values, raw.value_ends, number) if there & lib.BATCH_VALUE else None,
+            tuple(_headers(_bytes(raw.headers, raw.header_ends, number))),
         )
 
     def value(self, place: int) -> bytes | None:

@@ -86,9 +86,9 @@ class BatchRange(Sequence[BatchRecord]):
         gone: array[int] = array("q")
         groups: dict[tuple[bytes, bytes], array[int]] = {}
         other: tuple[bytes, bytes] | None = None
-        for n, record in enumerate(self._records):
+        for number, record in enumerate(self._records):
             if record.value is None:
-                gone.append(n)
+                gone.append(number)
                 continue
             frame = (
                 record.value[:FRAME_BYTES] if by_value else b"",
@@ -98,7 +98,7 @@ class BatchRange(Sequence[BatchRecord]):
                 other = frame
             elif frame not in groups and other is not None:
                 frame = other
-            groups.setdefault(frame, array("q")).append(n)
+            groups.setdefault(frame, array("q")).append(number)
         return Groups(
             gone, tuple(Alike(*frame, rows, frame == other) for frame, rows in groups.items())
         )

@@ -7,7 +7,7 @@ import pytest
 
 from changelog.connect.jobs import capture as capture_module
 from changelog.connect.jobs.capture import run_capture
-from changelog.connect.jobs.children import Ended
+from changelog.connect.jobs.children import ExitResult
 from changelog.connect.postgres.session import Session, of_sink
 from changelog.connect.rules.captures import parse_capture
 from changelog.connect.rules.kinds import problems, unmasked
@@ -69,7 +69,7 @@ def test_a_capture_has_none_of_the_workers_variables_of_libpq(of_the_worker):
 
     def run_child(*_, environment, **__):
         found.update(environment)
-        return Ended(0, "", "", stopped=True)
+        return ExitResult(0, "", "", stopped=True)
 
     of_the_worker.setattr(capture_module, "run_child", run_child)
     kafka = KafkaConnection(brokers="k")

@@ -7,7 +7,7 @@ import pytest
 
 from changelog.connect.jobs import children
 from changelog.connect.jobs import rebuild as rebuild_module
-from changelog.connect.jobs.children import ChildError, Ended, run_child
+from changelog.connect.jobs.children import ChildError, ExitResult, run_child
 from changelog.connect.jobs.rebuild import Telling, run_rebuild
 from changelog.connect.rules.kinds import problems
 from changelog.connect.rules.rebuilds import parse_rebuild
@@ -54,7 +54,7 @@ class Told:
             self.ran += 1
             assert words[:1] == ["rebuild-view"]
             code = next(codes)
-            return Ended(code, '{"view": "a"}\n', "no way" if code else "", stopped=False)
+            return ExitResult(code, '{"view": "a"}\n', "no way" if code else "", stopped=False)
 
         monkeypatch.setattr(rebuild_module, "run_child", fake)
 

@@ -8,13 +8,13 @@ from contextlib import closing, suppress
 from confluent_kafka import KafkaError
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.kafka.access import Heard, refusal
+from changelog.kafka.access import ClientErrors, refusal
 
 ALL_DOWN = KafkaError._ALL_BROKERS_DOWN
 
 
 def heard(*codes, said="x"):
-    found = Heard()
+    found = ClientErrors()
     for code in codes:
         found(KafkaError(code, "all are down" if code == ALL_DOWN else said))
     return found

@@ -15,8 +15,8 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.lines.forms.headers import shown, written
 from changelog.lines.forms.parse import (
-    Given,
     InputError,
+    LineFormat,
     Sent,
     bytes_of,
     json_parser,
@@ -29,31 +29,31 @@ from tests.unit.changelog.lines.records import Made
 
 
 def test_a_line_is_a_key_and_a_value():
-    parse = line_parser(Given(headers=(("h", b"1"),)))
+    parse = line_parser(LineFormat(headers=(("h", b"1"),)))
     assert parse(b"a\tb\tc") == Sent(b"a", b"b\tc", [("h", b"1")])
     assert parse(b"\t") == Sent(b"", b"", [("h", b"1")])
     with pytest.raises(InputError, match="no separator"):
         parse(b"a b")
-    assert line_parser(Given(keyed=False))(b"a\tb") == Sent(None, b"a\tb", [])
-    assert line_parser(Given(separator=b"::"))(b"a::b") == Sent(b"a", b"b", [])
+    assert line_parser(LineFormat(keyed=False))(b"a\tb") == Sent(None, b"a\tb", [])
+    assert line_parser(LineFormat(separator=b"::"))(b"a::b") == Sent(b"a", b"b", [])
 
 
 def test_a_null_is_written_on_request_alone():
-    assert line_parser(Given())(b"a\t") == Sent(b"a", b"", [])
-    assert line_parser(Given(null=b""))(b"a\t") == Sent(b"a", None, [])
-    assert line_parser(Given(null=b"NULL"))(b"NULL\tNULL") == Sent(None, None, [])
-    assert json_parser(Given())(b'{"key":null,"value":""}') == Sent(None, b"", [])
-    assert json_parser(Given(null=b""))(b'{"key":"k","value":""}') == Sent(b"k", None, [])
+    assert line_parser(LineFormat())(b"a\t") == Sent(b"a", b"", [])
+    assert line_parser(LineFormat(null=b""))(b"a\t") == Sent(b"a", None, [])
+    assert line_parser(LineFormat(null=b"NULL"))(b"NULL\tNULL") == Sent(None, None, [])
+    assert json_parser(LineFormat())(b'{"key":null,"value":""}') == Sent(None, b"", [])
+    assert json_parser(LineFormat(null=b""))(b'{"key":"k","value":""}') == Sent(b"k", None, [])
 
 
 def test_an_object_keeps_what_is_no_text_as_it_is_written():
     line = (
         b' { "value" : {"n": 1.10, "big": 123456789012345678901234567890} , "key": 1.0,"offset":3}'
     )
-    assert json_parser(Given())(line) == Sent(
+    assert json_parser(LineFormat())(line) == Sent(
         b"1.0", b'{"n": 1.10, "big": 123456789012345678901234567890}', []
     )
-    assert json_parser(Given(keyed=False))(b'{"value":[]}').value == b"[]"
+    assert json_parser(LineFormat(keyed=False))(b'{"value":[]}').value == b"[]"
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,19 @@ def test_an_object_keeps_what_is_no_text_as_it_is_written():
 )
 def test_what_is_no_record_is_told(line, said):
     with pytest.raises(InputError, match=said):
-        json_parser(Given())(line)
+        json_parser(LineFormat())(line)
 
 
 def test_texts_stand_for_bytes():
-    parse = line_parser(Given(key=bytes_of(As.HEX), value=bytes_of(As.BASE64)))
+    parse = line_parser(LineFormat(key=bytes_of(As.HEX), value=bytes_of(As.BASE64)))
     assert parse(b"00ff\tAP8=") == Sent(b"\x00\xff", b"\x00\xff", [])
     with pytest.raises(InputError, match="the key is not in its form"):
         parse(b"0\tAP8=")
     with pytest.raises(InputError, match="the value is not in its form"):
         parse(b"00\tAP8")
-    assert line_parser(Given(value=bytes_of(As.JSON)))(b'a\t{"b": 1.0}').value == b'{"b": 1.0}'
+    assert line_parser(LineFormat(value=bytes_of(As.JSON)))(b'a\t{"b": 1.0}').value == b'{"b": 1.0}'
     with pytest.raises(InputError, match="no JSON document"):
-        line_parser(Given(value=bytes_of(As.JSON)))(b"a\tb")
+        line_parser(LineFormat(value=bytes_of(As.JSON)))(b"a\tb")
     with pytest.raises(ConfigurationError):
         bytes_of(As.AVRO)
 
@@ -103,7 +103,7 @@ def test_what_read_shows_write_takes(key, value, found):
     show, read = token(As.BASE64, lambda _: None), bytes_of(As.BASE64)
     record = Made(0, k=key, v=value, h=found)
     line = json_lines("t", key=show, value=show, delimiter=b"\n").render([record]).lines
-    sent = json_parser(Given(key=read, value=read))(line)
+    sent = json_parser(LineFormat(key=read, value=read))(line)
     assert sent[:2] == (key, value)
     for name in {name for name, _ in found}:
         assert [v for n, v in sent.headers if n == name] == [v for n, v in found if n == name]

@@ -16,7 +16,7 @@ _REGISTRY = re.compile(r"https?://[!-~]+", re.ASCII)
 _LOOKED_UP = re.compile(r"\$\{[\w.-]+:[^}]*\}")
 
 
-class Given:
+class ParsedConfig:
     """The values by their first names, and what is wrong with them."""
 
     def __init__(
