@@ -37,7 +37,7 @@ NAMES = {
     "asked": 1,
     "held": 3,
     "given": 4,
-    "made": 2,
+    "made": 1,
     "left": 8,
     "told": 3,
 }
