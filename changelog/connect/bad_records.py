@@ -1,4 +1,4 @@
-"""Where the bad records of a task go, and how many are too many."""
+"""The bad records of a task: their dead letters, and their limit."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LEAST_TOKEN = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Serve:
-    """Where it listens, and who may ask."""
+    """Options of `changelog serve`: where it listens, and who may ask."""
 
     subjects: ClassVar[Mapping[str, str]] = {
         "host": "Who may ask, and where",

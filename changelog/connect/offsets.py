@@ -15,7 +15,7 @@ from changelog.connect.store import Store
 
 
 class Offsets:
-    """The answers about places."""
+    """The answers to requests about a connector's offsets."""
 
     def __init__(self, store: Store) -> None:
         """Take what is known."""

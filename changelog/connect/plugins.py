@@ -16,7 +16,7 @@ _LEVELS = {"TRACE": "DEBUG", "DEBUG": "DEBUG", "INFO": "INFO", "WARN": "WARNING"
 
 
 class Plugins:
-    """The answers that need nothing of what all workers know."""
+    """The answers that do not need the state that workers share."""
 
     def plugins(self, _: ApiRequest) -> Answer:
         """List the classes."""

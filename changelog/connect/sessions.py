@@ -9,7 +9,7 @@ from changelog.connect.store import Store
 
 
 class EndedSessions:
-    """Those that have ended."""
+    """The sessions that have ended."""
 
     def __init__(self, store: Store) -> None:
         """Take what all workers know."""

@@ -45,7 +45,7 @@ def age_of(record: Message) -> Age:
 
 
 class NewestRecords:
-    """The newest records of a topic with one partition, for who asks again and again.
+    """The newest records of a topic with one partition, for a caller that asks repeatedly.
 
     What was read once is not read again, since each reading makes a client of its own.
     """

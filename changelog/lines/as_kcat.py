@@ -162,7 +162,7 @@ class ReadLetters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteLetters:
-    """How lines are written as kcat writes."""
+    """Options of `changelog write` by kcat's letters."""
 
     subjects: ClassVar[Mapping[str, str]] = {"named": "As kcat"}
     named: Annotated[
@@ -240,7 +240,7 @@ def parse_places(texts: Sequence[str], *, at_end: bool) -> tuple[Start | None, U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginnings:
-    """Where a read begins, and as whom it reads.
+    """The start of a read, and its consumer group.
 
     Attributes:
         start: where, in partitions of which the group has no place.

@@ -95,7 +95,7 @@ def read(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Write:
-    """How lines are read, and where they go."""
+    """Options of `changelog write`: how lines are read, and where they go."""
 
     subjects: ClassVar[Mapping[str, str]] = {
         "separator": "How a line is read",

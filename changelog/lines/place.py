@@ -22,7 +22,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Behind the last record that there is when the command starts."""
+    """After the last record that there is when the command starts."""
 
 
 @dataclass(frozen=True, slots=True)

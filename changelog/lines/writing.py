@@ -109,7 +109,7 @@ def part_read(descriptor: int = 0) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where records go.
+    """The topic to write to, and how it is written.
 
     Attributes:
         topic: which.

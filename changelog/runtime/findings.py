@@ -34,7 +34,7 @@ _COLOURS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A thing that was looked at.
+    """The result of one check.
 
     Attributes:
         check: the thing.

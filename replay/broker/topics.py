@@ -187,7 +187,7 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
 
 
 class NewestFrontier:
-    """The newest frontier of a slot, for who asks for it again and again.
+    """The newest frontier of a slot, for a caller that asks for it repeatedly.
 
     What stands at the topic's end is read once: the brokers are asked whether it is the end still.
     """

@@ -34,7 +34,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """When things were, by our clock, and how well that is known; milliseconds.
+    """Moments of a read by our clock, and their uncertainty; milliseconds.
 
     Attributes:
         started_ms: when the scan began, or now.

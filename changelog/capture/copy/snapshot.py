@@ -98,7 +98,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where a worker reads and writes.
+    """Servers of a worker: the source it reads, and the brokers it writes to.
 
     Attributes:
         dsn: the source.

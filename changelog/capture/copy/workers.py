@@ -26,7 +26,7 @@ OnFailed = Callable[[CopyJob, ChangelogError], None]
 
 
 class CopyWorkers:
-    """Worker processes, one to each thread that hands out chunks."""
+    """Worker processes, one for each thread that hands out chunks."""
 
     def __init__(self, servers: Servers, workers: int) -> None:
         """Start the processes; they import what they need while the caller goes on."""

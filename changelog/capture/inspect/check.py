@@ -100,7 +100,7 @@ class _LogFacts:
 
 
 class _Check:
-    """One look at everything."""
+    """One run of all checks."""
 
     def __init__(self, settings: Project, findings: Findings, stack: ExitStack) -> None:
         self._settings = settings

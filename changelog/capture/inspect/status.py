@@ -49,7 +49,7 @@ SOURCE, LOG = "source", "log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """From where on something is wrong.
+    """Thresholds above which the status has problems.
 
     Attributes:
         max_lag_bytes: WAL between the frontier and its end; None for no limit.

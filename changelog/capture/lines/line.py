@@ -31,7 +31,7 @@ _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Place(NamedTuple):
-    """Where a change stands: its commit and its number in that transaction."""
+    """Place of a change: its commit and its number in that transaction."""
 
     lsn: Lsn
     sequence: int

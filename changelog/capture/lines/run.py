@@ -75,7 +75,7 @@ def own_name(slot: str, *, temporary: bool) -> str:
 
 
 class Target(Protocol):
-    """Where lines go."""
+    """Receiver of the lines."""
 
     def write(self, raw: bytes) -> None:
         """Write lines."""

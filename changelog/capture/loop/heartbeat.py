@@ -35,7 +35,7 @@ INSERT INTO changelog.heartbeat AS h VALUES (%s, 1, clock_timestamp())
 
 
 class Heartbeat:
-    """Updates the row of one slot; what stands against it is told, and ends nothing."""
+    """Updates the row of one slot; an obstacle is logged, and capture goes on."""
 
     def __init__(self, slot: str, every_s: float, writer: Callable[[], Connection]) -> None:
         """Begin with the next call.

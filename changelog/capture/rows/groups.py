@@ -17,7 +17,7 @@ from changelog.source.tables.publication import (
 
 
 class TableGroups:
-    """Which publication sends which table."""
+    """The publication of each table."""
 
     def __init__(self, main: str, groups: Mapping[str, Iterable[str]]) -> None:
         """Take the publications.

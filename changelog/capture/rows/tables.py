@@ -47,7 +47,7 @@ class _Codecs:
 
 
 class SchemaStore(Protocol):
-    """Where the schemas of the topics are kept: the registry, or the schema topic."""
+    """Store of the topics' schemas: the registry, or the schema topic."""
 
     def register_key(self, topic: str, schema: str) -> int:
         """Return the id of a topic's key schema, which stays for the topic's life."""

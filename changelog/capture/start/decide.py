@@ -63,7 +63,7 @@ NOTHING_ASKED = Wish()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """Where the log's timeline and the server's part.
+    """The fork of the log's timeline and the server's.
 
     Attributes:
         at: where the log's timeline ended in the server's history; None where it is no part of it.

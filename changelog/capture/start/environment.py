@@ -87,7 +87,7 @@ _STABLE_S, _NAP_S = 10.0, 0.05
 
 @dataclass(slots=True, kw_only=True)
 class Environment:
-    """One attempt's connections and what was found there.
+    """Connections of one attempt, and the tables and topics looked up through them.
 
     Attributes:
         settings: the project.

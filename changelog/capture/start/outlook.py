@@ -232,7 +232,7 @@ def skipped_tables(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """How capture would begin.
+    """Forecast of a start of capture.
 
     Attributes:
         begin: the decision; the number of a new epoch is not known yet.

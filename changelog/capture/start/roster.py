@@ -54,7 +54,7 @@ class Tables(Protocol):
 
 
 class Roster:
-    """Looks which tables there are, in one attempt."""
+    """Watches the list of tables during one attempt."""
 
     def __init__(
         self,

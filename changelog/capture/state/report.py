@@ -40,7 +40,7 @@ def _nothing_queued() -> int:
 
 @dataclass(slots=True)
 class SnapshotProgress:
-    """How far the snapshot is that is being taken now.
+    """Progress of the snapshot that is being taken now.
 
     Attributes:
         estimate: rows that it will have, by PostgreSQL's statistics.

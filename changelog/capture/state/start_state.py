@@ -17,7 +17,7 @@ from changelog.runtime.failpoints import Told
 
 @dataclass(slots=True, kw_only=True)
 class StartState:
-    """From where an attempt streams.
+    """The place in the WAL and the state of the topics with which an attempt begins.
 
     Attributes:
         epoch: of the positions written.

@@ -34,7 +34,7 @@ from changelog.native.buffers import WrittenPlaces
 
 
 class RecordSink(Protocol):
-    """Where records go: the producer."""
+    """Receiver of the records: the producer."""
 
     def produce(
         self,

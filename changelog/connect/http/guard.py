@@ -1,4 +1,4 @@
-"""Lets in who may ask, no more often than is good, and hears paths with a slash at the end.
+"""Admission and rate limit of requests; a path may have a slash at the end.
 
 Who may not ask, and whom no other site sent, is told first: what those send is counted apart, and
 so is what is being answered of it, so that nobody without the token uses up what those with it may

@@ -26,7 +26,7 @@ _MOST_SHOWN = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
-    """How a run tells what becomes of it.
+    """Callbacks by which a run reports its progress.
 
     Attributes:
         run: names this run among all of its task.

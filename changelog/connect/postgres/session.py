@@ -25,7 +25,7 @@ _OF_A_ROW = ("21", "22", "23", "54", "P0")  # classes of errors that a row's own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a database is, and how it is spoken of.
+    """Address of a database, and its name in messages.
 
     Attributes:
         url: libpq's connection string.

@@ -23,7 +23,7 @@ _CONNECTOR, _STATUS, _ENDED = "connector", "status", "ended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """A connector as it is wanted.
+    """A connector as it is configured.
 
     Attributes:
         config: as it was given.

@@ -16,7 +16,7 @@ DISTRIBUTION = "changelog-store"
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A thing by its name, and where it is.
+    """An entry point: its name, and what it loads.
 
     Attributes:
         name: of the command or section.

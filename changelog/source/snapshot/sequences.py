@@ -31,7 +31,7 @@ _WHAT = "cannot read the sequences"
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Where a sequence stands.
+    """The state of a sequence.
 
     Attributes:
         name: of it, with its schema.

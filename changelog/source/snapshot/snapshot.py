@@ -230,7 +230,7 @@ def begin_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """Where a table's rows are, and of which columns they are.
+    """The files and the columns of a table's rows.
 
     Attributes:
         stores: the table, or its partitions.

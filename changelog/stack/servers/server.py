@@ -1,4 +1,4 @@
-"""The attempt that all embedded servers share: prepare, start, wait until ready, stop, recover.
+"""The life of every embedded server: prepare, start, wait until ready, stop, recover.
 
 A server owns one directory: its data, its log and its pid file. Its port is given and kept. A
 subclass says what to run and how to ask whether it is ready.
