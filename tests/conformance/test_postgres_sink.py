@@ -523,7 +523,7 @@ def test_a_changed_row_a_missing_row_and_a_wrong_type_are_seen_by_the_reader(pos
     ]
     with pytest.raises(SinkError, match="has the columns"):
         read_served(database, "served", address, columns[:1], ["id"])
-    execute(postgres, f"ALTER TABLE {table} ALTER name TYPE varchar(9)")
+    execute(postgres, f'ALTER TABLE public."{postgres.view}" ALTER name TYPE varchar(9)')
     with pytest.raises(SinkError, match=r"has the type character varying\(9\), and was written as"):
         read_served(database, "served", address, columns, ["id"])
 

@@ -7,8 +7,8 @@ from views.generations.history import ABORTED, PUBLISHED, STAGED, states_of
 from views.generations.succession import (
     Held,
     leftovers,
+    line_of,
     next_generation,
-    published_late,
     rollback_target,
     staged,
     to_retire,
@@ -17,14 +17,22 @@ from views.generations.succession import (
 RUNS = st.lists(st.sampled_from(["rebuild", "stage", "publish", "abort", "rollback", "killed"]))
 
 
+KEPT = 3
+
+
 class View:
-    """A view in one sink, moved as the commands move it; `before` is what served until now."""
+    """A view in one sink, moved as the commands move it.
+
+    `before` is what served until now, `line` what served one after the other, without what was
+    rolled back from.
+    """
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, str]] = []
         self.there: set[int] = set()
         self.serving: int | None = None
         self.before: int | None = None
+        self.line: list[int] = []
 
     @property
     def held(self) -> Held:
@@ -50,11 +58,12 @@ class View:
             case "abort":
                 self._abort(waiting)
             case "rollback" if self.serving is not None:
-                states, late = states_of(self.steps), published_late(self.steps)
-                target = rollback_target([self.held], states, late)
-                assert self.before is None or target == self.before
+                target = rollback_target([self.held], states_of(self.steps), line_of(self.steps))
+                served_before = [number for number in self.line[:-1] if number in self.there]
+                assert target == next(reversed(served_before), None)
                 if target is not None:
                     self.steps.append((target, PUBLISHED))
+                    self.line = self.line[: self.line.index(target) + 1]
                     self.serving, self.before = target, None
             case "killed":
                 self.there.add(number)
@@ -65,9 +74,10 @@ class View:
         self.there.add(number)
         self.serving, self.before = number, self.serving
         self.steps.append((number, PUBLISHED))
-        states, late = states_of(self.steps), published_late(self.steps)
+        self.line.append(number)
+        states, line = states_of(self.steps), line_of(self.steps)
         self.there -= set(
-            to_retire(self.held, previous=self.before, keep=2, states=states, late=late)
+            to_retire(self.held, previous=self.before, keep=KEPT, states=states, line=line)
         )
 
     def _abort(self, number: int | None) -> None:
@@ -83,5 +93,5 @@ def test_what_waits_and_what_serves_are_always_there(runs) -> None:
         view.run(what)
         wanted = {view.serving, view.waiting, view.before} - {None}
         assert wanted <= view.there
-        assert len(view.there) <= 4, "what serves, what served, what waits, what was just killed"
+        assert len(view.there) <= KEPT + 2, "what is kept, what waits, what was just killed"
         assert len(staged(states_of(view.steps))) <= 1

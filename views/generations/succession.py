@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from views.generations.history import (
     ABORTED,
+    DROPPED,
     FAILED,
     PUBLISHED,
     REFUTED,
@@ -36,31 +36,38 @@ class Held:
 
 States = Mapping[int, str]
 """The last state in the history of each generation of one view, what was told last at the end."""
-Late = Mapping[int, int]
-"""Generations that were published behind higher numbers, each with the highest of these."""
-_NONE_LATE: Late = MappingProxyType({})
+Line = Sequence[int]
+"""The generations through which rollbacks go back, what serves at the end; see `line_of`."""
 
 
-def published_late(steps: Iterable[Step]) -> dict[int, int]:
-    """Return the generations that readers saw only after ones of higher numbers.
+def line_of(steps: Iterable[Step]) -> list[int]:
+    """Return the generations that served one after the other, without those rolled back from.
 
-    That is what staging does: a generation waits while others are built and published. In which
-    order readers saw them is what a rollback goes by, and what is removed first.
+    A generation that waited is published behind higher numbers, so this is no matter of numbers;
+    and what was rolled back from is nothing to go back to.
     """
-    late: dict[int, int] = {}
-    seen: set[int] = set()
+    line: list[int] = []
     for number, state in steps:
-        if state != PUBLISHED or number in seen:
-            continue
-        if seen and max(seen) > number:
-            late[number] = max(seen)
-        seen.add(number)
-    return late
+        if state == DROPPED:
+            line = []
+        elif state == PUBLISHED:
+            line = [*line[: line.index(number)], number] if number in line else [*line, number]
+    return line
 
 
-def _place(number: int, late: Late) -> tuple[int, bool]:
-    """Return a sort key for the order in which readers first saw generations."""
-    return late.get(number, number), number in late
+def _older(numbers: Collection[int], current: int, states: States, line: Line) -> list[int]:
+    """Return those of some generations that served before one, the nearest at the end.
+
+    What the history does not know at all counts by its number.
+    """
+    before = line[: line.index(current)] if current in line else line
+    lost = sorted(n for n in numbers if n not in states and n not in line and n < current)
+    by_number = sorted(n for n in numbers if n in states and n < current) if not line else []
+    return [
+        n
+        for n in (*lost, *by_number, *before)
+        if n in numbers and states.get(n, PUBLISHED) == PUBLISHED
+    ]
 
 
 def staged(states: States) -> list[int]:
@@ -117,52 +124,35 @@ def unfinished_swap(
     return unfinished if whole else None
 
 
-def rollback_target(sinks: Collection[Held], states: States, late: Late = _NONE_LATE) -> int | None:
-    """Return the newest generation older than what serves, whole in every sink, once published."""
-    current = max(_place(sink.published or 0, late) for sink in sinks)
-    candidates = frozenset.intersection(*(sink.generations for sink in sinks))
-    once_published = [
-        number
-        for number in candidates
-        if _place(number, late) < current and states.get(number, PUBLISHED) == PUBLISHED
-    ]
-    return max(once_published, default=None, key=lambda number: _place(number, late))
+def rollback_target(sinks: Collection[Held], states: States, line: Line = ()) -> int | None:
+    """Return the generation that served before the one that serves, whole in every sink, or None.
 
-
-def begun_rollback(
-    sinks: Collection[Held], published: Sequence[int], late: Late = _NONE_LATE
-) -> int | None:
-    """Return the older generation that all sinks serve though a newer one was published last.
-
-    A rollback that was cut off before it was recorded leaves the sinks so.
-
-    Args:
-        sinks: what they hold.
-        published: the generations as they were published, what was told last at the end.
-        late: those that were published behind higher numbers.
+    Where all sinks serve an older one than was published last, a rollback was cut off before it
+    was recorded: that one.
     """
-    current = serving(sinks)
-    if current is None or current not in published:
-        return None
-    return current if _place(current, late) < _place(published[-1], late) else None
+    begun = serving(sinks)
+    if begun in line[:-1]:
+        return begun
+    current = max(
+        (sink.published or 0 for sink in sinks),
+        key=lambda n: (n not in line, line.index(n) if n in line else n),
+    )
+    whole = frozenset.intersection(*(sink.generations for sink in sinks))
+    return next(reversed(_older(whole, current, states, line)), None)
 
 
 def to_retire(
-    holding: Held, *, previous: int | None, keep: int, states: States, late: Late = _NONE_LATE
+    holding: Held, *, previous: int | None, keep: int, states: States, line: Line = ()
 ) -> list[int]:
     """Return the generations of a sink that go once `held.published` serves.
 
     Of those that stay, the first is the one published now and the second the one that served
     until now: the natural target of a rollback, also when it is not the next older number.
-    Generations behind the published one are only there when a rollback left them or a rebuild
-    was killed; nothing serves them, so they go first. One that is staged stays.
+    What was rolled back from, or left by a rebuild that was killed, goes first. One that is staged
+    stays.
     """
     others = holding.generations - {holding.published, *staged(states)}
-    current = _place(holding.published or 0, late)
-    useful = [
-        n for n in others if _place(n, late) < current and states.get(n, PUBLISHED) == PUBLISHED
-    ]
-    ranked = sorted(useful, key=lambda number: _place(number, late), reverse=True)
+    ranked = _older(others, holding.published or 0, states, line)[::-1]
     ranked.sort(key=lambda number: number != previous)
     stay = set(ranked[: max(keep - 1, 0)])
     return sorted(others - stay)

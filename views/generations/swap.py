@@ -34,7 +34,7 @@ from views.generations.served import Peers, Served
 from views.generations.staging import take_away
 from views.generations.succession import (
     leftovers,
-    published_late,
+    line_of,
     staged,
     to_retire,
     unfinished_swap,
@@ -364,9 +364,9 @@ def retire(
     `steps` counts the sinks that are asked, which are expected, and what is removed.
     """
     recorded = history.steps(served.view)
-    states, late = states_of(recorded), published_late(recorded)
+    states, line = states_of(recorded), line_of(recorded)
     old = {
-        name: {*to_retire(holding, previous=previous, keep=keep, states=states, late=late)}
+        name: {*to_retire(holding, previous=previous, keep=keep, states=states, line=line)}
         - {*spared}
         for name, holding in served.held(steps).items()
     }

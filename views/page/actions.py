@@ -20,7 +20,7 @@ from replay.base.sections import warehouse_of
 from views.generations.history import History, last_states, states_of
 from views.generations.served import served_of
 from views.generations.staging import newest_staged
-from views.generations.succession import Held, published_late, rollback_target, serving
+from views.generations.succession import Held, line_of, rollback_target, serving
 from views.project.catalog import catalog_of
 
 ACTION_S = 300.0
@@ -107,7 +107,7 @@ def _back(
     view: str, holdings: Mapping[str, Held], history: History
 ) -> tuple[int | None, tuple[str, ...]]:
     steps = history.steps(view)
-    to = rollback_target(list(holdings.values()), states_of(steps), published_late(steps))
+    to = rollback_target(list(holdings.values()), states_of(steps), line_of(steps))
     return to, (view, "--rollback")
 
 

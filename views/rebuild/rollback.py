@@ -13,7 +13,7 @@ from views.generations.history import PUBLISHED, History, HistoryRow, as_built, 
 from views.generations.lock import Patience, locked, others_of
 from views.generations.place import Place, place_for
 from views.generations.served import MakeServed, Peers, Served, peers_of, served_of
-from views.generations.succession import begun_rollback, published_late, rollback_target
+from views.generations.succession import line_of, rollback_target
 from views.generations.swap import settle, swap
 from views.project.spec import ViewSpec
 from views.rebuild.read_back import check_whole
@@ -84,17 +84,14 @@ def _target(served: Served, history: History, place: Place, steps: Steps, peers:
     generations = list(served.held(steps).values())
     rows = history.rows([served.view])
     states = [(row.generation, row.state) for row in rows]
-    published = [number for number, state in states if state == PUBLISHED]
-    late = published_late(states)
-    target = begun_rollback(generations, published, late) or rollback_target(
-        generations, states_of(states), late
-    )
+    line = line_of(states)
+    target = rollback_target(generations, states_of(states), line)
     if target is None:
         raise NothingToRollBackError(
             f'view "{served.view}" has no older generation to go back to',
             hint="`rebuild-view --history` shows what there was; --keep says how many stay",
         )
-    before = max([published[-1] if published else 0, *(one.published or 0 for one in generations)])
+    before = line[-1] if line else max(one.published or 0 for one in generations)
     return _Target(served, target, as_built(rows, target), before)
 
 

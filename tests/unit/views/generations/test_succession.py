@@ -4,6 +4,7 @@ import pytest
 
 from views.generations.history import (
     ABORTED,
+    DROPPED,
     FAILED,
     PUBLISHED,
     REFUTED,
@@ -14,8 +15,8 @@ from views.generations.history import (
 from views.generations.succession import (
     Held,
     leftovers,
+    line_of,
     next_generation,
-    published_late,
     rollback_target,
     serving,
     to_retire,
@@ -102,25 +103,43 @@ def test_what_a_rebuild_did_not_finish_is_a_leftover() -> None:
 LATE = [(1, PUBLISHED), (2, STAGED), (3, PUBLISHED), (2, PUBLISHED), (3, PUBLISHED)]
 
 
-def test_what_was_published_behind_a_higher_number_is_late_and_a_rollback_is_not() -> None:
-    assert published_late(LATE) == {2: 3}
-    assert published_late([(1, PUBLISHED), (2, PUBLISHED), (1, PUBLISHED)]) == {}
-    assert published_late([]) == {}
+def test_a_line_has_what_served_and_was_not_rolled_back_from() -> None:
+    assert line_of(LATE[:-1]) == [1, 3, 2]
+    assert line_of(LATE) == [1, 3]
+    again = [(1, PUBLISHED), (2, PUBLISHED), (1, PUBLISHED), (1, PUBLISHED), (3, PUBLISHED)]
+    assert line_of(again) == [1, 3]
+    assert line_of([*again, (3, DROPPED), (4, PUBLISHED)]) == [4]
+    assert line_of([]) == []
+
+
+PUBLISHED_ALL = {1: PUBLISHED, 2: PUBLISHED, 3: PUBLISHED}
+
+
+def test_a_rollback_goes_to_what_served_before_not_to_what_was_rolled_back_from() -> None:
+    assert rollback_target([held(3, 1, 2, 3)], PUBLISHED_ALL, [1, 3]) == 1
+    assert rollback_target([held(1, 1, 2, 3)], PUBLISHED_ALL, [1]) is None
+    assert rollback_target([held(3, 2, 3)], {2: PUBLISHED, 3: PUBLISHED}, [1, 3]) is None
+    assert to_retire(held(3, 1, 2, 3), previous=1, keep=3, states=PUBLISHED_ALL, line=[1, 3]) == [2]
+
+
+def test_a_rollback_that_was_cut_off_is_ended() -> None:
+    assert rollback_target([held(2, 1, 2, 3)] * 2, PUBLISHED_ALL, [1, 2, 3]) == 2
+    mixed = [held(2, 1, 2, 3), held(3, 1, 2, 3)]
+    assert rollback_target(mixed, PUBLISHED_ALL, [1, 2, 3]) == 2
 
 
 def test_a_rollback_from_what_waited_goes_to_what_served_meanwhile() -> None:
-    states = {1: PUBLISHED, 2: PUBLISHED, 3: PUBLISHED}
-    sinks = [held(2, 1, 2, 3)]
-    assert rollback_target(sinks, states, {2: 3}) == 3
-    assert rollback_target(sinks, states) == 1, "by number alone it would be another"
-    assert rollback_target([held(3, 1, 2, 3)], states, {2: 3}) == 1
+    assert rollback_target([held(2, 1, 2, 3)], PUBLISHED_ALL, [1, 3, 2]) == 3
+    assert rollback_target([held(2, 1, 2, 3)], PUBLISHED_ALL) == 1, "by number alone"
+    assert rollback_target([held(3, 1, 2, 3)], PUBLISHED_ALL, [1, 3]) == 1
 
 
 def test_what_served_until_what_waited_was_published_stays() -> None:
-    states = {1: PUBLISHED, 2: PUBLISHED, 3: PUBLISHED}
-    assert to_retire(held(2, 1, 2, 3), previous=3, keep=2, states=states, late={2: 3}) == [1]
+    states, line = PUBLISHED_ALL, [1, 3, 2]
+    assert to_retire(held(2, 1, 2, 3), previous=3, keep=2, states=states, line=line) == [1]
     assert to_retire(held(2, 1, 2, 3), previous=3, keep=2, states=states) == [3]
-    assert to_retire(held(4, 1, 2, 3, 4), previous=2, keep=3, states=states, late={2: 3}) == [1]
+    line = [1, 3, 2, 4]
+    assert to_retire(held(4, 1, 2, 3, 4), previous=2, keep=3, states=states, line=line) == [1]
 
 
 def test_what_waits_is_neither_retired_nor_a_leftover() -> None:

@@ -270,8 +270,8 @@ def test_a_rollback_that_was_cut_off_is_ended_and_goes_no_further(bench) -> None
     assert [result.generation for result in back()] == [1, 1]
 
 
-def test_twin_that_knows_no_rollback_that_was_cut_off_goes_too_far(bench, monkeypatch) -> None:
-    monkeypatch.setattr("views.rebuild.rollback.begun_rollback", lambda *_: None)
+def test_twin_that_goes_by_numbers_goes_too_far(bench, monkeypatch) -> None:
+    monkeypatch.setattr("views.rebuild.rollback.line_of", lambda _: [])
     with pytest.raises(AssertionError):
         test_a_rollback_that_was_cut_off_is_ended_and_goes_no_further(bench)
 
