@@ -41,7 +41,7 @@ Line = Sequence[int]
 
 
 def line_of(steps: Iterable[Step]) -> list[int]:
-    """Return the generations that served one after the other, without those rolled back from.
+    """Return the generations that served one after the other and were not rolled back from.
 
     A generation that waited is published behind higher numbers, so this is no matter of numbers;
     and what was rolled back from is nothing to go back to.
@@ -56,7 +56,7 @@ def line_of(steps: Iterable[Step]) -> list[int]:
 
 
 def _older(numbers: Collection[int], current: int, states: States, line: Line) -> list[int]:
-    """Return those of some generations that served before one, the nearest at the end.
+    """Return the generations among some that served before one, the nearest at the end.
 
     What the history does not know at all counts by its number.
     """
