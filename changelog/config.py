@@ -201,7 +201,7 @@ def _sources(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _take_source(raw: dict[str, Any], given_values: Given, *, must: bool) -> None:
-    """Put what the file says of the source that is meant over what it says of all.
+    """Put the file's settings of the named source over its settings of all sources.
 
     Raises:
         ConfigurationError: there is none of the name; or none is named, though one `must` be.
@@ -240,7 +240,7 @@ def _later() -> Mapping[str, Joined]:
 
 
 def every_section() -> dict[str, type[BaseModel]]:
-    """Return the class of each section by its name in the file, those of later packages too."""
+    """Return the class of each section by its name in the file, also of later packages."""
     return {**_OURS, **{name: entry.load() for name, entry in _later().items()}}
 
 
@@ -319,7 +319,7 @@ def _explained(
     from_variables: Collection[str],
     from_options: Collection[str],
 ) -> ConfigurationError:
-    """Return the first thing that is wrong with a section, in the user's words."""
+    """Return the first error of a section, in the user's words."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     name = ".".join([section, *(str(part) for part in first["loc"])])
     where = _origin(name, from_variables, from_options)
@@ -370,7 +370,7 @@ def _section(name: str) -> str:
 
 
 def _take_variables(raw: dict[str, Any], given_values: Given) -> set[str]:
-    """Put what the environment says into `raw`; return the names of these settings.
+    """Put the environment's settings into `raw`; return their names.
 
     An empty variable says nothing, as in a file of a container's environment.
     """
@@ -511,7 +511,7 @@ def _resolved(value: Any, root: Path) -> Any:  # noqa: ANN401 - TOML is any nest
 
 
 def resolved(text: str, root: Path) -> str:
-    """Return a text of the command line with what its `${NAME}` and `${file:PATH}` stand for.
+    """Return a text of the command line with the values of its `${NAME}` and `${file:PATH}`.
 
     Raises:
         ConfigurationError: there is no such variable or file.

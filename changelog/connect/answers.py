@@ -50,7 +50,7 @@ class Answers:
         cluster_id: str,
         pulses: Callable[[], Sequence[Pulse]] = tuple,
     ) -> None:
-        """Take what is known, and who answers.
+        """Take the shared state, and the worker that answers.
 
         Args:
             store: what all workers know.
@@ -75,7 +75,7 @@ class Answers:
         return Answer(200, {"status": "healthy", "message": "Worker has completed startup."})
 
     def connectors(self, request: ApiRequest) -> Answer:
-        """List names, or what is asked for beside them."""
+        """List names, with the parts that the query expands."""
         expanded = {
             part for name, value in request.query if name == "expand" for part in value.split(",")
         }
@@ -169,7 +169,7 @@ class Answers:
         return self._turn(request, STOPPED, 204)
 
     def restart(self, request: ApiRequest) -> Answer:
-        """Start tasks anew, those that failed or all; the connector itself has no work."""
+        """Restart tasks, the failed ones or all; the connector itself has no work."""
         connector = self._connector(request)
         if not request.flag("includeTasks") and not request.flag("onlyFailed"):
             return Answer(204)

@@ -25,7 +25,7 @@ class Watched:
     """
 
     def __init__(self, owner: str) -> None:
-        """Take whose places they are."""
+        """Take the owner of the places."""
         self._what = owner
         self._told: dict[tuple[str, int], int] = {}
         self._next = self._all = 0.0

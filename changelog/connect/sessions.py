@@ -12,7 +12,7 @@ class EndedSessions:
     """The sessions that have ended."""
 
     def __init__(self, store: Store) -> None:
-        """Take what all workers know."""
+        """Take the state that workers share."""
         self._store = store
 
     def end(self, name: str, until: int) -> None:

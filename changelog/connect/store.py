@@ -87,7 +87,7 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[ConnectCluster]:
-        """Look at what is known, while nothing changes."""
+        """Yield the state read so far, locked against changes."""
         with self._changed:
             yield self._cluster
 

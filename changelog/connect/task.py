@@ -294,7 +294,7 @@ class _Batches:
         self._pending = self._writer.submit(self._write, batch)
 
     def settle(self) -> None:
-        """Wait for the batch that is being written; raises what became of it."""
+        """Wait for the batch that is being written; raises its error."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()

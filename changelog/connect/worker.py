@@ -157,7 +157,7 @@ class Worker:
             log.warning("%s", one_line(error))
 
     def _reconcile(self) -> None:
-        """Run what is wanted, end what is not, and tell the states that are not told yet."""
+        """Start missing runs, end unwanted ones, and write the states that have changed."""
         with self._store.read() as cluster:
             jobs = self._jobs(cluster)
             untold = self._gone(cluster)

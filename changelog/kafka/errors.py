@@ -200,7 +200,7 @@ def is_waited_for(error: KafkaError) -> bool:
 
 
 def is_missing(error: BaseException | KafkaError | None) -> bool:
-    """Tell whether an error of confluent-kafka says that there is no such topic."""
+    """Tell whether an error of confluent-kafka says that a topic is missing."""
     inner = cause_of(error)
     return inner is not None and meaning(inner) is Meaning.MISSING
 

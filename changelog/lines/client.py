@@ -87,7 +87,7 @@ def _lines(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def check_reader(settings: Mapping[str, str]) -> None:
-    """See that settings leave a read what it relies on.
+    """Check that settings leave a read what it relies on.
 
     Raises:
         ConfigurationError: one does not; says what to write in its place.
@@ -96,7 +96,7 @@ def check_reader(settings: Mapping[str, str]) -> None:
 
 
 def check_writer(settings: Mapping[str, str]) -> None:
-    """See that settings leave a write what it promises.
+    """Check that settings leave a write what it promises.
 
     Raises:
         ConfigurationError: one does not.

@@ -31,7 +31,7 @@ class GroupPlaces:
     """
 
     def __init__(self, group: str, topic: str, progress: Progress, *, anew: bool = False) -> None:
-        """Take whose places they are, of which topic, and what moves them.
+        """Take the group, the topic, and the progress that moves the places.
 
         Args:
             group: its name; empty for none.
@@ -102,7 +102,7 @@ class GroupPlaces:
             consumer.commit(offsets=moved, asynchronous=True)
 
     def answered(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
-        """Take an answer; what fails in passing is asked again."""
+        """Take an answer; a passing failure is asked again."""
         wrong = error or next((place.error for place in places if place.error is not None), None)
         if wrong is None:
             for place in places:

@@ -295,7 +295,7 @@ class Reading:
         return until.ms if has_open and isinstance(until, Since) else None
 
     def _noticed(self, event: Message) -> None:
-        """Take what is told in place of a record."""
+        """Take an event that comes in place of a record."""
         error, partition = event.error(), event.partition()
         assert error is not None  # noqa: S101 - the caller asked
         where = f'topic "{self._wanted.topic}", partition {partition}'

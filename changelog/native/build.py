@@ -70,7 +70,7 @@ def find() -> list[str]:
 
 
 def _trouble(command: Sequence[str]) -> str | None:
-    """Have a library of one function made, and call that; say what went wrong."""
+    """Compile a library of one function, and call it; return the trouble, or None."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "probe.c", Path(folder) / "probe.so"
         source.write_text(_PROBE, encoding="ascii")

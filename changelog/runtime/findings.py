@@ -77,7 +77,7 @@ class Findings:
         self.all.append(Finding(check=check, state=state, text=redacted(result)))
 
     def ask(self, check: str, look: Callable[[], T]) -> T | None:
-        """Look at a thing; a refusal is a problem, and gives None."""
+        """Run a check and return its result; a refusal is noted as a problem, and gives None."""
         try:
             return look()
         except ChangelogError as error:
@@ -97,7 +97,7 @@ class Findings:
         )
 
     def passes(self, check: str, look: Callable[[], object], result: str) -> bool:
-        """Look at a thing that raises or is fine."""
+        """Run a check that raises or passes; tell whether it passes."""
         before = len(self.all)
         self.ask(check, look)
         if len(self.all) > before:

@@ -222,7 +222,7 @@ def _split(texts: list[str]) -> list[str]:
 
 
 def declared(model: type[BaseModel], section: str) -> Iterator[Declared]:
-    """Yield the settings of a section, in order, including those of nested sections."""
+    """Yield the settings of a section and its nested sections, in order."""
     start = f"{section}." if section else ""
     subject = by_subject(model.model_fields, getattr(model, "subjects", {}))
     for key, member in model.model_fields.items():

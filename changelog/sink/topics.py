@@ -195,7 +195,7 @@ def _differing(topics: Mapping[str, TopicDescription], must: Must) -> dict[str, 
 
 
 def altered(topic: str, differences: Iterable[str]) -> str:
-    """Say that a topic of the log has got other settings, and what to do."""
+    """Return the text that a topic's settings were altered, with the way out."""
     return (
         f'topic "{topic}": {", ".join(differences)}; its settings were altered, and readers refuse '
         "it: start capture with --fix-topics"

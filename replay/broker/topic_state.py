@@ -50,7 +50,7 @@ class PastEnds:
 
 
 def changes(before: Mapping[str, TopicState], after: Mapping[str, TopicState]) -> tuple[str, ...]:
-    """Name what moved under a scan: anything here makes its result doubtful.
+    """Return the changes of topics during a scan: each makes its result doubtful.
 
     A leader that changed is one: replicas clean on their own, so the new leader may have lost a
     tombstone whose value the old one still gave.

@@ -111,7 +111,7 @@ def chosen(
 
 
 def _advancing(records: Sequence[FrontierRecord]) -> list[FrontierRecord]:
-    """Leave out what a capture that was thought dead wrote late, and all but the last of equals."""
+    """Leave out late frontiers of a capture thought dead, and all but the last of equals."""
     steps: list[FrontierRecord] = []
     for record in records:
         this = (record.frontier.epoch, record.frontier.lsn)

@@ -291,7 +291,7 @@ def _carried(source: LogSource, raw: DataFrame, left_out: LeftOut) -> DataFrame 
 
 
 def _grouped(source: LogSource, statements: DataFrame, left_out: LeftOut) -> DataFrame:
-    """Return for each key what its statements come to.
+    """Return the aggregates of each key's statements.
 
     A statement at fault comes last: what it would have said of its key is not known. One without
     a key stands for itself.

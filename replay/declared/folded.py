@@ -182,7 +182,7 @@ class LastStatements:
             raise VerdictError("a newer statement of its key lacks what it may have")
 
     def _fill(self, name: bytes, row: Row, statement: Statement) -> frozenset[int]:
-        """Put into a row what the statement before has; returns the places that stay empty."""
+        """Fill a row from the statement before it; returns the places that stay empty."""
         older = self._last[name][0] if name in self._last else self._held(name)
         lacks = set(statement.missing)
         if older is not None and not statement.begins:

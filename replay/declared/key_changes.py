@@ -41,7 +41,7 @@ def carried(
     types: Mapping[int, str],
     order: Sequence[str],
 ) -> DataFrame | None:
-    """Return by `carried_lsn` what rows had in some columns when they left their keys, or None.
+    """Return by `carried_lsn` the values that rows had when they left their keys, or None.
 
     Args:
         raw: the records of the log.
@@ -100,7 +100,7 @@ def _departures(statements: pa.Table, columns: Sequence[int], order: Sequence[st
 def departures(
     statements: Iterator[tuple[Mapping[str, Any], bool]], columns: Sequence[int]
 ) -> Iterator[tuple[int, Cells]]:
-    """Return by lsn what rows had when they were deleted, of statements by key and order."""
+    """Return by LSN the values of deleted rows, from statements in the order of keys."""
     key: str | None = None
     cells: Cells = {}
     for place, (statement, has_row) in enumerate(statements):

@@ -31,7 +31,7 @@ class LogSource:
 
 
 def source_of(log: DeclaredLog, schemas: SchemaReader) -> LogSource:
-    """Find out what columns a log has now.
+    """Return the present columns of a log, and how its records are read.
 
     Raises:
         ConfigurationError: a column of the key is not among them.

@@ -74,7 +74,7 @@ class TopicSchemas:
         return TopicSchemas(self.topic, self.key_id, writers, self.key_id, choices=self.choices)
 
     def with_choices(self, choices: Iterable[ColumnChoice]) -> TopicSchemas:
-        """Return the same with what views get of values that have no form.
+        """Return the same with the choices for values that have no form.
 
         Raises:
             ConfigurationError: two choices for one column contradict each other.

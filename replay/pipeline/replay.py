@@ -69,7 +69,7 @@ class Replay(States):
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Keep what a block counts; of one that fails nothing is known."""
+        """Keep the counts of a block; a block that fails has none."""
         try:
             yield
         except BaseException:

@@ -26,11 +26,11 @@ class StateObservations:
     survivors: Observation
 
     def of_records(self, records: DataFrame) -> DataFrame:
-        """Count what is read."""
+        """Count the records that are read."""
         return counted(records, self.records)
 
     def of_survivors(self, survivors: DataFrame) -> DataFrame:
-        """Count what survives the fold: before decoding, so that no column is read for it."""
+        """Count the records that survive the fold, before decoding, so that no column is read."""
         return survivors.observe(self.survivors, F.count(F.lit(1)).alias("rows"))
 
     def get(self) -> TableMetrics | None:

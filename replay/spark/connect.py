@@ -77,7 +77,7 @@ def _lives(spark: SparkSession) -> bool:
 
 
 def release() -> None:
-    """End the session of this process on its server, and what the server keeps for it."""
+    """End the session of this process on its server, and free its memory there."""
     spark = _of_this_process()
     if spark is not None:
         spark.stop()

@@ -211,11 +211,11 @@ class Backfill:
 
     @property
     def awaits_commit(self) -> bool:
-        """Tell whether the mark that is waited for is a transaction, whose end is to be told."""
+        """Tell whether the expected mark is a transaction: its end has to be reported."""
         return self._fence is not None and self._fence.xid is not None
 
     def committed(self, xid: int, end_lsn: Lsn) -> None:
-        """Note the end of a transaction; what follows it was not written yet."""
+        """Note the end of a transaction, before any later change is written."""
         if self._fence is not None and self._fence.xid == xid:
             self._reached(replace(self._fence, end=end_lsn))
 
@@ -240,7 +240,7 @@ class Backfill:
                 self.tasks.request(table, "it was asked for", commit_lsn)
 
     def frontier_written(self) -> None:
-        """Note that a frontier stands on the log; dismiss the workers when all is copied."""
+        """Note that a frontier is on the log; dismiss the workers when all is copied."""
         self.tasks.frontier_written()
         if self._workers is not None and not self.tasks.pending:
             self._workers.dismiss()
@@ -272,12 +272,12 @@ class Backfill:
             self._take_fence()
 
     def let_go(self) -> None:
-        """Hold no snapshot at the source while the stream stands still; another is taken later."""
+        """Release the snapshot while the stream is paused; a new one is taken later."""
         if self._fence is not None:
             self._give_up("the stream is paused")
 
     def _finish_resumed(self) -> None:
-        """Finish what an earlier attempt had copied."""
+        """Finish the tables that an earlier attempt had copied whole."""
         done = [
             task
             for task in self.tasks.by_topic.values()
@@ -287,7 +287,7 @@ class Backfill:
             self._finish(task)
 
     def _open(self) -> None:
-        """Want a fence: note keys, and let the tables begin that have not."""
+        """Request a fence: note keys, and begin the tables that have not begun."""
         self._recent.open()
         # Whatever the fence, the keys that it leaves out have records from here on.
         since = Position(self._epoch, self._progress.reached, 0)
@@ -545,7 +545,7 @@ class Backfill:
                 yield CopyJob(shape, chunk, number, task.topic, ids, where, places)
 
     def _finish(self, task: TableTask) -> None:
-        """Write tombstones of dead keys, and let the next frontier speak of the table."""
+        """Write tombstones of dead keys, and add the table to the next frontier."""
         assert task.since is not None  # noqa: S101 - it was begun
         name = task.relation.name
         if task.stale:

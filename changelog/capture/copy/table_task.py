@@ -75,7 +75,7 @@ class TableTask:
         return bool(self.relation.key)
 
     def resume(self, progress: TableBackfill) -> None:
-        """Take over how far an earlier attempt has come."""
+        """Take over the progress of an earlier attempt."""
         self.since, self.stale = progress.since, progress.stale
         self.plan = TablePlan(progress.stores, progress.columns)
         self.blocks = progress.blocks

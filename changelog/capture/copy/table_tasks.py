@@ -89,7 +89,7 @@ class TableTasks:
         self._bar: RowBar | None = None
 
     def resume(self) -> None:
-        """Take up what an earlier attempt has left."""
+        """Resume the copies of an earlier attempt."""
         for task in self.by_topic.values():
             self.mute(task)
         self._tell_ledger()
@@ -104,11 +104,11 @@ class TableTasks:
 
     @property
     def active(self) -> list[TableTask]:
-        """Return the tables that are being copied; the others wait until they are asked for."""
+        """Return the tables that are being copied, without the tables that wait for a request."""
         return [task for task in self.by_topic.values() if not task.fault]
 
     def mute(self, task: TableTask) -> None:
-        """Write no change of a table that no frontier speaks of before its first fence."""
+        """Write no change of a table before its first fence, unless a frontier has the table."""
         if task.is_new:
             self._ledger.mute(task.topic, task.relation.oid, task.since)
 
@@ -156,7 +156,7 @@ class TableTasks:
         self._note(task)
 
     def failed(self, table: TableName, error: ChangelogError, lsn: Lsn) -> None:
-        """Take what is wrong with one table: copy it anew, exclude it, or raise the error.
+        """React to the error of one table: copy the table again, exclude it, or raise the error.
 
         Args:
             table: one that is captured.
@@ -190,7 +190,7 @@ class TableTasks:
         check_limit(faulty | self._environment.refused.keys(), self._environment.settings.capture)
 
     def _is_gone(self, table: TableName) -> bool:
-        """Tell whether a table is no longer there, or not under its name, and let it go then."""
+        """Tell whether a table is gone or has another name, and drop its task in that case."""
         now = self._environment.catalogue.table(self._environment.relations[table].oid)
         if now is not None and now.name == table:
             return False
@@ -250,7 +250,7 @@ class TableTasks:
         self._ledger.renew()
 
     def _note(self, task: TableTask) -> None:
-        """Write down what was decided about a table; from here on a crash does not undo it."""
+        """Write the decision about a table to the log, so that a crash does not undo it."""
         self.mute(task)
         self._tell_ledger()
         self._context.failpoint(Failpoint.TABLE_EXCLUDED)
@@ -259,7 +259,7 @@ class TableTasks:
         self.show()
 
     def overwritten(self, topic: str, count: int, lsn: Lsn) -> None:
-        """Have a table copied anew on whose topic others have written old records.
+        """Copy a table again because somebody else has written old records to its topic.
 
         They lie behind newer ones, and the cleaner keeps of each key what lies last.
 
@@ -287,7 +287,7 @@ class TableTasks:
         self.overwritten(topic, count, lsn)
 
     def refresh(self, task: TableTask, since: Position) -> None:
-        """Look at the table anew: it may have other columns, or be gone."""
+        """Look at the table again: it may have other columns, or be gone."""
         name = task.relation.name
         self._environment.tables.forget(name)
         table = self._environment.catalogue.table(task.relation.oid)
@@ -307,14 +307,14 @@ class TableTasks:
         return waiting[:MOST_TABLES]
 
     def note_ends(self) -> None:
-        """Look where the topics end that no frontier speaks of; the stream's records are there."""
+        """Note the end offsets of topics without a frontier, after the stream's records so far."""
         tasks = [task for task in self.by_topic.values() if task.is_new and task.since]
         ends = self._environment.frontiers.ends([task.topic for task in tasks])
         for task in tasks:
             task.ends = ends[task.topic]
 
     def frontier_written(self) -> None:
-        """Note that a frontier stands on the log, which speaks of all tables that are whole."""
+        """Note that a frontier with all whole tables is on the log."""
         self._is_first = False
         for task in self.by_topic.values():
             task.is_spoken_of = False
@@ -387,7 +387,7 @@ class TableTasks:
 
     @property
     def is_first(self) -> bool:
-        """Tell whether no frontier stands yet on which readers rely."""
+        """Tell whether no reader relies on a frontier yet."""
         return self._is_first
 
     def hear_copied(self, task: TableTask, rows: int, high: Lsn) -> None:
@@ -398,7 +398,7 @@ class TableTasks:
             self._bar.add(rows)
 
     def finish(self, task: TableTask) -> None:
-        """Note that a table is whole on the log: the next frontier speaks of it."""
+        """Note that a table is whole on the log: the next frontier has it."""
         assert task.since is not None  # noqa: S101 - it was begun
         self._context.failpoint(Failpoint.TABLE_WHOLE)
         task.is_whole = True

@@ -23,7 +23,7 @@ Ends = Mapping[str, Sequence[int]]
 
 
 def watched(frontier: Frontier) -> list[str]:
-    """Return the topics of a frontier that must not lose records: without a key, those expire."""
+    """Return the keyed topics of a frontier: they must not lose records, as the others may."""
     return [topic for topic in frontier.tables if frontier.scope_of(topic).keyed]
 
 

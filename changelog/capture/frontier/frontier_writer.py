@@ -76,7 +76,7 @@ class FrontierWriter:
         self._renew_at = 0.0
 
     def worthwhile(self, progress: Progress) -> bool:
-        """Tell whether a frontier may be written now and would say something new."""
+        """Tell whether a frontier may be written now and would differ from the last one."""
         due = None if self._ledger.waiting else progress.frontier_due()
         if due is None:
             return False

@@ -36,7 +36,7 @@ class GrowthWatch:
         begun: Lsn = Lsn(0),  # noqa: B008 - immutable
         ms: int | None = None,
     ) -> None:
-        """Go on from what the last frontier says.
+        """Begin with the partition counts of the last frontier.
 
         Args:
             grown: topics that it says to have grown.

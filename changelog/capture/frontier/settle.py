@@ -37,7 +37,7 @@ class Progress:
             self._reached = max(self._reached, wal_end)
 
     def hold_until(self, lsn: Lsn) -> None:
-        """Note that something was read from the table as it was at `lsn`.
+        """Note that rows of a table were read as of `lsn`.
 
         A value from the future is on the log; until the stream has passed `lsn`, no LSN is an
         exact cut.
@@ -46,7 +46,7 @@ class Progress:
 
     @property
     def reached(self) -> Lsn:
-        """Return the end of what the stream has delivered in whole transactions."""
+        """Return the end of the last transaction that the stream has delivered."""
         return self._reached
 
     @property

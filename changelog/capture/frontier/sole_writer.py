@@ -22,7 +22,7 @@ class SoleWriter:
         self._blind: set[str] = set()
 
     def lose_count(self, topics: Iterable[str]) -> None:
-        """Note that nobody has counted what was written there: nothing is told of it any more."""
+        """Note that records of topics were not counted: foreign ones are no longer reported."""
         self._blind |= {*topics}
 
     def foreign(

@@ -117,7 +117,7 @@ class _Check:
         self._findings.ask("limit", lambda: check_limit(self._excluded, self._capture))
 
     def _kafka(self) -> _LogFacts | None:
-        """Ask the brokers, and what the log says of the slot."""
+        """Check the brokers, and read the slot's facts from the log."""
         findings, settings = self._findings, self._settings
         cluster = findings.ask("Kafka", lambda: Cluster(settings.kafka).meet())
         if cluster is None:
@@ -266,7 +266,7 @@ class _Check:
             self._findings.add("schema changes", Level.MAKES, note)
 
     def _registry_alone(self) -> None:
-        """Ask the registry for anything, where it is not known for what."""
+        """Send the registry a request, to see whether it answers."""
         with closing(Registry(self._settings.registry)) as registry:
             registry.values("changelog")
 
@@ -362,13 +362,13 @@ class _Check:
         self._begins(source, outlook, copied)
 
     def _faults(self, environment: Environment, going: BackfillRecord | None) -> None:
-        """Tell which tables are excluded already, until somebody asks for a copy."""
+        """Report the tables that are excluded already, until a copy is requested."""
         for copy in copies_of(going):
             if copy.fault and copy.topic_id and copy.table in environment.relations:
                 self._exclude("tables", copy.table, f'"{copy.table}" stays excluded: {copy.fault}')
 
     def _losses(self, outlook: Outlook) -> None:
-        """Tell which topics have lost records, and what becomes of their tables."""
+        """Report the topics that have lost records, and the reaction for their tables."""
         for loss in outlook.losses:
             match loss.answer:
                 case Reaction.STOP:

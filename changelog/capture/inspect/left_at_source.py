@@ -48,7 +48,7 @@ def check_no_capture(settings: Project) -> None:
 
 
 def left_at_source(settings: Project) -> list[Found]:
-    """Find out what the capture of a project has left at its source; removes nothing.
+    """List the objects that the capture of a project has left at its source; removes nothing.
 
     Raises:
         SourceError: PostgreSQL does not answer, or does not let us look.

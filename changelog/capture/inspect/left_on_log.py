@@ -52,7 +52,7 @@ class _Topics:
 
 
 def left_on_log(settings: Project) -> list[Found]:
-    """Find out what the capture of a project has left on the log; removes nothing.
+    """List the topics and subjects that the capture of a project has left; removes nothing.
 
     Raises:
         LogError: brokers or registry do not answer, or the frontier topic is not ours.

@@ -125,7 +125,7 @@ def _covered(patterns: Sequence[str], captured: Collection[TableName]) -> tuple[
 def follow(
     settings: Project, request: CopyRequest, *, console: Console, stop: Callable[[], bool]
 ) -> bool:
-    """Wait until a frontier speaks of the fresh copies; False when stopped.
+    """Wait until a frontier has the fresh copies; False when stopped.
 
     Raises:
         LogError: capture has met the request, and does not copy a table.

@@ -48,7 +48,7 @@ _OF_TOPICS = frozenset(
 
 
 def check_given(values: Given) -> None:
-    """Check that every option of this run means something to lines.
+    """Check that every option of this run applies to lines.
 
     What the project's file says is said of its topics, and stays unheard.
 
@@ -123,7 +123,7 @@ def _check_envelope(envelope: Envelope, *, into: Path | None) -> None:
 
 @contextmanager
 def opened(into: Path | None) -> Iterator[LineFile | Stdout]:
-    """Open what lines are written to.
+    """Open the file or the standard output for the lines.
 
     Raises:
         LogError: another capture writes to the file.

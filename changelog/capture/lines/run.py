@@ -81,7 +81,7 @@ class Target(Protocol):
         """Write lines."""
 
     def settle(self) -> None:
-        """Return once what was written will not be lost."""
+        """Return once the written lines are durable."""
 
     def check(self) -> None:
         """Raise ClosedError where nobody takes any more."""
@@ -372,7 +372,7 @@ def _check_start(file_state: FileState, first_lsn: Lsn | None) -> None:
 
 @contextmanager
 def _taken_back(source: LineSource) -> Iterator[None]:
-    """Take back what was made at the source where the start is refused after all."""
+    """Undo the changes at the source if the start is refused after all."""
     try:
         yield
     except BaseException:
@@ -481,7 +481,7 @@ class _Lines:
         return entry[1]
 
     def _settle(self, *, now: bool = False) -> None:
-        """Say up to where the lines are whole, and let PostgreSQL forget it."""
+        """Acknowledge the WAL up to which the lines are durable."""
         lsn = self._progress.frontier_due()
         if lsn is None or lsn <= self._at:
             return

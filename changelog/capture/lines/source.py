@@ -151,7 +151,7 @@ class LineSource:
         self.publish()
 
     def take_back(self) -> None:
-        """Undo `make`; what cannot be undone is told."""
+        """Undo `make`; log the parts that cannot be undone."""
         if self.has_made_publication:
             self.unpublish()
         if self._given and not self.connection.closed:
@@ -213,7 +213,7 @@ class LineSource:
         return create_slot(self.settings.postgres, temporary, temporary=True, stop=stop)
 
     def keep(self, snapshot: ExportedSnapshot) -> None:
-        """Make the lasting slot where a temporary one stands: there is one with a whole copy only.
+        """Make the lasting slot from the temporary one, so that it exists only with a whole copy.
 
         Raises:
             SourceError: there is no room for it.

@@ -217,7 +217,7 @@ class CaptureSession:
             environment.await_stable()
 
     def _abort_others(self) -> None:
-        """Abort what earlier attempts and their workers may have left open."""
+        """Abort transactions that earlier attempts and their workers may have left open."""
         kafka, name = self._settings.kafka, self._settings.name_of_transactions
         workers = range(self._capture.snapshot_workers)
         others = [] if self._settings.transactional_id else [name]
@@ -228,7 +228,7 @@ class CaptureSession:
     def _begin(
         self, environment: Environment, slot_standing: SlotStanding, stack: ExitStack
     ) -> Beginning:
-        """Decide how to begin, and make what is missing; what that opens, the stack closes."""
+        """Decide how to begin, and make missing objects; the stack closes opened connections."""
         capture = self._capture
         record, backfill, status = slot_standing.record, slot_standing.backfill, slot_standing.slot
         topics = environment.topics.values()
@@ -783,6 +783,6 @@ class _Waiting:
 
 
 def _nudge(environment: Environment) -> None:
-    """Write a message into the WAL, so that an idle server has something to send."""
+    """Write a message into the WAL, so that an idle server sends WAL."""
     if environment.can_write:
         emit(environment.writer, OWN_PREFIX, b"", transactional=True)

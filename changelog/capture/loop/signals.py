@@ -43,7 +43,7 @@ class Signals:
         captured: Callable[[], Collection[TableName]],
         request: Callable[[TableName, str, Lsn], None],
     ) -> None:
-        """Go on with what the last frontier says.
+        """Begin with the answers of the last frontier.
 
         Args:
             slot: of this capture; signals to others are left alone.
@@ -92,7 +92,7 @@ class Signals:
         self.is_open = self.is_due = True
 
     def _act(self, signal: Signal, began: Began) -> str:
-        """Do what is asked for; returns what is told about it."""
+        """Carry out a signal; returns its outcome as a text."""
         if signal.kind not in KINDS:
             return f"not done: there is no such kind, only {', '.join(KINDS)}"
         if signal.kind == RESNAPSHOT:
@@ -122,7 +122,7 @@ class Signals:
         return {table for table in self._captured() if table_filter.wants(table)}
 
     def told(self) -> None:
-        """Note that a frontier stands, which tells the answers."""
+        """Note that a frontier with the answers is written."""
         self.is_due = False
 
     def holds(self) -> bool:

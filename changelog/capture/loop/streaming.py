@@ -373,7 +373,7 @@ class StreamLoop:
         self.failpoint(Failpoint.ACKNOWLEDGED)
 
     def _hold(self) -> None:
-        """Stay at the frontier while a signal pauses the stream; what was read waits unwritten.
+        """Stay at the frontier while a signal pauses the stream; read messages wait unwritten.
 
         Raises:
             SourceError: there is an end to reach, which lies behind.

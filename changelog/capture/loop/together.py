@@ -58,7 +58,7 @@ def run_together(names: Sequence[str], words: Sequence[str], stop: Callable[[], 
 
 
 def without_sources(words: Sequence[str]) -> list[str]:
-    """Return a command without what says which sources it is for.
+    """Return a command without its options about sources.
 
     >>> without_sources(["capture", "--source", "a,b", "--until", "now", "--all-sources"])
     ['capture', '--until', 'now']
@@ -112,7 +112,7 @@ def _pass_on(name: str, source: IO[bytes], target: TextIO) -> None:
 
 
 def prefixed(name: str, line: str) -> str:
-    """Return a line that says whose it is: an object gets a key, text a beginning.
+    """Return a line with its source's name: as a key of an object, or before a text.
 
     >>> prefixed("crm", '{"ok": true}'), prefixed("crm", "resuming")
     ('{"source": "crm", "ok": true}', 'crm | resuming')

@@ -142,7 +142,7 @@ class CaptureRules:
         return problems
 
     def _idle(self, relations: Iterable[Relation]) -> Iterator[tuple[str, TablePattern, str]]:
-        """Yield what names no table or column: what to say, and the pattern of each."""
+        """Yield the patterns without a table or column: the problem, the pattern and the column."""
         relations = list(relations)
         for column in (*self._dropped, *(column for column, _ in self._masked)):
             if not _names_a_column(column, relations):
@@ -241,7 +241,7 @@ def catalogue_of(
     gives_full: bool = False,
     tells_old: bool = False,
 ) -> Catalogue:
-    """Return the catalogue as the settings, and the publication, let one see it.
+    """Return the catalogue under the settings and the publication.
 
     Args:
         connection: to the source.
@@ -306,7 +306,7 @@ def _was_in_force(last: Frontier, pattern: TablePattern, column: str) -> bool:
 
 
 def _names_a_column(pattern: ColumnPattern, relations: list[Relation]) -> bool:
-    """Tell whether a pattern covers something; one with wildcards may wait for it."""
+    """Tell whether a pattern covers a column; one with wildcards may wait for a table."""
     if is_wild(pattern.column) or pattern.table.name is None:
         return True
     return any(

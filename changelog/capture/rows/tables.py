@@ -333,7 +333,7 @@ class CapturedTables:
     def _with_defaults(
         self, relation: Relation, logged: LoggedSchema, older: Sequence[LoggedSchema]
     ) -> Relation:
-        """Return a version of a table with what older records stand for in its new columns.
+        """Return a version of a table with the values of older records in its new columns.
 
         A column that was added with a constant has that as its default from then on. Other changes
         that give old rows values which the stream leaves out are refused. PostgreSQL tells the

@@ -58,7 +58,7 @@ class CatalogueWatch:
         standings: Standings | None,
         new: Collection[str],
     ) -> None:
-        """Go on with what an earlier attempt has seen.
+        """Begin with the sightings of an earlier attempt.
 
         Args:
             environment: the captured tables.
@@ -87,7 +87,7 @@ class CatalogueWatch:
         self._patient_until = 0.0
 
     def begin(self, table: TableName) -> None:
-        """Take a table as it stands now: it is copied from now on."""
+        """Note the present standing of a table: its copy begins now."""
         relation = self._environment.relations[table]
         standing = look_at(self._environment.connection, [relation]).get(relation.oid)
         if standing is not None:
@@ -231,7 +231,7 @@ class CatalogueWatch:
             )
 
     def _judge(self, topic: str, reached: Lsn, absent: Collection[str], failed: Failed) -> bool:
-        """Take in what was sighted of a table; False when no frontier may be written yet."""
+        """Judge the sightings of a table; False when no frontier may be written yet."""
         sighted = self._sighted.get(topic)
         if not sighted:
             return True

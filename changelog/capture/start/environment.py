@@ -270,7 +270,7 @@ class Environment:
         return altered
 
     def make(self) -> None:
-        """Make the topics that are missing, alter those that differ, watch the schema if asked.
+        """Make the missing topics, alter the ones that differ, watch the schema if asked.
 
         Raises:
             LogError: see `make_topics`.
@@ -564,7 +564,7 @@ def _lost(topic: str, topic_id: str | None) -> LogError:
 
 @contextmanager
 def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
-    """Connect and check; what is missing is made by `Environment.make`.
+    """Connect and check; `Environment.make` makes the missing objects.
 
     Args:
         settings: the project.
@@ -640,7 +640,7 @@ def stand(
     refused: dict[TableName, str],
     last: Frontier | None,
 ) -> Environment:
-    """Check topics and registry, and return the environment; what is missing is not made yet.
+    """Check topics and registry, and return the environment; makes nothing.
 
     Raises:
         TopicSettingsError: topics hold other records than are asked for, or differ in settings.

@@ -120,7 +120,7 @@ def _noted(loss: Loss, frontier: Frontier, copy: TableBackfill | None) -> TableB
 
 
 def _from_start(copy: TableBackfill) -> TableBackfill:
-    """Return a copy without what it had done."""
+    """Return a copy's progress reset to its start."""
     return replace(copy, since=None, done=(), rows=0, ends=(), alive_from=())
 
 

@@ -86,7 +86,7 @@ class StartUndo:
         self._subjects = _absent(settings, topics)
 
     def take_back(self, settings: Project) -> None:
-        """Remove what was made, and say so; what cannot be removed is named."""
+        """Remove the objects that were made, and log each; name the ones that stay."""
         if self.has_begun():
             return
         source, writer = settings.postgres, settings.primary or settings.postgres
@@ -189,7 +189,7 @@ def _drop(dsn: str, name: str) -> str:
 
 
 def _unpublish(dsn: str, name: str, before: PublicationFacts | None) -> str:
-    """Drop a publication that was not there, or let another send what it sent."""
+    """Drop a publication that was not there, or restore the tables of an existing one."""
     with closing(connect(dsn)) as connection:
         now = read_publication(connection, name)
         if now is None or now == before:

@@ -164,7 +164,7 @@ def standing(environment: Environment) -> SlotStanding:
 
 
 def check_slot_unmoved(environment: Environment, slot_standing: SlotStanding) -> None:
-    """Check, before a slot is made or dropped, that it is still what was decided on.
+    """Check, before a slot is made or dropped, that it has not changed since the decision.
 
     Raises:
         LookAgainError: another capture has made, moved, dropped or taken it since.
@@ -346,7 +346,7 @@ def rehearse_publication(
 
 
 def refuse_first(environment: Environment) -> SlotStanding:
-    """Raise what would stop capture later, when topics and slot would have been made.
+    """Raise the errors that would stop capture later, before topics and slot are made.
 
     Returns:
         What log and server say of the slot.
@@ -378,7 +378,7 @@ def refuse_first(environment: Environment) -> SlotStanding:
 
 
 def _check_writes(environment: Environment, outlook: Outlook) -> None:
-    """Check that a standby can give what is asked for.
+    """Check that a standby allows the requested changes.
 
     Raises:
         SourceError: a copy needs its primary; or tables without a key would be copied.

@@ -65,7 +65,7 @@ class Roster:
         start_s: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Know what the attempt has begun with.
+        """Begin with the tables of the attempt.
 
         Args:
             environment: the captured tables.
@@ -102,7 +102,7 @@ class Roster:
             self._next_step = self._now() + LOOK_S
 
     def frontier_written(self) -> None:
-        """Note that a frontier stands on the log that leaves out what is gone."""
+        """Note that a frontier without the gone tables is on the log."""
         self._has_frontier = True
         self._unsaid.clear()
 

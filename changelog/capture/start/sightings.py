@@ -31,7 +31,7 @@ class Judgement:
 def judge(
     standing: Standing, sighted: Sequence[Sighting], truncated: Collection[int], reached: Lsn
 ) -> Judgement:
-    """Compare how a table stood with what was seen of it since.
+    """Compare a table's last standing with its sightings since.
 
     Args:
         standing: the table as the last frontiers speak of it.

@@ -42,7 +42,7 @@ class Ledger:
     """
 
     def __init__(self, start_state: StartState) -> None:
-        """Begin with what the last frontier says."""
+        """Begin with the facts of the last frontier."""
         self._epoch = start_state.epoch
         self._gone: set[str] = set()
         self.since = dict(start_state.since)

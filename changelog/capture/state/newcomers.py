@@ -81,7 +81,7 @@ class Newcomers:
         return guilty
 
     def begin_again(self) -> None:
-        """Forget why tables were excluded: what has changed may be what stood against them."""
+        """Forget why tables were excluded: the obstacle may be gone."""
         self.excluded.clear()
         self.suspected.clear()
 

@@ -52,7 +52,7 @@ def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = F
 
 
 def with_way_out(error: ChangelogError, *, copying: bool = False) -> ChangelogError:
-    """Return the error with what can be done when it stops capture."""
+    """Return the error with the ways out when it stops capture."""
     ways = [error.hint] if error.hint else []
     if _is_mended_by_a_copy(error, copying=copying):
         ways.append(_ANEW)

@@ -80,5 +80,5 @@ class Throttle:
             self._free_at = max(self._free_at, self._now() - SAVED_S) + cost_s
 
     def owed_s(self) -> float:
-        """Return for how many seconds nothing may be written; 0 when something may."""
+        """Return for how many seconds no record may be written; 0 when one may."""
         return max(0.0, self._free_at - self._now())

@@ -57,7 +57,7 @@ class StartState:
     paused: int | None = None
 
     def skip(self, topics: Collection[str], ends: Mapping[str, tuple[int, ...]]) -> None:
-        """Begin topics with what the stream brings; all that they hold up to `ends` is dead."""
+        """Begin topics with the stream's changes; all their records up to `ends` are dead."""
         self.skipped |= {*topics}
         self.uncopied |= {*topics}
         self.since |= dict.fromkeys(topics, Position(self.epoch, self.lsn, 0))

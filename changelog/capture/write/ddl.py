@@ -28,7 +28,7 @@ class DdlWriter:
     """Writes the schema changes of one epoch."""
 
     def __init__(self, messages: MessageLog, tables: Mapping[int, TableName]) -> None:
-        """Start after what is on the log.
+        """Start after the records on the log.
 
         Args:
             messages: takes the records.
@@ -38,7 +38,7 @@ class DdlWriter:
         self._tables = tables
 
     def write(self, message: Emitted, began: Began) -> int:
-        """Write what a trigger says; returns how many records were not on the log yet.
+        """Write the schema change of a trigger; returns how many records were not on the log yet.
 
         Raises:
             LogError: the broker refused an earlier record.

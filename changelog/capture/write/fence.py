@@ -68,7 +68,7 @@ class XidSnapshot:
             raise ProtocolError(f"a snapshot reads {text!r}") from error
 
     def hidden(self, xids: Xids) -> list[int]:
-        """Return those of some transactions, by their low 32 bits, that the snapshot does not see.
+        """Return the transactions, given by their low 32 bits, that the snapshot does not see.
 
         Each is taken as the number nearest to `xmax` that has these bits: what the stream brings
         is never two thousand million transactions old.

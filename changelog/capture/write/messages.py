@@ -43,7 +43,7 @@ class MessageLog:
         written: Mapping[str, Mapping[int, Position]],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Start after what is on the log.
+        """Start after the records on the log.
 
         Args:
             log: takes the records.

@@ -30,7 +30,7 @@ class SequenceLog:
         logged: Mapping[bytes, bytes],
         look: Callable[[], Iterable[Sequence]],
     ) -> None:
-        """Begin with what is on the log.
+        """Begin with the values on the log.
 
         Args:
             log: takes the records.
@@ -43,7 +43,7 @@ class SequenceLog:
         self._logged, self._look = dict(logged), look
 
     def write(self, lsn: Lsn, ts_us: int) -> int:
-        """Write what has changed before a frontier at `lsn`; returns the number of records.
+        """Write the changed sequences before a frontier at `lsn`; returns the number of records.
 
         Raises:
             SourceError: the sequences cannot be read.

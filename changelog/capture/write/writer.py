@@ -88,7 +88,7 @@ class RecordWriter:
         dead_keys: DeadKeys,
         hold_until: Callable[[Lsn], None],
     ) -> None:
-        """Start after what is on the log.
+        """Start after the records on the log.
 
         Args:
             log: takes the records.

@@ -28,12 +28,12 @@ class Places:
     """The places of one writer; each call is part of the caller's transaction."""
 
     def __init__(self, owner: str, owner_kind: str) -> None:
-        """Take whose places they are, and what that is called in messages."""
+        """Take the owner of the places, and its kind for messages."""
         self._owner, self._what = owner, owner_kind
 
     @staticmethod
     def make(cursor: extensions.cursor) -> None:
-        """Make the table where it is missing, and what one of an older version lacks."""
+        """Make the table where it is missing, and add the columns that an older one lacks."""
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
         cursor.execute(
             "SELECT (SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass(%s)"

@@ -29,7 +29,7 @@ _FEW = 20
 def execute(
     cursor: extensions.cursor, table: Table, operations: Sequence[Operation], mode: Mode
 ) -> None:
-    """Do what operations ask for.
+    """Execute operations.
 
     Raises:
         BadRecordError: one of them does not fit the table.

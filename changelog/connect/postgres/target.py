@@ -101,7 +101,7 @@ class Target:
         *,
         refuse: Callable[[Sequence[Refused]], None],
     ) -> None:
-        """Write what records ask for and move the places, all or nothing.
+        """Write the operations of records and move the places, all or nothing.
 
         Args:
             requests: in the order of each partition.
@@ -175,7 +175,7 @@ class Target:
 
 
 def _shape(requests: Sequence[WriteRequest]) -> tuple[Mapping[str, str], Sequence[str]]:
-    """Return the columns that records say they have, and those of their keys."""
+    """Return the columns that records declare, and the columns of their keys."""
     columns: dict[str, str] = {}
     for columns_of in {id(one.columns): one.columns for one in requests}.values():
         columns |= columns_of

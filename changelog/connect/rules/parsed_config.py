@@ -91,7 +91,7 @@ class ParsedConfig:
             self.fail("schema.registry.url", "schema.registry.url begins with http:// or https://")
 
     def fail(self, name: str, reason: str) -> None:
-        """Take down what is wrong with a key."""
+        """Add an error of a key."""
         self.errors.setdefault(name, []).append(reason)
 
     def check(self, plugin: str) -> None:

@@ -186,7 +186,7 @@ def _error_limit(parsed: ParsedConfig) -> int | None:
 
 
 def _check_together(parsed: ParsedConfig) -> None:
-    """Find what single values do not show."""
+    """Find errors that single values do not show."""
     _check_names(parsed)
     _check_key(parsed)
     _check_table(parsed)

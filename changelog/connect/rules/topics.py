@@ -10,7 +10,7 @@ from changelog.contract.log.kept import STATE, TASKS, refused_topic, twin_of
 
 
 def state_topic(group: str) -> str:
-    """Return the topic of what all workers know."""
+    """Return the topic of the state that workers share."""
     return f"{group}{STATE}"
 
 

@@ -127,7 +127,7 @@ class DeclaredLog:
         return bool(self.placeholder) and self.shape is not ValueShape.CUD_JSON
 
     def rule(self) -> str:
-        """Say in words what a state of it is, and is not."""
+        """Return the guarantee of the log's states, in words."""
         newest = (
             "the newest record of a key is the one with the highest source.lsn"
             if self.order is Order.LSN

@@ -81,7 +81,7 @@ class ColumnChoice:
         return any(map(is_wild, (self.schema, self.table, self.column)))
 
     def is_of(self, table: TableName) -> bool:
-        """Tell whether it speaks of a table."""
+        """Tell whether it covers columns of a table."""
         return covers(self.schema, table.schema) and covers(self.table, table.table)
 
     def obstacles(self, schema: LoggedSchema) -> list[str] | None:

@@ -83,7 +83,7 @@ class Lines:
         return Rendered(b"".join(lines), len(lines))
 
     def _fault(self, record: Record, error: ChangelogError) -> ChangelogError:
-        """Say which record is at fault, and what of it; a server that is away is not."""
+        """Return the error with its record and part; an error of a server stays as it is."""
         if not isinstance(error, CorruptRecordError):
             return error
         part = next(

@@ -190,7 +190,7 @@ class Records(Sequence[Record]):
         return bytes(ffi.buffer(self.raw.bytes + start, end - start)) if end > start else b""
 
     def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
-        """Do not produce those from one of them on that the log holds already; return how many.
+        """Leave out records from a number on that the log holds already; return how many.
 
         The counts of rows and bytes from there on are of what is left.
         """

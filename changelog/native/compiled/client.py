@@ -37,7 +37,7 @@ def load() -> None:
 
 
 def check_version(version: int) -> None:
-    """See that a version of librdkafka is one whose structs are known, before any is made.
+    """Check that the structs of a version of librdkafka are known, before any is made.
 
     Raises:
         ConfigurationError: it is not.

@@ -114,7 +114,7 @@ class Fold:
         self.check(lib.fold_add(self.raw, raw_records, len(records)))
 
     def check(self, outcome: int) -> None:
-        """Raise what a function of the library came to."""
+        """Raise the error of a result of the library."""
         if outcome == lib.FOLD_OK:
             return
         if outcome in _STRANGE:

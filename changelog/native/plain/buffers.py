@@ -171,7 +171,7 @@ class Records(Sequence[Record]):
         return [entry for entry in counts if entry[1]]
 
     def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
-        """Do not produce those from one of them on that the log holds already; return how many.
+        """Leave out records from a number on that the log holds already; return how many.
 
         The counts of rows and bytes from there on are of what is left.
         """

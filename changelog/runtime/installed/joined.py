@@ -29,7 +29,7 @@ class Joined:
     attr: str
 
     def load(self) -> Any:  # noqa: ANN401 - any type
-        """Import the module and return the thing."""
+        """Import the module and return the attribute."""
         return getattr(import_module(self.module), self.attr)
 
 

@@ -56,7 +56,7 @@ def check_source(connection: Connection) -> None:
 
 
 def check_standby(connection: Connection) -> None:
-    """Check what a standby needs so that a slot on it lives.
+    """Check the settings of a standby that keep a slot on it alive.
 
     Raises:
         SourceError: the first thing that capture cannot work with, and how to change it.
@@ -98,7 +98,7 @@ class Primary:
 
     @property
     def is_known(self) -> bool:
-        """Tell whether somebody named it."""
+        """Tell whether a primary is named."""
         return bool(self._dsn)
 
     def connection(self) -> Connection:

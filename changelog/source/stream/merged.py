@@ -51,7 +51,7 @@ class _Reader:
         return len(self.lane.held) < limit and self.lane.held.size < READ_BYTES
 
     def ask(self) -> None:
-        """Ask the server how far it is, but not all the time."""
+        """Ask the server for its WAL position, but not all the time."""
         now = time.monotonic()
         since = self._asked_at + ASK_AGAIN_S if self._is_asked else self._heard_at + ASK_S
         if now >= max(since, self._asked_at + ASK_S):

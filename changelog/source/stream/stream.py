@@ -167,7 +167,7 @@ class ReplicationStream:
         return self._last_status + self._status_interval - time.monotonic()
 
     def ask(self) -> None:
-        """Ask the server how far it is; a keepalive answers.
+        """Ask the server for its WAL position; a keepalive answers.
 
         Raises:
             UnavailableSourceError: the connection is lost.

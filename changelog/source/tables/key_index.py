@@ -59,7 +59,7 @@ class Index:
 
     @property
     def key(self) -> KeyIndex:
-        """Return it as what gives a key."""
+        """Return the index as the source of a key."""
         return KeyIndex(self.oid, self.name, tuple(self.columns))
 
 
