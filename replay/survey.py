@@ -93,7 +93,7 @@ class TopicSurvey:
         }
 
     def lines(self, *, common: frozenset[str] = frozenset()) -> list[str]:
-        """Say it for people.
+        """Return the survey as lines for people.
 
         Args:
             common: lines that were said of all topics already.

@@ -29,7 +29,7 @@ class FramedReader:
         *,
         prepare: Callable[[Any], Any] = lambda raw: raw,
     ) -> None:
-        """Take what gives schemas.
+        """Take the function that returns a schema by its id.
 
         Args:
             schema: gives the kind (AVRO, JSON, …) and the text of the schema of an id.

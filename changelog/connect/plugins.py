@@ -42,7 +42,7 @@ class Plugins:
         return Answer(200, {"root": _level()})
 
     def logger(self, request: ApiRequest) -> Answer:
-        """Tell a logger's level."""
+        """Return a logger's level."""
         if request.path["logger"] != "root":
             raise RequestError(404, f"Logger {request.path['logger']} not found.")
         return Answer(200, _level())

@@ -10,7 +10,7 @@ class Schemas:
     """A registry's schemas, by their ids; one thread at a time uses it."""
 
     def __init__(self, connection: RegistryConnection | None) -> None:
-        """Take where the registry is; None for nowhere."""
+        """Take the registry's connection, or None without a registry."""
         self._connection = connection if connection and connection.url else None
         self._client: Registry | None = None
 

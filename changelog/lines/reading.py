@@ -343,7 +343,7 @@ class Reading:
             consumer.incremental_assign(self._open(new))
 
     def _is_quiet(self, consumer: Consumer, now: float) -> None:
-        """Say that the brokers are waited for; end where records are owed that do not come."""
+        """Log a wait for the brokers; raise when records of the range do not come."""
         if self._group.is_away:
             if not self._was_said:
                 log.warning("waiting for the brokers at %s", self._kafka.brokers)

@@ -66,7 +66,7 @@ class Planner:
     """
 
     def __init__(self, rules: Rules, table: Table, schema: SchemaOf, latest: Schema | None) -> None:
-        """Take what gives schemas, and the newest of the values where it is known."""
+        """Take the function that returns schemas, and the newest schema of the values if known."""
         self._rules, self._table, self._schema = rules, table, schema
         self._latest: Mapping[str, SchemaField] = {} if latest is None else latest.by_name
         self._known: dict[int, Schema | None] = {}

@@ -46,6 +46,6 @@ IS_COMPILED = not WHY_PYTHON
 
 @cache
 def warn_if_slow() -> None:
-    """Say, once a process, that the slower way is taken, and why."""
+    """Log, once a process, that the slower way is taken, and why."""
     if not IS_COMPILED:
         log.warning("rows are encoded and folded in Python, several times slower: %s", WHY_PYTHON)

@@ -169,7 +169,7 @@ def stream_error(code: str, message: str) -> SourceError:
 
 
 def check_single(connection: extensions.connection, query: str) -> None:
-    """Have the server parse a statement, without running it; it refuses several.
+    """Parse a statement on the server, without running it; it refuses several.
 
     Raises:
         psycopg2.Error: it is none, or more than one, or names what is not there.

@@ -291,7 +291,7 @@ class _Encoder:
         return key, self._rows.encode_value(row)
 
     def twice(self, line: bytes) -> KeyRefusedError:
-        """Say that another row has the key of this one."""
+        """Return the error that two rows have the same key."""
         return KeyRefusedError(
             f"two rows have the key {self._shown(line)}",
             hint="group or filter the rows in the query, or choose another --key",

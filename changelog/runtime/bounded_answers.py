@@ -13,7 +13,7 @@ MOST_BYTES = 16 << 20
 
 
 def bound(client: httpx.Client) -> None:
-    """Have a client give up on an answer that is too large, or compressed though not asked for.
+    """Make a client refuse an answer that is too large, or compressed without being asked for.
 
     A few kilobytes that are compressed may be gigabytes.
 

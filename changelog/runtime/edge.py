@@ -211,7 +211,7 @@ def tell(line: str) -> None:
 
 
 def say_error(error: ChangelogError, *, trace: bool = False) -> None:
-    """Say an error in one line on standard error."""
+    """Print an error in one line on standard error."""
     if logs_json():
         log.error("%s", one_line(error), exc_info=error if trace else None)
     else:
@@ -219,7 +219,7 @@ def say_error(error: ChangelogError, *, trace: bool = False) -> None:
 
 
 def report_error(error: ChangelogError, *, trace: bool = False) -> None:
-    """Say an error in one line on standard error, and as JSON when that was asked for."""
+    """Print an error in one line on standard error, and as JSON if asked for."""
     say_error(error, trace=trace)
     if "--json" in sys.argv:
         with suppress(ChangelogError):  # one error is enough, and it is said

@@ -43,6 +43,6 @@ def begin_to_import(name: str) -> None:
 
 
 def find_ours_first() -> None:
-    """Have this process find our packages and no others of their names."""
+    """Make this process find our packages and no others of their names."""
     if not any(isinstance(finder, _Ours) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Ours())

@@ -182,7 +182,7 @@ class FrontierLog:
             raise
 
     def connect(self) -> None:
-        """Have a producer ready, in the background: its first write would wait for one.
+        """Open a producer in the background: the first write would wait for it.
 
         An idempotent producer asks for its identity once a broker is there, and asks again only
         half a second later; for so long the first frontier would hold the stream.

@@ -119,7 +119,7 @@ class LogProducer:
         return cls(handle, on_wait=on_wait, is_transactional=bool(transactional_id), kafka=kafka)
 
     def _notice(self) -> None:
-        """Take what was reported by the calls before."""
+        """Process the reports of earlier calls."""
         reported = self._producer.told()
         if reported is not None:
             log.debug("kafka: %s", reported.str())
@@ -214,7 +214,7 @@ class LogProducer:
         self._say_waiting(started)
 
     def poll(self) -> None:
-        """Take what the broker has reported.
+        """Process the broker's reports.
 
         Raises:
             LogError: a record was refused.
@@ -310,7 +310,7 @@ class LogProducer:
         return min(len(self._producer), self.records)
 
     def _say_waiting(self, started: float) -> None:
-        """Say now and then that a wait is long: librdkafka itself waits in silence."""
+        """Log now and then that a wait is long: librdkafka itself waits in silence."""
         now = time.monotonic()
         if now - max(started, self._said_at) > SAY_AFTER_S:
             self._said_at = now

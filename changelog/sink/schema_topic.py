@@ -41,7 +41,7 @@ class SchemaTopic:
         self._known: dict[str, list[str]] | None = None
 
     def close(self) -> None:
-        """Keep nothing open."""
+        """Do nothing: no connection is open."""
 
     def register_key(self, topic: str, schema: str) -> int:
         """Note a topic's key schema; the first one stays for the topic's life. Gives 0.

@@ -58,4 +58,4 @@ def shown(title: str, total: int) -> Iterator[Told]:
 
 
 def _untold(_done: int) -> None:
-    """Tell nobody."""
+    """Show no progress."""

@@ -297,7 +297,7 @@ def _table_columns(schemas: TopicSchemas) -> list[Column]:
 
 
 def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Column) -> Column:
-    """Take one column; PostgreSQL's text in the escape branch has no place here."""
+    """Return one column; PostgreSQL's text in the escape branch has no place here."""
     value = F.col(logged_name(number))
     if column.type.has_escape:
         escape = value.getField(ESCAPE)

@@ -101,7 +101,7 @@ class TopicSchemas:
 
     @property
     def pin(self) -> SchemaPin:
-        """Say by which versions the topic is read."""
+        """Return the schema versions by which the topic is read."""
         return SchemaPin(self.key_id, self.reader_id, self.choices)
 
     def logged(self, schema_id: int) -> LoggedSchema:

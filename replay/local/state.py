@@ -36,7 +36,7 @@ _LOOK_S = 0.1
 
 
 def untold(_records: int) -> None:
-    """Tell nobody."""
+    """Show no progress."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def token_file(port: int) -> Path:
 
 @contextmanager
 def served_token(port: int) -> Iterator[Path | None]:
-    """Have a server that starts in the block ask for a token.
+    """Make a server that starts in the block ask for a token.
 
     Yields:
         The file that holds it while the block runs; None when the user's environment has one.
@@ -65,7 +65,7 @@ def served_token(port: int) -> Iterator[Path | None]:
 
 @contextmanager
 def taken_token(url: str) -> Iterator[str]:
-    """Have Spark's client find the token of a server while the block runs.
+    """Make Spark's client find the token of a server while the block runs.
 
     Yields:
         The address for Spark: gRPC sends a token without TLS to `localhost` only, by that name.

@@ -114,7 +114,7 @@ class Backfill:
         context: Context,
         keep_alive: Callable[[], None],
     ) -> None:
-        """Know what is to be done.
+        """Begin with the tables to copy.
 
         Args:
             environment: servers and tables.
@@ -249,7 +249,7 @@ class Backfill:
     # --- fences ---------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Go on, between two transactions of the stream."""
+        """Do the next step, between two transactions of the stream."""
         if self._progress.reached < self._not_before:
             return
         self.tasks.check_stopping()

@@ -142,7 +142,7 @@ class Copier:
         self._throttle = Throttle(servers.rate)
 
     def begin(self, segment: Segment) -> None:
-        """Go over to another snapshot.
+        """Switch to another snapshot.
 
         Raises:
             TablesBusyError: a table cannot be locked now.

@@ -57,7 +57,7 @@ class TableTasks:
         watch: CatalogueWatch,
         stopping: Mapping[TableName, ChangelogError] | None = None,
     ) -> None:
-        """Know what is to be done.
+        """Begin with the tables to copy.
 
         Args:
             environment: servers and tables.
@@ -113,7 +113,7 @@ class TableTasks:
             self._ledger.mute(task.topic, task.relation.oid, task.since)
 
     def request(self, table: TableName, reason: str, lsn: Lsn, *, exclude: bool = False) -> None:
-        """Say that a table needs a backfill.
+        """Request a backfill of a table.
 
         The table is copied under a new `since`, which is past `lsn`; a copy that began after
         `lsn` counts, so the same request may come again. It is on the log when this returns, so
@@ -218,7 +218,7 @@ class TableTasks:
         self._ledger.inherit(children)
 
     def refuse(self, refused: dict[TableName, str]) -> None:
-        """Say which tables are wanted and cannot be captured, and why."""
+        """Note the wanted tables that cannot be captured, each with the reason."""
         self._environment.refused = refused
         self._ledger.renew()
         self._tell_ledger()
@@ -278,7 +278,7 @@ class TableTasks:
             self.request(self._environment.table_of(topic), "others have written to its topic", lsn)
 
     def interrupted(self, topic: str, count: int, lsn: Lsn) -> None:
-        """Take records of others that came while we write.
+        """React to foreign records that appeared while we write.
 
         An earlier attempt of ours may have sent them: it was further in the stream than we are, at
         most at the end of the WAL. Until we are there, no LSN is an exact cut.

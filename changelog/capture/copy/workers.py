@@ -99,7 +99,7 @@ class CopyWorkers:
                 self._free.append(worker)
 
     def rest(self) -> None:
-        """Have the workers release the segment's snapshot."""
+        """Make the workers release the segment's snapshot."""
         for worker in self._all:
             worker.rest()
 

@@ -199,7 +199,7 @@ class _Check:
         return source if fits else None
 
     def _producer(self) -> None:
-        """Have librdkafka read the settings; a producer that does not begin writes nothing."""
+        """Check the settings by a producer of librdkafka that writes nothing."""
         name = self._settings.transactional_id
         kafka, options = self._settings.kafka, self._capture.producer
         LogProducer.open(kafka, options, transactional_id=name).close()

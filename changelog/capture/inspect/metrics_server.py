@@ -55,14 +55,14 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Say nothing of a connection that breaks off."""
+        """Log nothing about a connection that breaks off."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = SILENT_S
 
     def log_message(self, *_: object) -> None:
-        """Say nothing of requests."""
+        """Log no request."""
 
 
 def _shut(connection: socket.socket) -> None:

@@ -94,7 +94,7 @@ class LineFile:
         return state
 
     def clear(self) -> None:
-        """Take out the rows of a snapshot that was cut off."""
+        """Remove the rows of a snapshot that was cut off."""
         os.ftruncate(self._descriptor, 0)
 
     def write(self, raw: bytes) -> None:

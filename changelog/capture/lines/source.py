@@ -172,7 +172,7 @@ class LineSource:
             log.warning('the publication "%s" stays: %s', self.publication, error)
 
     def publish(self) -> None:
-        """Have the publication send the tables.
+        """Make the publication send the tables.
 
         Raises:
             SourceError: it cannot be made or used.

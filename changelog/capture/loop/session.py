@@ -279,7 +279,7 @@ class CaptureSession:
         status: SlotStatus | None,
         written: WrittenRecords,
     ) -> Beginning:
-        """Go on with the first copy of the tables."""
+        """Continue the first copy of the tables."""
         assert status is not None  # noqa: S101 - decide continues only with a slot
         check_slot(status)
         self._let_follow(environment, status)
@@ -317,7 +317,7 @@ class CaptureSession:
         status: SlotStatus | None,
         written: WrittenRecords,
     ) -> Beginning:
-        """Go on at the last frontier."""
+        """Continue at the last frontier."""
         assert status is not None  # noqa: S101 - decide resumes only with a slot
         check_slot(status)
         self._let_follow(environment, status)

@@ -230,7 +230,7 @@ class StreamLoop:
                 self._take(event)
 
     def _note_partition(self, payload: bytes) -> None:
-        """Take note of the partition that a row is in, if the stream has described it just now.
+        """Note the partition that a row is in, if the stream has just described it.
 
         Before the first row of a partition its root and the partition are described, and the row is
         the root's: `maybe_send_schema` in PostgreSQL's `pgoutput.c`.
@@ -244,7 +244,7 @@ class StreamLoop:
                 self.watch.filled(self.names[root], partition, self._began.xid)
 
     def _resolve(self, message: Message) -> None:
-        """See that the relations of a change can be captured, or are excluded."""
+        """Check that the relations of a change can be captured, or are excluded."""
         for oid in relations_of(message):
             is_known = self.assembler.is_resolved(oid)
             if not is_known and not self.assembler.is_deaf(oid, self._began.commit_lsn):

@@ -85,7 +85,7 @@ def _started(name: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _end_with_parent() -> None:
-    """Have the system end this process cleanly when its parent was killed."""
+    """Make the system end this process cleanly when its parent was killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -60,7 +60,7 @@ def check_not_grown(partitions: Mapping[str, int], ends: Mapping[str, tuple[int,
 
 
 def grown(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
-    """Say which topics have another number of partitions than is known."""
+    """Return a line for each topic whose number of partitions has changed."""
     return [
         f'topic "{topic}" of a table without a key has {count} partitions and had {before[topic]}'
         for topic, count in sorted(now.items())

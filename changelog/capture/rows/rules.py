@@ -113,7 +113,7 @@ class CaptureRules:
         return self._hashing if how == HASH else Redacting()
 
     def _fingerprint(self) -> str:
-        """Tell one key from another without telling the key."""
+        """Return a fingerprint that identifies a key and does not disclose it."""
         return self._hashing(b"changelog mask key").decode()[:_FINGERPRINT]
 
     def problems(self, relations: Iterable[Relation]) -> list[str]:

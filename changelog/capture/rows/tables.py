@@ -84,7 +84,7 @@ class CapturedTables:
         older_values: OlderValues,
         shape: ShapeOf = whole,
     ) -> None:
-        """Know the topics; nothing is registered yet.
+        """Take the topics; registers nothing yet.
 
         Args:
             registry: of the schemas.

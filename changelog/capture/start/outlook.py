@@ -331,7 +331,7 @@ def _check_slot(environment: Environment, slot_standing: SlotStanding) -> None:
 def rehearse_publication(
     environment: Environment, slot_standing: SlotStanding, outlook: Outlook
 ) -> PublicationChange:
-    """Have the server say whether the publication could be made or used; changes nothing.
+    """Check on the server whether the publication could be made or used; changes nothing.
 
     Raises:
         SourceError: it could not.

@@ -50,7 +50,7 @@ class Tables(Protocol):
         """Set the tables that others inherit from, for the frontiers."""
 
     def refuse(self, refused: dict[TableName, str]) -> None:
-        """Say which tables are wanted and cannot be captured, and why."""
+        """Note the wanted tables that cannot be captured, each with the reason."""
 
 
 class Roster:

@@ -69,7 +69,7 @@ class WalRate:
 
     @classmethod
     def between(cls, first: WalMark, last: SourceState) -> WalRate:
-        """Take two observations of a server."""
+        """Return the rate between two observations of a server."""
         seconds = (last.now_us - first.now_us) / 1e6
         return cls(
             now=(last.wal_lsn - first.lsn) / seconds if seconds > 0 else None,

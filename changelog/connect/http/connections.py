@@ -25,7 +25,7 @@ class Connection(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take note of a new connection, and make room for it."""
+        """Note a new connection, and make room for it."""
         super().connection_made(transport)
         self.idle_since = time.monotonic()
         self._look_in(ASKS_S)
@@ -45,7 +45,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Take note that nothing is asked any more."""
+        """Note that the connection is idle."""
         self.idle_since = time.monotonic()
         super().on_response_complete()
 

@@ -29,7 +29,7 @@ class Server(uvicorn.Server):
         self._beside = beside
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take note that it is asked to end."""
+        """Note the request to end."""
         for addition in self._beside:
             addition.end()
         super().handle_exit(sig, frame)

@@ -82,7 +82,7 @@ class Tables:
     """The tables of a connector, by topic."""
 
     def __init__(self, settings: SinkSettings) -> None:
-        """Take what the connector does; nothing is looked at yet."""
+        """Take the connector's settings; reads no table yet."""
         self._settings = settings
         self._known: dict[str, Table] = {}
 

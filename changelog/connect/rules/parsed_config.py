@@ -85,7 +85,7 @@ class ParsedConfig:
             self.fail("name", "name has printable characters without a slash, 200 at most")
 
     def check_registry(self) -> None:
-        """Take down a registry's address that is none of HTTP."""
+        """Add an error for a registry's address that is no URL of HTTP."""
         url = self.text("schema.registry.url")
         if url and not _REGISTRY.fullmatch(url):
             self.fail("schema.registry.url", "schema.registry.url begins with http:// or https://")

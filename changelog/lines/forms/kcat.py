@@ -74,7 +74,7 @@ def parse_tokens(template: str) -> list[bytes | Field]:
 
 
 def check_ours(template: str) -> None:
-    """See that a template is not one of kcat's.
+    """Check that a template is not one of kcat's.
 
     Raises:
         ConfigurationError: it has its tokens, and no field of ours.

@@ -17,7 +17,7 @@ class Texts(Sequence[bytes]):
     """
 
     def __init__(self, texts: Iterable[bytes] = ()) -> None:
-        """Take some; the library adds others."""
+        """Begin with some texts; the library adds more."""
         self.raw: Any = ffi.gc(ffi.new("texts *"), lib.texts_free)
         for text in texts:
             self.add(text)
@@ -43,7 +43,7 @@ class Texts(Sequence[bytes]):
         lib.texts_clear(self.raw)
 
     def alike(self, first: int) -> tuple[int, bool]:
-        """Tell up to which message of the stream all are of a sort, and whether it is plain.
+        """Return the end of the run of messages of one sort, and whether they are plain.
 
         Plain are rows, and where transactions begin and end.
         """

@@ -146,7 +146,7 @@ class ProducerHandle:
         return int(behind), int(self._code[0])
 
     def poll(self, timeout_s: float) -> None:
-        """Take what the broker has reported; waits until something has come."""
+        """Process the broker's reports; waits until one has come."""
         lib.producer_poll(self._raw, int(timeout_s * 1000))
 
     def flush(self, timeout_s: float) -> int:

@@ -21,7 +21,7 @@ class Texts(Sequence[bytes]):
     """
 
     def __init__(self, texts: Iterable[bytes] = ()) -> None:
-        """Take some."""
+        """Begin with some texts."""
         self._texts: list[bytes] = []
         self.size = 0
         for text in texts:
@@ -43,7 +43,7 @@ class Texts(Sequence[bytes]):
         self.size = 0
 
     def alike(self, first: int) -> tuple[int, bool]:
-        """Tell up to which message of the stream all are of a sort, and whether it is plain.
+        """Return the end of the run of messages of one sort, and whether they are plain.
 
         Plain are rows, and where transactions begin and end.
         """

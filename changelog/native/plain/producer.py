@@ -119,7 +119,7 @@ class ProducerHandle:
         return len(values[0]) - 1, 0
 
     def poll(self, timeout_s: float) -> None:
-        """Take what the broker has reported; waits until something has come."""
+        """Process the broker's reports; waits until one has come."""
         self._producer.poll(timeout_s)
 
     def flush(self, timeout_s: float) -> int:

@@ -19,7 +19,7 @@ class BatchCodec:
     def __init__(
         self, relation: Relation, ids: SchemaIds, selection: Selection | None = None
     ) -> None:
-        """Take what the codec in C takes."""
+        """Take the arguments of the codec in C."""
 
     def add_rows(self, messages: Texts, run: Run, first: int, to: Records) -> int | None:
         """Return the first row, which is to be added by the caller."""

@@ -27,7 +27,7 @@ class Pulse:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Hold for as long as the thread is at work."""
+        """Wrap the whole work of the thread."""
         try:
             yield
         finally:
@@ -35,7 +35,7 @@ class Pulse:
 
     @contextmanager
     def beat(self) -> Iterator[None]:
-        """Hold for a round: what it fails by is told, and the next one tries again."""
+        """Wrap a round: its failure is reported, and the next round tries again."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - told by the log and by /health

@@ -69,7 +69,7 @@ def make_full(connection: Connection, tables: Iterable[TableName]) -> None:
 
 
 def restore(connection: Connection, identities: Iterable[Identity]) -> None:
-    """Give tables back what they had: all of them, or none.
+    """Restore the replica identities of tables: all of them, or none.
 
     Raises:
         SourceError: as of `make_full`.

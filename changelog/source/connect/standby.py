@@ -86,7 +86,7 @@ class Primary:
     """The primary of a standby; reached when something has to be written."""
 
     def __init__(self, dsn: str, standby: SystemIdentity) -> None:
-        """Know where it is.
+        """Take the primary's connection string.
 
         Args:
             dsn: its connection string; empty where nobody named it.
@@ -164,7 +164,7 @@ def await_replay(standby: Connection, primary: Connection) -> Lsn:
 
 @contextmanager
 def running_logged(dsn: str) -> Iterator[None]:
-    """Have a primary log its running transactions again and again while a block runs.
+    """Make a primary log its running transactions repeatedly while a block runs.
 
     A slot on a standby is ready once the WAL says which transactions run; an idle primary does not
     say it for minutes, or at all. Without a connection string the block waits for that.

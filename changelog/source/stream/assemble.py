@@ -106,7 +106,7 @@ class Assembler:
     """
 
     def __init__(self, resolve: Resolve, deaf_until: Mapping[int, Lsn] | None = None) -> None:
-        """Know no relation yet.
+        """Begin without a relation.
 
         Args:
             resolve: looks a relation up.

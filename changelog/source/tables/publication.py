@@ -387,7 +387,7 @@ def _other_operations(subject: str, facts: PublicationFacts, wish: WantedPublica
 
 
 def _bare(condition: str) -> str:
-    """Take blanks and outer brackets off a condition, so that two spellings of it compare."""
+    """Return a condition without blanks and outer brackets, so that two spellings compare equal."""
     text = " ".join(condition.split())
     while text.startswith("(") and text.endswith(")") and _closes_at_end(text):
         text = text[1:-1].strip()

@@ -107,7 +107,7 @@ class Server(ABC):
         return self._mark_path.exists() and not self.running
 
     def state(self) -> str:
-        """Say in one word how the server is: ready, starting, paused, crashed or stopped."""
+        """Return the server's state: ready, starting, paused, crashed or stopped."""
         process = self._process()
         if process is None:
             return "crashed" if self.crashed else "stopped"

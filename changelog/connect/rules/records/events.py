@@ -80,7 +80,7 @@ class Events:
     """Turns the records of a connector into operations."""
 
     def __init__(self, settings: SinkSettings, reading: Reading = JSON) -> None:
-        """Take what the connector does, and how its records are read."""
+        """Take the connector's settings, and the reader of its records."""
         self._settings, self._reading = settings, reading
         self._keys, self._columns = settings.keys, settings.columns
         self._in_value = settings.pk_mode is PkMode.RECORD_VALUE

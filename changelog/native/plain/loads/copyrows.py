@@ -16,7 +16,7 @@ class RowCopier:
     def __init__(
         self, values: AvroRows | None, keys: AvroRows | None, cells: Sequence[CopyCell]
     ) -> None:
-        """Take what the copier in C takes."""
+        """Take the arguments of the copier in C."""
 
     def copied(
         self, records: BatchRange, numbers: Sequence[Any], chosen: array[int] | None = None

@@ -15,7 +15,7 @@ class CsvLines:
     def __init__(
         self, columns: Sequence[CsvColumn], *, fields: int, delimiter: bytes, numbered: bool
     ) -> None:
-        """Take what the writer in C takes."""
+        """Take the arguments of the writer in C."""
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
         """Return the number of lines written and the lines: none."""

@@ -13,7 +13,7 @@ class JsonLines:
     """Leaves lines to its caller."""
 
     def __init__(self, columns: Sequence[JsonColumn], *, all_known: bool, numbered: bool) -> None:
-        """Take what the writer in C takes."""
+        """Take the arguments of the writer in C."""
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
         """Return the number of lines written and the lines: none."""
