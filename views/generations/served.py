@@ -68,6 +68,7 @@ def served_of(
     spark: SparkSession | None,
     *,
     retry_seconds: float = 60.0,
+    answer_seconds: float = 60.0,
 ) -> Served:
     """Return the sinks of a view as the project has them.
 
@@ -76,6 +77,7 @@ def served_of(
         project: its project.
         spark: what sinks write by; None where they only tell what they serve.
         retry_seconds: how long a server that is busy or away is asked again.
+        answer_seconds: how long one that took a request may be silent.
 
     Raises:
         ConfigurationError: there is no such sink, or the project does not say where it is.
@@ -92,6 +94,7 @@ def served_of(
         left_out_at_most=project.section(Rebuild).left_out_at_most,
         topic_prefix=topic_prefix_of(project),
         retry_seconds=retry_seconds,
+        answer_seconds=answer_seconds,
     )
     return Served(
         spec.name,

@@ -65,7 +65,7 @@ class HalfPublishedError(ChangelogError):
     def __init__(self, reason: ChangelogError, stuck: Sequence[str]) -> None:
         super().__init__(
             f"{reason.args[0]}; meanwhile {'; '.join(stuck)}",
-            hint="once the servers answer, run the rebuild again: it finishes this",
+            hint="once the servers answer, run the same command again: it finishes this",
         )
 
 
@@ -264,6 +264,10 @@ def _move_back(moved: Sequence[_Move[Any]]) -> list[str]:
             reason = explained(error, f"moving back to generation {move.before}")
             log.warning('view "%s" in %s does not move back: %s', move.view, move.name, reason)
             log.debug("it does not move back", exc_info=error)
+            stuck.append(
+                f'view "{move.view}" in {move.name} may serve generation {move.generation}'
+            )
+            continue
         # A first generation has nothing to move back to: sinks cannot serve nothing again.
         stuck.append(f'view "{move.view}" in {move.name} serves generation {move.generation}')
     return stuck

@@ -33,7 +33,7 @@ from views.rebuild.plan.plannable import plannable
 from views.sinks.base import UnavailableSinkError
 
 Planning = Callable[[Sequence[ViewSpec], Project], Mapping[str, ChangelogError]]
-_quick_to_ask = partial(served_of, retry_seconds=3.0)
+_quick_to_ask = partial(served_of, retry_seconds=3.0, answer_seconds=5.0)
 """Does not wait for a sink's server that is away as a rebuild does."""
 
 
