@@ -399,20 +399,20 @@ class _Endpoints:
     def __init__(self, root: Path, needs: Collection[str]) -> None:
         self._needs = needs
         self._directory = root / STACK_FOLDER
-        self._found: Endpoints | None = None
+        self._endpoints: Endpoints | None = None
         self._why: StackError | None = None
 
     def find(self, name: str) -> str | None:
-        if self._found is None and self._directory.is_dir():
+        if self._endpoints is None and self._directory.is_dir():
             # Here, since a quarter of a command's start would go into servers that few have.
             from changelog.stack.stack import Stack  # noqa: PLC0415
 
             try:
-                self._found = Stack(self._directory).endpoints()
+                self._endpoints = Stack(self._directory).endpoints()
             except StackError as error:
                 self._why = error
                 log.debug("%s", error)
-        value: str | None = getattr(self._found, name, None)
+        value: str | None = getattr(self._endpoints, name, None)
         return value
 
     def need(self, name: str, setting: str) -> str:

@@ -26,8 +26,8 @@ class Watched:
 
     def __init__(self, owner: str) -> None:
         """Take the owner of the places."""
-        self._what = owner
-        self._told: dict[tuple[str, int], int] = {}
+        self._owner = owner
+        self._committed: dict[tuple[str, int], int] = {}
         self._next = self._all = 0.0
         self._has_failed = False
 
@@ -37,11 +37,11 @@ class Watched:
         """Commit the places that have moved, once a second, or at once unless that failed."""
         now = time.monotonic()
         if now > self._all:
-            self._told, self._all = {}, now + _AGAIN_S
+            self._committed, self._all = {}, now + _AGAIN_S
         moved = {
             partition: place
             for partition, place in places.items()
-            if self._told.get(partition) != place
+            if self._committed.get(partition) != place
         }
         if not moved or (now < self._next and (self._has_failed or not at_once)):
             return
@@ -53,7 +53,7 @@ class Watched:
         except KafkaException as error:
             errors = [error.args[0]]
         if not errors:
-            self._told |= moved
+            self._committed |= moved
             return
         self._next = now + (_TELL_S if is_passing(errors[0]) else _AGAIN_S)
         if not self._has_failed:
@@ -61,6 +61,6 @@ class Watched:
             log.warning(
                 "%s: its group does not show how far it is, since the brokers do not take the "
                 "places: %s",
-                self._what,
+                self._owner,
                 errors[0].str(),
             )

@@ -41,7 +41,7 @@ class Leaders:
     def __init__(self, kafka: KafkaConnection) -> None:
         """Prepare; nothing is asked yet."""
         self._cluster = Cluster(kafka)
-        self._found: dict[tuple[int, int | None], int] = {}
+        self._brokers: dict[tuple[int, int | None], int] = {}
 
     def of(self, record: Message) -> int:
         """Return the broker's number; -1 where the topic or its leader is gone.
@@ -52,11 +52,11 @@ class Leaders:
         """
         partition = record.partition() or 0
         term = partition, record.leader_epoch()
-        if term not in self._found:
+        if term not in self._brokers:
             topic = record.topic() or ""
             description = self._cluster.topics([topic]).get(topic)
-            self._found[term] = -1 if description is None else description.leaders[partition]
-        return self._found[term]
+            self._brokers[term] = -1 if description is None else description.leaders[partition]
+        return self._brokers[term]
 
 
 def chosen(topic: str, count: int, picked: Collection[int]) -> list[int]:

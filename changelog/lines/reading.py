@@ -98,7 +98,7 @@ class Reading:
         self, kafka: KafkaConnection, request: ReadRequest, lines: Lines, out: Output
     ) -> None:
         """Prepare; nothing is asked yet."""
-        self._kafka, self._wanted, self._lines, self._out = kafka, request, lines, out
+        self._kafka, self._request, self._lines, self._out = kafka, request, lines, out
         self._cluster = Cluster(kafka)
         self.shown = 0
         self._progress = Progress()
@@ -119,9 +119,9 @@ class Reading:
             LogError: they refuse, or what was to be read is gone.
             ClosedError: nobody reads the output any more.
         """
-        topic = self._wanted.topic
+        topic = self._request.topic
         description = find_topic(self._cluster, topic)
-        partitions = chosen(topic, description.partitions, self._wanted.partitions)
+        partitions = chosen(topic, description.partitions, self._request.partitions)
         consumer: Consumer = make_client(Consumer, self._settings())
         batches = MessageBatches(consumer, _BATCH, lingers=False)
         try:
@@ -133,7 +133,7 @@ class Reading:
             raise log_error(error, f'cannot read topic "{topic}"') from error
         finally:
             self._close(consumer)
-        return self._is_over() or (self._wanted.until is None and self._wanted.count is None)
+        return self._is_over() or (self._request.until is None and self._request.count is None)
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -141,16 +141,16 @@ class Reading:
             "fetch.queue.backoff.ms": 10,  # a full queue is empty long before the default, a second
             "group.id": READER,
             **self._kafka.client_config(),
-            **({"group.id": self._wanted.group} if self._wanted.group else {}),
+            **({"group.id": self._request.group} if self._request.group else {}),
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
-            "isolation.level": "read_committed" if self._wanted.committed else "read_uncommitted",
+            "isolation.level": "read_committed" if self._request.committed else "read_uncommitted",
             "enable.partition.eof": True,
             "error_cb": self._heard,
             "on_commit": self._group.answered,
             # At an end the broker would wait for more before it tells that there is none.
-            **({} if self._wanted.until is None else {"fetch.wait.max.ms": 20}),
+            **({} if self._request.until is None else {"fetch.wait.max.ms": 20}),
         }
 
     def _heard(self, error: KafkaError) -> None:
@@ -159,7 +159,7 @@ class Reading:
 
     def _begin(self, consumer: Consumer, partitions: Sequence[int]) -> None:
         self._freeze(partitions)
-        if not self._wanted.shares:
+        if not self._request.shares:
             self._take(consumer, partitions)
             consumer.assign(self._open(partitions))
             return
@@ -171,7 +171,7 @@ class Reading:
             self._guarded(lambda: self._taken(consumer, places))
 
         consumer.subscribe(
-            [self._wanted.topic], on_assign=assigned, on_revoke=taken, on_lost=self._lost
+            [self._request.topic], on_assign=assigned, on_revoke=taken, on_lost=self._lost
         )
 
     def _guarded(self, call: Callable[[], None]) -> None:
@@ -210,7 +210,7 @@ class Reading:
             self._frozen |= self._bounds(partitions)
 
     def _bounds(self, partitions: Sequence[int]) -> dict[int, Bounds]:
-        request = self._wanted
+        request = self._request
         return bounds_of(self._cluster, request.topic, partitions, committed=request.committed)
 
     def _take(self, consumer: Consumer, partitions: Sequence[int]) -> None:
@@ -218,8 +218,8 @@ class Reading:
         bounds = {n: self._frozen[n] for n in partitions}
         stored = self._still_there(self._group.find(consumer, partitions))
         fresh = {n: bound for n, bound in bounds.items() if n not in stored}
-        since = self._since(self._wanted.start, list(fresh))
-        starts = first_offsets(self._wanted.start, fresh, since)
+        since = self._since(self._request.start, list(fresh))
+        starts = first_offsets(self._request.start, fresh, since)
         self._progress.take(starts | stored, self._ends(bounds))
 
     def _still_there(self, stored: dict[int, int]) -> dict[int, int]:
@@ -227,7 +227,7 @@ class Reading:
         # Another member may have gone on since we looked.
         self._freeze([n for n, offset in stored.items() if offset > self._frozen[n].end])
         wrong = self._group.gone(stored, self._frozen)
-        if wrong is not None and self._wanted.start == Stored():
+        if wrong is not None and self._request.start == Stored():
             raise wrong
         return {
             n: offset
@@ -236,7 +236,7 @@ class Reading:
         }
 
     def _ends(self, bounds: dict[int, Bounds]) -> dict[int, int | None]:
-        until = self._wanted.until
+        until = self._request.until
         now_ms = time.time_ns() // 1_000_000
         return end_offsets(until, bounds, self._since(until, list(bounds)), now_ms=now_ms)
 
@@ -245,19 +245,19 @@ class Reading:
     ) -> dict[int, int | None]:
         if not isinstance(place, Since) or not partitions:
             return {}
-        request = self._wanted
+        request = self._request
         return offsets_since(
             self._cluster, request.topic, partitions, place.ms, committed=request.committed
         )
 
     def _open(self, partitions: Sequence[int]) -> list[TopicPartition]:
         places = self._progress.places
-        return [TopicPartition(self._wanted.topic, n, places[n]) for n in partitions]
+        return [TopicPartition(self._request.topic, n, places[n]) for n in partitions]
 
     def _is_over(self) -> bool:
-        if self._wanted.count is not None and self.shown >= self._wanted.count:
+        if self._request.count is not None and self.shown >= self._request.count:
             return True
-        return self._wanted.until is not None and self._was_assigned and self._progress.is_done
+        return self._request.until is not None and self._was_assigned and self._progress.is_done
 
     def _step(self, consumer: Consumer, batches: MessageBatches) -> None:
         self._is_shaken = False
@@ -267,8 +267,8 @@ class Reading:
             raise failure
         records = [record for record in batch if record.error() is None]
         kept = self._progress.kept(records, before_ms=self._before_ms(), twice=self._is_shaken)
-        if self._wanted.count is not None:
-            kept = kept[: self._wanted.count - self.shown]
+        if self._request.count is not None:
+            kept = kept[: self._request.count - self.shown]
         if kept:
             self._show(kept)
         else:
@@ -290,7 +290,7 @@ class Reading:
 
     def _before_ms(self) -> int | None:
         """Return the time that ends partitions of which no record was that new at the start."""
-        until = self._wanted.until
+        until = self._request.until
         has_open = isinstance(until, Since) and None in self._progress.ends.values()
         return until.ms if has_open and isinstance(until, Since) else None
 
@@ -298,7 +298,7 @@ class Reading:
         """Take an event that comes in place of a record."""
         error, partition = event.error(), event.partition()
         assert error is not None  # noqa: S101 - the caller asked
-        where = f'topic "{self._wanted.topic}", partition {partition}'
+        where = f'topic "{self._request.topic}", partition {partition}'
         if error.code() == KafkaError._PARTITION_EOF:
             self._progress.reach(partition or 0, event.offset() or 0)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -309,7 +309,7 @@ class Reading:
                 "with what there is",
             )
         elif error.code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
-            raise LogError(f'topic "{self._wanted.topic}" is gone', hint="somebody deleted it")
+            raise LogError(f'topic "{self._request.topic}" is gone', hint="somebody deleted it")
         elif not is_passing(error):
             raise log_error(error, f"cannot read {where}")
 
@@ -318,7 +318,7 @@ class Reading:
         if now - self._stored_at > _STORE_S:
             self._stored_at = now
             self._group.store_aside(consumer)
-        if now - self._looked_at > self._wanted.look_s:
+        if now - self._looked_at > self._request.look_s:
             self._looked_at = now
             self._take_new(consumer)
         before_ms = self._before_ms()
@@ -331,13 +331,13 @@ class Reading:
 
     def _take_new(self, consumer: Consumer) -> None:
         """Read the partitions that a topic has got meanwhile, from their beginning."""
-        if self._wanted.until is not None or self._wanted.partitions or self._wanted.shares:
+        if self._request.until is not None or self._request.partitions or self._request.shares:
             return
         try:
-            topics = consumer.list_topics(self._wanted.topic, timeout=REQUEST_S).topics
+            topics = consumer.list_topics(self._request.topic, timeout=REQUEST_S).topics
         except KafkaException:
             return  # asked again later
-        new = sorted(topics[self._wanted.topic].partitions.keys() - self._progress.places.keys())
+        new = sorted(topics[self._request.topic].partitions.keys() - self._progress.places.keys())
         if new:
             self._progress.take(dict.fromkeys(new, 0), dict.fromkeys(new))
             consumer.incremental_assign(self._open(new))
@@ -348,14 +348,14 @@ class Reading:
             if not self._was_said:
                 log.warning("waiting for the brokers at %s", self._kafka.brokers)
             self._was_said = self._group.is_away = not self._answer(consumer)
-        if self._wanted.until is None or now - self._heard_at < STALL_S:
+        if self._request.until is None or now - self._heard_at < STALL_S:
             return
         Cluster(self._kafka).meet()
         ends = self._progress.ends
         owed = [n for n in self._progress.open if (ends[n] or 0) <= self._frozen[n].end]
         if owed and self._was_assigned:
             raise UnavailableLogError(
-                f'topic "{self._wanted.topic}", partition {owed[0]}: no records within '
+                f'topic "{self._request.topic}", partition {owed[0]}: no records within '
                 f"{STALL_S:.0f} s, although it has some",
                 hint="does each partition have a leader?",
             )
@@ -364,7 +364,7 @@ class Reading:
     def _answer(self, consumer: Consumer) -> bool:
         """Tell whether the brokers answer again: a topic may have nothing new to show it by."""
         try:
-            consumer.list_topics(self._wanted.topic, timeout=1.0)
+            consumer.list_topics(self._request.topic, timeout=1.0)
         except KafkaException:
             return False
         return True

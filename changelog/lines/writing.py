@@ -153,7 +153,7 @@ class Writing:
         self._kafka, self._target, self._parse, self._on_taken = kafka, target, parse, on_taken
         self.taken = 0
         self._is_compacted = False
-        self._left, self._moved_at, self._asked_at = 0, 0.0, 0.0
+        self._last_queued, self._moved_at, self._asked_at = 0, 0.0, 0.0
 
     def run(self, lines: Iterator[list[bytes]], stop: Callable[[], bool]) -> None:
         """Write each line.
@@ -236,8 +236,8 @@ class Writing:
     def _watch(self, producer: LogProducer, stop: Callable[[], bool]) -> None:
         """End a wait in which nothing was acknowledged for a minute."""
         now, queued = time.monotonic(), producer.queued
-        if queued != self._left or now - self._asked_at > _PAUSE_S:
-            self._left, self._moved_at = queued, now
+        if queued != self._last_queued or now - self._asked_at > _PAUSE_S:
+            self._last_queued, self._moved_at = queued, now
         self._asked_at = now
         if now - self._moved_at > WRITE_S or stop():
             raise UnavailableLogError(

@@ -69,7 +69,7 @@ class Planner:
         """Take the function that returns schemas, and the newest schema of the values if known."""
         self._rules, self._table, self._schema = rules, table, schema
         self._latest: Mapping[str, SchemaField] = {} if latest is None else latest.by_name
-        self._known: dict[int, Schema | None] = {}
+        self._schemas: dict[int, Schema | None] = {}
         self._copiers: dict[tuple[bytes, bytes], Copier | None] = {}
         self._read = FramedReader(schema)
         self.casts: set[str] = set()
@@ -165,10 +165,10 @@ class Planner:
             return None
         try:
             number, _ = unframe(frame)
-            if number not in self._known:
+            if number not in self._schemas:
                 kind, text = self._schema(number)
-                self._known[number] = read_schema(text) if kind == _AVRO else None
-            return self._known[number]
+                self._schemas[number] = read_schema(text) if kind == _AVRO else None
+            return self._schemas[number]
         except CorruptRecordError:
             return None  # who reads the record by itself will say so
 

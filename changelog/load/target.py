@@ -368,7 +368,7 @@ class _Stream(io.RawIOBase):
     def __init__(self, chunks: Iterator[Chunk], copied: _Copied, *, is_binary: bool) -> None:
         super().__init__()
         self._parts = self._contents(chunks, copied, is_binary=is_binary)
-        self._left = memoryview(b"")
+        self._rest = memoryview(b"")
         self.others: list[Chunk] = []
         self.failure: Exception | None = None
 
@@ -389,7 +389,7 @@ class _Stream(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes, not more than `size`; none at the end."""
-        while not self._left:
+        while not self._rest:
             try:
                 part = next(self._parts, None)
             except Exception as error:
@@ -399,8 +399,8 @@ class _Stream(io.RawIOBase):
                 return b""
             if len(part) <= size:
                 return part
-            self._left = memoryview(part)
-        piece, self._left = self._left[:size], self._left[size:]
+            self._rest = memoryview(part)
+        piece, self._rest = self._rest[:size], self._rest[size:]
         return bytes(piece)
 
 

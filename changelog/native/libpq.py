@@ -69,7 +69,7 @@ class CopyBoth:
     def __init__(self, connection: extensions.connection) -> None:
         self._connection = connection
         self._pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
-        self._told = ffi.new("keepalives *")
+        self._status = ffi.new("keepalives *")
         self._end: SourceError | None = None
         self._poll = select.poll()
         self._poll.register(self.fileno(), select.POLLIN)
@@ -81,12 +81,12 @@ class CopyBoth:
     @property
     def server_wal_end(self) -> int:
         """Return the latest position that a keepalive has told; 0 before the first."""
-        return int(self._told.wal_end)
+        return int(self._status.wal_end)
 
     @property
     def is_asked(self) -> bool:
         """Tell, once, whether the server has asked for a reply."""
-        is_asked, self._told.reply = bool(self._told.reply), 0
+        is_asked, self._status.reply = bool(self._status.reply), 0
         return is_asked
 
     def read(self, limit: int, into: Texts) -> int:
@@ -101,11 +101,11 @@ class CopyBoth:
         """
         if self._end is not None:
             raise self._end
-        heard = self._told.heard
+        heard = self._status.heard
         done = read_stream(
-            _FUNCTIONS, self._pgconn, limit=limit, most=READ_BYTES, into=into, status=self._told
+            _FUNCTIONS, self._pgconn, limit=limit, most=READ_BYTES, into=into, status=self._status
         )
-        count = int(self._told.heard - heard)
+        count = int(self._status.heard - heard)
         if done == Read.ODD:
             raise ProtocolError("the replication stream sends what is neither data nor keepalive")
         if done == Read.NO_MEMORY:

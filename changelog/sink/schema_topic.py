@@ -38,7 +38,7 @@ class SchemaTopic:
         self._kafka = kafka
         self._topic = topic
         self._frontiers = frontiers
-        self._known: dict[str, list[str]] | None = None
+        self._noted: dict[str, list[str]] | None = None
 
     def close(self) -> None:
         """Do nothing: no connection is open."""
@@ -102,9 +102,9 @@ class SchemaTopic:
         return [Version.of(version, 0) for version in self._versions(topic, _VALUE)]
 
     def _versions(self, topic: str, part: str) -> list[str]:
-        if self._known is None:
-            self._known = self._read()
-        return self._known.setdefault(f"{topic}-{part}", [])
+        if self._noted is None:
+            self._noted = self._read()
+        return self._noted.setdefault(f"{topic}-{part}", [])
 
     def _read(self) -> dict[str, list[str]]:
         if not describe(self._kafka, [self._topic]):

@@ -123,7 +123,7 @@ class LastStatements:
         reached: Reached | None,
     ) -> None:
         self._partition, self._reader, self._encoder = partition, reader, encoder
-        self._fillable, self._held, self._reached = frozenset(fillable), held_value, reached
+        self._fillable, self._held_value, self._reached = frozenset(fillable), held_value, reached
         self._last: dict[bytes, tuple[bytes | None, int, int | None]] = {}
         self._lacks: dict[bytes, frozenset[int]] = {}
         self._filled: dict[bytes, _Filled] = {}
@@ -183,7 +183,7 @@ class LastStatements:
 
     def _fill(self, name: bytes, row: Row, statement: Statement) -> frozenset[int]:
         """Fill a row from the statement before it; returns the places that stay empty."""
-        older = self._last[name][0] if name in self._last else self._held(name)
+        older = self._last[name][0] if name in self._last else self._held_value(name)
         lacks = set(statement.missing)
         if older is not None and not statement.begins:
             before, unknown = self._encoder.decode(older), self._lacks.get(name, frozenset())

@@ -89,7 +89,7 @@ class FollowedLog:
         self._reader = Interpreter(log, source.columns, source.keys, source.values)
         self._encoder = RowEncoder(log, source.columns)
         self._fillable = frozenset(LeftOut(log, source.columns).places)
-        self._held: _HeldCut | None = None
+        self._held_cut: _HeldCut | None = None
         # Also of the dead: a key that comes back in another partition has no newest record.
         self._homes: dict[bytes, int] = {}
         self._reached = Reached() if log.order is Order.LSN else None
@@ -109,7 +109,7 @@ class FollowedLog:
             VerdictError: the log cannot give the rows, or not without a look at all of it.
             UnavailableLogError: the brokers do not answer.
         """
-        self._held = None
+        self._held_cut = None
         self._homes = {}
         self._reached = None if self._reached is None else Reached()
         cut.verdict.require()
@@ -121,7 +121,7 @@ class FollowedLog:
             self._homes |= self._new_homes(last, part.partition, len(ends))
             yield from (record for record in last.records() if record[1] is not None)
         recheck_declared([self._log], cut, self._kafka, self._clock)
-        self._held = _HeldCut(cut, cut.states[topic], ends)
+        self._held_cut = _HeldCut(cut, cut.states[topic], ends)
 
     def advance(self, cut: Cut, held_value: HeldValue) -> list[FetchedRecord]:
         """Return the last statement of each key that was named since the cut that is held.
@@ -137,7 +137,7 @@ class FollowedLog:
             VerdictError: they are not known for sure.
             UnavailableLogError: the brokers do not answer.
         """
-        before, topic = self._held, self._log.topic
+        before, topic = self._held_cut, self._log.topic
         if before is None:
             raise VerdictError(f'topic "{topic}": no rows are held')
         cut.verdict.require()
@@ -159,7 +159,7 @@ class FollowedLog:
             records += last.records()
         if ranges:
             self._check_whole(before, cut, has_gaps=has_gaps)
-        self._held = _HeldCut(cut, state, ends)
+        self._held_cut = _HeldCut(cut, state, ends)
         self._homes |= homes
         if self._reached is not None and reached is not None:
             self._reached.take(reached)

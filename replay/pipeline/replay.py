@@ -48,7 +48,7 @@ class Replay(States):
     _observations: Mapping[TableName, StateObservations] = field(repr=False)
     _exact_for_ms: Callable[[], int] = field(repr=False)
     _clock: Clock = field(repr=False)
-    _known: dict[TableName, TableMetrics | None] = field(default_factory=dict, repr=False)
+    _metrics_known: dict[TableName, TableMetrics | None] = field(default_factory=dict, repr=False)
 
     @property
     def verdict(self) -> Verdict:
@@ -63,7 +63,7 @@ class Replay(States):
     def metrics(self) -> dict[TableName, TableMetrics | None]:
         """Return the counts of the first action on each state, or None if they are not known."""
         return {
-            table: self._known[table] if table in self._known else observation.get()
+            table: self._metrics_known[table] if table in self._metrics_known else observation.get()
             for table, observation in self._observations.items()
         }
 
@@ -79,8 +79,8 @@ class Replay(States):
 
     def _note(self, *, is_whole: bool) -> None:
         for table, observation in self._observations.items():
-            if table not in self._known and (seen := observation.get()) is not None:
-                self._known[table] = seen if is_whole else None
+            if table not in self._metrics_known and (seen := observation.get()) is not None:
+                self._metrics_known[table] = seen if is_whole else None
 
     def beside(self, other: Replay, cut: Cut) -> Replay:
         """Return the states of both, each checked by its own cut, under one that names both."""
@@ -89,7 +89,7 @@ class Replay(States):
             cut=cut,
             states={**self.states, **other.states},
             _observations={**self._observations, **other._observations},
-            _known={},
+            _metrics_known={},
             _exact_for_ms=lambda: min(self._exact_for_ms(), other._exact_for_ms()),
         )
 

@@ -45,8 +45,8 @@ class ReadWatch:
         self._cancel = cancel
         self._first_s = first_s
         self._look_s = look_s
-        self._left = threading.Event()
-        self._found: VerdictError | None = None
+        self._ended = threading.Event()
+        self._verdict_error: VerdictError | None = None
         self._thread = threading.Thread(target=self._run, name="verdict", daemon=True)
 
     def __enter__(self) -> Self:
@@ -65,21 +65,21 @@ class ReadWatch:
         Raises:
             VerdictError: a check has failed.
         """
-        self._left.set()
+        self._ended.set()
         self._thread.join()
-        if self._found is not None:
-            raise self._found from error
+        if self._verdict_error is not None:
+            raise self._verdict_error from error
 
     def _run(self) -> None:
         wait_s = min(self._first_s, self._look_s)
-        while not self._left.wait(wait_s):
+        while not self._ended.wait(wait_s):
             try:
                 wait_s = min(self._look_s, max(_AGAIN_S, self._check()))
             except VerdictError as error:
-                self._found = error
+                self._verdict_error = error
                 break
             except LogError as error:
                 log.debug("the log cannot be watched now", exc_info=error)
                 wait_s = _AGAIN_S  # whoever reads fails too, or its check after the read does
-        while self._found is not None and not self._left.wait(_AGAIN_S):
+        while self._verdict_error is not None and not self._ended.wait(_AGAIN_S):
             self._cancel()

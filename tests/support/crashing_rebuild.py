@@ -148,7 +148,7 @@ def lose_what_is_lost():
 
 def hear_the_first_line():
     """Know of an error what its first line says."""
-    failures._said = lambda error: str(error).strip().partition("\n")[0]
+    failures._whole_text = lambda error: str(error).strip().partition("\n")[0]
 
 
 def take_settings_on_trust():

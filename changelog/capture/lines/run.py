@@ -128,7 +128,7 @@ class LineRun:
             clear: takes out the rows of a snapshot that was cut off.
             agreed: gives whether tables may get REPLICA IDENTITY FULL, where that is asked for.
         """
-        self._settings, self._target, self._left = settings, target, look
+        self._settings, self._target, self._read_state = settings, target, look
         self._temporary, self._stop, self._clear = temporary, stop, clear
         self._agreed = agreed
         self._flat = settings.capture.envelope is Envelope.FLAT
@@ -209,7 +209,7 @@ class LineRun:
             ChangelogError: they do not tell one story, or the slot cannot be read.
         """
         status = None if self._temporary else source.standing()
-        file_state = self._left() if self._left is not None else None
+        file_state = self._read_state() if self._read_state is not None else None
         if file_state is not None and not self._is_given(file_state):
             _check(file_state, source, exists=status is not None)
             _check_start(file_state, self._settings.capture.first_lsn)
@@ -277,7 +277,7 @@ class LineRun:
         stands = status.confirmed_flush_lsn or Lsn(0)
         start = first_place(self._slot, stands, first_lsn, current_lsn(source.connection))
         log.info('slot "%s" was made by others: changes alone, no rows of a snapshot', self._slot)
-        if self._left is not None:
+        if self._read_state is not None:
             self._clear()
             begin = Begin(self._slot, source.system_id, start, ())
             self._target.write(begin.line() + copied(start))

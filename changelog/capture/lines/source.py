@@ -83,7 +83,7 @@ class LineSource:
     altered: list[Identity] = field(default_factory=list)
     has_made_publication: bool = False
     _full: frozenset[TableName] = frozenset()
-    _given: list[Identity] = field(default_factory=list)
+    _altered_here: list[Identity] = field(default_factory=list)
     _version: PublicationVersion | None = None
     _filters: dict[TableName, str] = field(default_factory=dict)
 
@@ -144,8 +144,8 @@ class LineSource:
         """
         if self.altered:
             make_full(self.connection, [identity.table for identity in self.altered])
-            self._given, self.altered = self.altered, []
-            for identity in self._given:
+            self._altered_here, self.altered = self.altered, []
+            for identity in self._altered_here:
                 log.info("table %s has REPLICA IDENTITY FULL now", identity.table.said)
         self.catalogue.gives_full = None  # it is as it was taken to be
         self.publish()
@@ -154,9 +154,9 @@ class LineSource:
         """Undo `make`; log the parts that cannot be undone."""
         if self.has_made_publication:
             self.unpublish()
-        if self._given and not self.connection.closed:
+        if self._altered_here and not self.connection.closed:
             try:
-                restore(self.connection, self._given)
+                restore(self.connection, self._altered_here)
             except SourceError as error:
                 log.warning("%s", error)
 

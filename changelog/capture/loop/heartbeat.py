@@ -50,7 +50,7 @@ class Heartbeat:
         self._writer = writer
         self._next = 0.0
         self._is_made = False
-        self._said = ""
+        self._last_error = ""
 
     def beat(self) -> None:
         """Write the row when it is time."""
@@ -61,11 +61,11 @@ class Heartbeat:
         try:
             self._write(self._writer())
         except SourceError as error:
-            if str(error) != self._said:
+            if str(error) != self._last_error:
                 log.warning("%s; trying again each %g s", error, self._every_s)
-            self._said = str(error)
+            self._last_error = str(error)
         else:
-            self._said = ""
+            self._last_error = ""
 
     def _write(self, connection: Connection) -> None:
         failure = "cannot write the heartbeat"

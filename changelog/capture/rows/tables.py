@@ -97,7 +97,7 @@ class CapturedTables:
         self._older_values = older_values
         self.topics = dict(topics)
         self._codecs: dict[int, _Codecs] = {}
-        self._said: set[tuple[TableName, str]] = set()
+        self._warned: set[tuple[TableName, str]] = set()
         self.key_ids: dict[str, int] = {}
 
     @property
@@ -402,8 +402,8 @@ class CapturedTables:
     def _say_unmapped(self, relation: Relation) -> None:
         for column in relation.columns:
             where = (relation.name, column.name)
-            if not column.type.mapped and where not in self._said:
-                self._said.add(where)
+            if not column.type.mapped and where not in self._warned:
+                self._warned.add(where)
                 log.warning(
                     'table %s, column "%s": type %s is carried as PostgreSQL\'s text',
                     relation.name.said,

@@ -73,11 +73,11 @@ class CatalogueWatch:
         if standings is None or standings.epoch != epoch:
             standings = Standings(epoch, {})
         topics = {*environment.topics.values()} - {*new}
-        self._known = {
+        self._standings = {
             topic: standing for topic, standing in standings.tables.items() if topic in topics
         }
         self._sighted = {
-            topic: [*standings.sighted.get(topic, ())] for topic in self._known.keys() & topics
+            topic: [*standings.sighted.get(topic, ())] for topic in self._standings.keys() & topics
         }
         self._published = standings.publication
         self._is_written = True
@@ -97,7 +97,7 @@ class CatalogueWatch:
 
     def knows(self, topic: str) -> bool:
         """Tell whether a table's state is known from an earlier look."""
-        return topic in self._known
+        return topic in self._standings
 
     def keep(self) -> None:
         """Write down the tables as they were when their copies began.
@@ -113,7 +113,7 @@ class CatalogueWatch:
         """Forget a table that is gone: a new table of its name is a different table."""
         topic = self._environment.topics[table]
         self._sighted.pop(topic, None)
-        if self._known.pop(topic, None) is not None:
+        if self._standings.pop(topic, None) is not None:
             self._is_written = False
 
     def truncated(self, table: TableName, xid: int) -> None:
@@ -153,13 +153,13 @@ class CatalogueWatch:
             if now.key_index != relation.key_index:
                 failed(relation.name, _keyless(relation), reached)
                 continue
-            if topic in self._known and (loss := self._lost_partition(topic, now)):
+            if topic in self._standings and (loss := self._lost_partition(topic, now)):
                 failed(relation.name, _silent(relation.name, topic, loss), reached)
                 continue
-            if topic in self._known and not now.key_constraint:
+            if topic in self._standings and not now.key_constraint:
                 # While it has no key, keep the last one: after a new one, rows may have met.
                 now = replace(now, key_constraint=self._latest(topic).key_constraint)
-            if topic not in self._known:
+            if topic not in self._standings:
                 self._know(topic, now)
             else:
                 is_sighted |= self._sight(topic, now)
@@ -192,7 +192,7 @@ class CatalogueWatch:
 
     def _write(self, publication: PublicationVersion | None) -> None:
         environment = self._environment
-        standings = Standings(self._epoch, self._known, self._waiting, publication)
+        standings = Standings(self._epoch, self._standings, self._waiting, publication)
         environment.frontiers.write_standings(environment.settings.slot, standings)
         self._is_written, self._published = True, publication
 
@@ -202,7 +202,7 @@ class CatalogueWatch:
 
     def _latest(self, topic: str) -> Standing:
         sighted = self._sighted.get(topic)
-        return sighted[-1].standing if sighted else self._known[topic]
+        return sighted[-1].standing if sighted else self._standings[topic]
 
     def _sight(self, topic: str, now: Standing) -> bool:
         """Note the state of a table; return whether it has changed."""
@@ -217,7 +217,7 @@ class CatalogueWatch:
 
     def _say_unknown_types(self, seen: Mapping[int, Standing]) -> None:
         """Name the tables whose types no earlier version of capture has looked at."""
-        standings = {standing.oid: standing for standing in map(self._latest, self._known)}
+        standings = {standing.oid: standing for standing in map(self._latest, self._standings)}
         tables = [
             str(now.name)
             for oid, now in seen.items()
@@ -235,7 +235,7 @@ class CatalogueWatch:
         sighted = self._sighted.get(topic)
         if not sighted:
             return True
-        before, table = self._known[topic], self._environment.table_of(topic)
+        before, table = self._standings[topic], self._environment.table_of(topic)
         judgement = judge(before, sighted, self._truncated.get(topic, ()), reached)
         if judgement.change:
             failed(table, _silent(table, topic, judgement.change), reached)
@@ -268,7 +268,7 @@ class CatalogueWatch:
         return True
 
     def _know(self, topic: str, standing: Standing, sighted: Sequence[Sighting] = ()) -> None:
-        self._known[topic] = standing
+        self._standings[topic] = standing
         self._sighted[topic] = [*sighted]
         if not sighted:
             self._truncated.pop(topic, None)

@@ -80,7 +80,7 @@ class Roster:
         self._now = now
         self._not_before = now() + REST * start_s
         capture = environment.settings.capture
-        self._wanted = TableFilter(capture.tables, capture.exclude)
+        self._table_filter = TableFilter(capture.tables, capture.exclude)
         self._names: dict[int, TableName] = {}
         self._children: dict[TableName, tuple[TableName, ...]] = {}
         self._seen: dict[tuple[int, TableName], float] = {}
@@ -151,7 +151,7 @@ class Roster:
         self._seen = {
             listed: self._seen.get(listed, self._now())
             for listed in self._names.items()
-            if listed not in captured and self._wanted.wants(listed[1])
+            if listed not in captured and self._table_filter.wants(listed[1])
         }
 
     def _take(self) -> None:

@@ -104,7 +104,7 @@ class MessageWriter:
         """
         self._messages = messages
         self._patterns = [re.compile(expression(text), re.DOTALL) for text in prefixes]
-        self._said = False
+        self._has_warned = False
 
     def write(self, message: Emitted, began: Began) -> int:
         """Write a message if it is wanted; else as `MessageLog.write`."""
@@ -116,7 +116,7 @@ class MessageWriter:
     def _wants(self, prefix: str) -> bool:
         if any(pattern.fullmatch(prefix) for pattern in self._patterns):
             return True
-        if not self._said:
-            self._said = True
+        if not self._has_warned:
+            self._has_warned = True
             log.info('not captured: messages, such as of the prefix "%s" (--messages)', prefix)
         return False

@@ -29,7 +29,7 @@ class Places:
 
     def __init__(self, owner: str, owner_kind: str) -> None:
         """Take the owner of the places, and its kind for messages."""
-        self._owner, self._what = owner, owner_kind
+        self._owner, self._owner_kind = owner, owner_kind
 
     @staticmethod
     def make(cursor: extensions.cursor) -> None:
@@ -125,6 +125,6 @@ class Places:
 
     def _overtaken(self, topic: str, partition: int) -> OvertakenError:
         return OvertakenError(
-            f'another {self._what} "{self._owner}" has moved its place in '
+            f'another {self._owner_kind} "{self._owner}" has moved its place in '
             f'partition {partition} of topic "{topic}"'
         )

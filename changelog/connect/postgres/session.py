@@ -77,7 +77,7 @@ class Session:
             SinkError: it refuses.
             ConfigurationError: the address cannot be used.
         """
-        parameters = self._wanted = _parameters(address)
+        parameters = self._parameters = _parameters(address)
         try:
             self.connection: extensions.connection = opened(**parameters)
         except psycopg2.Error as error:
@@ -114,7 +114,7 @@ class Session:
 
     def clean(self, text: str) -> str:
         """Return the server's words on one line, without a secret."""
-        return without_secrets(text, self._wanted)
+        return without_secrets(text, self._parameters)
 
 
 def _parameters(address: Address) -> dict[str, Any]:

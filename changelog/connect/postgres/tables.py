@@ -84,11 +84,11 @@ class Tables:
     def __init__(self, settings: SinkSettings) -> None:
         """Take the connector's settings; reads no table yet."""
         self._settings = settings
-        self._known: dict[str, Table] = {}
+        self._tables: dict[str, Table] = {}
 
     def forget(self, topic: str) -> None:
         """Forget a table, so that its columns are read again."""
-        self._known.pop(topic, None)
+        self._tables.pop(topic, None)
 
     def table(
         self,
@@ -108,11 +108,11 @@ class Tables:
         Raises:
             SinkError: there is none, or it lacks a column of the settings.
         """
-        table = self._known.get(topic)
+        table = self._tables.get(topic)
         if table is None or (self._settings.evolve and columns.keys() - table.types.keys()):
             table = self._looked_at(cursor, topic, self._types_of(columns), tuple(keys))
         if table is not None:
-            self._known[topic] = table
+            self._tables[topic] = table
         return table
 
     def _types_of(self, columns: Mapping[str, str]) -> Mapping[str, str]:

@@ -34,8 +34,8 @@ class ParsedConfig:
             kind: the kind of connector, for messages.
             instead: by beginnings of further keys that users may have, what to write for them.
         """
-        self._known = {name: key for key in keys for name in (key.name, *key.also)}
-        self._what, self._instead = kind, instead
+        self._keys = {name: key for key in keys for name in (key.name, *key.also)}
+        self._kind, self._instead = kind, instead
         self.values: dict[str, str] = {}
         self.errors: dict[str, list[str]] = {}
         for name, value in config.items():
@@ -46,7 +46,7 @@ class ParsedConfig:
         self._check_name()
 
     def _take(self, name: str, value: object) -> None:
-        key = self._known.get(name)
+        key = self._keys.get(name)
         if not isinstance(value, str):
             self.fail(name, f"the value of {name} is no text")
         elif "\0" in value:
@@ -61,7 +61,7 @@ class ParsedConfig:
             other = next(
                 (self._instead[prefix] for prefix in self._instead if name.startswith(prefix)), ""
             )
-            self.fail(name, f"{name} is no key of this {self._what}" + (other and f": {other}"))
+            self.fail(name, f"{name} is no key of this {self._kind}" + (other and f": {other}"))
         elif self.values.get(key.name, value) != value:
             self.fail(name, f"{name} and {key.name} are the same and have different values")
         else:
@@ -111,7 +111,7 @@ class ParsedConfig:
 
     def text(self, name: str) -> str:
         """Return a value, or the key's default, or nothing."""
-        return self.values.get(name, self._known[name].default or "")
+        return self.values.get(name, self._keys[name].default or "")
 
     def number(self, name: str) -> int:
         """Return a whole number."""

@@ -43,7 +43,7 @@ class ProducerHandle:
         if not raw:
             raise ValueError(_text(reason))
         self._raw = ffi.gc(raw, lib.producer_free)
-        self._told = 0
+        self._reported = 0
         self._code = ffi.new("int32_t *")
         self._tally = ffi.new("int64_t[2]")
 
@@ -65,9 +65,9 @@ class ProducerHandle:
     def told(self) -> KafkaError | None:
         """Return the latest error of the connections, once."""
         count = lib.producer_tellings(self._raw)
-        if count == self._told:
+        if count == self._reported:
             return None
-        self._told = count
+        self._reported = count
         return _error(lib.producer_told(self._raw))
 
     def send(

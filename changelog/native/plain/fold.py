@@ -75,7 +75,7 @@ class Fold:
         self._keeps_faults, self._most_bytes = keeps_faults, most_bytes
         self._by_offset = by_offset
         self._partition, self._homes = partition, homes
-        self._held: dict[bytes | int, _KeptRecord] = {}  # by the offset where there is no key
+        self._kept: dict[bytes | int, _KeptRecord] = {}  # by the offset where there is no key
         self._held_bytes = 0
         self._file, self._file_end = -1, 0
         self._chunks: list[list[tuple[int, int]]] = [[] for _ in range(_BUCKETS)]
@@ -85,7 +85,7 @@ class Fold:
     @property
     def keys_held(self) -> int:
         """Return the number of keys held in memory."""
-        return len(self._held)
+        return len(self._kept)
 
     @property
     def is_full(self) -> bool:
@@ -123,17 +123,17 @@ class Fold:
 
     def _keep(self, record: _KeptRecord) -> None:
         name = record.offset if record.key is None else record.key
-        older = self._held.get(name)
+        older = self._kept.get(name)
         if older is None:
             self._held_bytes += _ENTRY_BYTES + record.size
         elif older.position > record.position:
             return
         else:
             self._held_bytes += record.size - older.size
-        self._held[name] = record
+        self._kept[name] = record
 
     def _forget(self) -> None:
-        self._held.clear()
+        self._kept.clear()
         self._held_bytes = 0
 
     def spill(self, file: int) -> None:
@@ -144,7 +144,7 @@ class Fold:
         """
         self._file = file
         buckets: list[list[_KeptRecord]] = [[] for _ in range(_BUCKETS)]
-        for name, record in self._held.items():
+        for name, record in self._kept.items():
             buckets[hash(name) % _BUCKETS].append(record)
         for chunks, bucket in zip(self._chunks, buckets, strict=True):
             stored = b"".join(map(_stored, bucket))
@@ -201,7 +201,7 @@ class Fold:
     def _parts(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
         part: list[_KeptRecord] = []
         size = 0
-        for record in self._held.values():
+        for record in self._kept.values():
             if record.position < self._since:
                 continue
             if record.position == self._since and record.value is None:

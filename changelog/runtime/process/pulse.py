@@ -22,7 +22,7 @@ class Pulse:
 
     def __init__(self, thread_name: str) -> None:
         """Take the thread's name, for messages."""
-        self._what, self._error, self._seen = thread_name, "", time.monotonic()
+        self._name, self._error, self._seen = thread_name, "", time.monotonic()
         self._has_ended = False
 
     @contextmanager
@@ -41,7 +41,7 @@ class Pulse:
         except Exception as error:  # noqa: BLE001 - told by the log and by /health
             self._error = type(error).__name__
             trace = redacted("".join(traceback.format_exception(error)))
-            log.log(logging.ERROR, "%s failed: %s", self._what, trace)
+            log.log(logging.ERROR, "%s failed: %s", self._name, trace)
         else:
             self._error = ""
         self._seen = time.monotonic()
@@ -54,8 +54,8 @@ class Pulse:
     def problem(self) -> str:
         """Return the fault of the thread; empty if it is well."""
         if self._has_ended:
-            return f"{self._what} has ended: restart this worker"
+            return f"{self._name} has ended: restart this worker"
         if self._error:
-            return f"{self._what} fails ({self._error}): the log says why"
+            return f"{self._name} fails ({self._error}): the log says why"
         silent_s = time.monotonic() - self._seen
-        return f"{self._what} has stood still for {silent_s:.0f} s" if silent_s > SILENT_S else ""
+        return f"{self._name} has stood still for {silent_s:.0f} s" if silent_s > SILENT_S else ""

@@ -71,12 +71,12 @@ class RowBar:
             done: so many were there before.
             says_sum: whether the end is told; a command that tells it itself leaves no bar behind.
         """
-        self._what = title
+        self._title = title
         self._says_sum = says_sum
         self._estimate = estimate
         self._done = done
         self._rows = 0
-        self._started = self._said = time.monotonic()
+        self._started = self._logged_s = time.monotonic()
         self._task: TaskID | None = None
         self._progress = Progress(
             *_columns(console, "{task.completed:,.0f} rows, {task.fields[rate]:,.0f}/s", 26),
@@ -89,7 +89,7 @@ class RowBar:
         """Show the bar."""
         self._progress.start()
         total = self._estimate or None
-        self._task = self._progress.add_task(self._what, total=total, rate=0)
+        self._task = self._progress.add_task(self._title, total=total, rate=0)
         if self._done:
             self._progress.update(self._task, completed=self._done)
         return self
@@ -107,15 +107,15 @@ class RowBar:
         rate = self._rows / max(now - self._started, 0.001)
         if self._task is not None:
             self._progress.update(self._task, completed=self._done + self._rows, rate=rate)
-        if self._progress.disable and now - self._said > LINE_EVERY_S:
-            self._said = now
+        if self._progress.disable and now - self._logged_s > LINE_EVERY_S:
+            self._logged_s = now
             rows, remaining = self._done + self._rows, self._estimate - self._done - self._rows
             if not self._estimate:
-                log.info("%s: %d rows, %d/s", self._what, rows, rate)
+                log.info("%s: %d rows, %d/s", self._title, rows, rate)
                 return
             log.info(
                 "%s: %d of about %d rows, %d/s, %d s left",
-                self._what,
+                self._title,
                 rows,
                 self._estimate,
                 rate,
@@ -133,7 +133,7 @@ class RowBar:
         seconds = time.monotonic() - self._started
         if error is None and self._says_sum:
             rate = self._rows / max(seconds, 0.001)
-            log.info("%s: %d rows in %.1f s, %d/s", self._what, self._rows, seconds, rate)
+            log.info("%s: %d rows in %.1f s, %d/s", self._title, self._rows, seconds, rate)
 
 
 class StepBar(Steps):
@@ -150,7 +150,7 @@ class StepBar(Steps):
             title: is done, in a word.
             steps: how many there are, as far as one knows by now.
         """
-        self._what = title
+        self._title = title
         self._progress = Progress(
             *_columns(
                 console, "{task.completed:.0f} of {task.total:.0f}, {task.fields[rate]:.1f}/s", 18
@@ -179,7 +179,7 @@ class StepBar(Steps):
 
     def begin(self, step: str) -> None:
         """Show the step at work."""
-        self._progress.update(self._task, description=f"{self._what}: {step}")
+        self._progress.update(self._task, description=f"{self._title}: {step}")
 
     def done(self, steps: int = 1) -> None:
         """Add finished steps."""

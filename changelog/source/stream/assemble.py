@@ -116,7 +116,7 @@ class Assembler:
         self._deaf_until: Mapping[int, Lsn] = {} if deaf_until is None else deaf_until
         self._resolve = resolve
         self._described_as: dict[int, RelationMessage] = {}
-        self._known: dict[int, _KnownRelation | None] = {}
+        self._relations: dict[int, _KnownRelation | None] = {}
         self._open: Begin | None = None
         self._sequence = 0
 
@@ -132,7 +132,7 @@ class Assembler:
 
     def is_resolved(self, oid: int) -> bool:
         """Tell whether a relation that the stream has described was resolved."""
-        return oid in self._known
+        return oid in self._relations
 
     def relation(self, oid: int) -> Relation | None:
         """Return a relation that the stream has described; None for a table not wanted.
@@ -171,7 +171,7 @@ class Assembler:
                 events = self._committed(message)
             case RelationMessage():
                 self._described_as[message.oid] = message
-                self._known.pop(message.oid, None)
+                self._relations.pop(message.oid, None)
             case LogicalMessage(prefix=prefix, content=content, transactional=inside, lsn=lsn):
                 sequence = self._next() if inside else 0
                 events = (Emitted(prefix, content, inside, lsn, sequence),)
@@ -234,13 +234,13 @@ class Assembler:
 
     def _described(self, oid: int) -> _KnownRelation | None:
         try:
-            return self._known[oid]
+            return self._relations[oid]
         except KeyError:
             pass
         message = self._described_as.get(oid)
         if message is None:
             raise ProtocolError(f"a row comes before its relation {oid}")
-        entry = self._known[oid] = self._checked(message, self._resolve(message))
+        entry = self._relations[oid] = self._checked(message, self._resolve(message))
         return entry
 
     def _next(self) -> int:

@@ -35,7 +35,7 @@ class Silence:
     def __init__(self, now_s: float) -> None:
         """Begin to listen."""
         self._since = self._listened = now_s
-        self._asked = False
+        self._has_asked = False
 
     def after(self, now_s: float, *, heard: bool) -> float:
         """Note that somebody has listened; return for how many seconds nothing was heard.
@@ -44,13 +44,13 @@ class Silence:
         that time does not count.
         """
         if heard or now_s - self._listened > _DEAF_S:
-            self._since, self._asked = now_s, False
+            self._since, self._has_asked = now_s, False
         self._listened = now_s
         return now_s - self._since
 
     def may_ask(self) -> bool:
         """Tell, once in a silence, that it is time to ask."""
-        has_asked, self._asked = self._asked, True
+        has_asked, self._has_asked = self._has_asked, True
         return not has_asked
 
 
