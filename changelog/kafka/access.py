@@ -53,14 +53,14 @@ class ClientErrors:
             self._absence = message
 
     def refusal(self) -> str:
-        """Return why no broker lets us in; empty while one may."""
+        """Return the reason that every broker refuses the login; empty while one may accept."""
         if self._all_down_at is None:
             return ""
         untold = not self._absence and self._is_down_for_long()
         return self._refusal or ("the connection is ended without a word" if untold else "")
 
     def absence(self) -> str:
-        """Return why no broker is there; empty while one may be."""
+        """Return the reason that no broker answers; empty while one may."""
         return self._absence if self._is_down_for_long() else ""
 
     @property

@@ -8,12 +8,12 @@ import json
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from threading import Event, Thread
 
 import psutil
 import psycopg2
 import pytest
 
+from changelog.runtime.process.beside import working_beside
 from tests.support.capture_command import CrashingCapture
 from tests.support.wait import wait_until
 
@@ -36,21 +36,15 @@ def capture(dsn, kafka, registry, prefix, tmp_path):
 @contextmanager
 def writes(capture):
     """Have rows changed all the while, a transaction after the other."""
-    done = Event()
 
-    def write():
+    def write(done):
         with closing(psycopg2.connect(capture.dsn)) as connection, connection.cursor() as cursor:
             connection.autocommit = True
             while not done.is_set():
                 cursor.execute("UPDATE notes SET text = text || '.' WHERE id % 20 = 0")
 
-    thread = Thread(target=write)
-    thread.start()
-    try:
+    with working_beside("writer", write):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def at_once(count, call):

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 LINES = {
     "a question for a noun": (
         re.compile(r"^(Return|Say|Tell|Note) (what|how|where|why|who)\b"),
-        9,
+        1,
     ),
     "what for a noun": (re.compile(r"^What "), 0),
     "let": (re.compile(r"^Let "), 0),

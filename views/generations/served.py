@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -31,8 +32,8 @@ class Served:
         """Return the generations that each sink holds and serves; counts a step for each.
 
         Raises:
-            SinkError: one cannot tell.
-            UnavailableSinkError: one does not answer; it is named.
+            SinkError: a sink cannot tell.
+            UnavailableSinkError: one does not answer; the error names it.
         """
         return self._asked(
             lambda sink: Held(sink.published(), frozenset(sink.generations())), steps
@@ -53,6 +54,30 @@ class Served:
                 raise
             steps.done()
         return answers
+
+
+class Unanswered:
+    """The sinks that do not answer: of all views of a run, only the first waits for each."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, UnavailableSinkError] = {}
+
+    @contextmanager
+    def waiting_once(self, sinks: Iterable[str]) -> Iterator[None]:
+        """Ask the named sinks of a view in a block.
+
+        Raises:
+            UnavailableSinkError: one does not answer, or did not answer before.
+        """
+        for name in sinks:
+            if name in self._errors:
+                raise self._errors[name]
+        try:
+            yield
+        except UnavailableSinkError as error:
+            if error.sink:
+                self._errors[error.sink] = error
+            raise
 
 
 Peers = Callable[[str], Served | None]
@@ -112,7 +137,7 @@ def served_of(
     )
 
 
-def peers_of(project: Project, make_served: MakeServed = served_of) -> Peers:
+def peers_of(project: Project, make_served: MakeServed) -> Peers:
     """Return a function that gives the sinks of any view of a project by its name."""
 
     def peer(view: str) -> Served | None:

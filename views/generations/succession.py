@@ -56,7 +56,7 @@ def line_of(steps: Iterable[Step]) -> list[int]:
 
 
 def _older(numbers: Collection[int], current: int, states: States, line: Line) -> list[int]:
-    """Return the generations among some that served before one, the nearest at the end.
+    """Return the given generations that served before one, the nearest at the end.
 
     What the history does not know at all counts by its number.
     """

@@ -2,11 +2,11 @@
 
 There is no transaction across a Delta table, an index and a cache. What there is: all sinks hold
 the whole new generation before the first one is moved, each moves in one atomic step of its own,
-the steps follow each other within milliseconds, and if one fails the others are moved back. Tables
-in PostgreSQL move in one transaction, of all the views, that has all its locks and has done all its
-work before any other sink moves: nobody waits for a lock while the sinks differ. A kill between two
-steps is finished by the next run (`settle`), of the other views that were to move too: the history
-says which these are. For how long the sinks differed is measured.
+the steps follow each other within milliseconds, and if one fails the others are moved back. The
+tables of all views in PostgreSQL move in one transaction, which takes its locks and does its work
+before any other sink moves: nobody waits for a lock while the sinks differ. The next run finishes
+what a kill between two steps left (`settle`), also of other views that were to move together with
+this one, as the history says. For how long the sinks differed is measured.
 """
 
 from __future__ import annotations
@@ -106,13 +106,13 @@ def swap(
         for served, generation in targets
         for name, holding in served.held_without_listing(steps).items()
     ]
-    swap_of = _Swap(moves, confirm, steps)
-    if not swap_of.in_transaction:
-        return swap_of.run(None)
-    swap_of.prepare()
-    # Those of a project are in one database.
-    database = swap_of.in_transaction[0].sink.database
-    return database.patiently(lambda: swap_of.run(database))
+    running = _Swap(moves, confirm, steps)
+    if not running.in_transaction:
+        return running.run(None)
+    running.prepare()
+    # All views of a project have the same one.
+    database = running.in_transaction[0].sink.database
+    return database.patiently(lambda: running.run(database))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class _Swap:
     def _move_in(self, connection: Connection) -> None:
         brief = [move for move in self.in_transaction if move.sink.locks_readers_out]
         with connection, connection.cursor() as cursor:
-            # Of foreign keys between the views' tables only the end of all counts.
+            # Foreign keys between the views' tables hold once all of them have their rows.
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
             for move in self.in_transaction:
                 if move not in brief:
@@ -199,7 +199,7 @@ class _Swap:
             for move in brief:
                 self._move(move, connection)
             self._check_locks()
-            # Whether a commit that fails has come to pass is asked of the sinks.
+            # After a commit that failed, `_move_back` asks each sink what it serves.
             self._moved += self.in_transaction
 
     def _move(self, move: _Move[TransactionalSink], connection: Connection) -> None:
@@ -222,7 +222,7 @@ class _Swap:
 
     def _end(self, moves: Sequence[_Move[Any]]) -> None:
         self._ends += [time.monotonic()] * len(moves)
-        while self._shown < len(self._ends):  # of a further attempt the same ones are not shown
+        while self._shown < len(self._ends):  # another attempt counts no step twice
             self._shown += 1
             self._steps.done()
 
@@ -339,15 +339,16 @@ def settle(
 def _has_moved(view: str, generation: int, history: History, peers: Peers) -> bool:
     """Tell whether a view has moved that was to move together with another view's generation."""
     *_, last = history.rows([view], generation=generation)
-    for other, number in last.together.items():
-        # One that was published alone since then says nothing of this one.
+    companions = {other: number for other, number in last.together.items() if other != view}
+    for other, number in companions.items():
+        # A companion that was published alone since then does not count.
         rows = [
             (row.state, row.together.get(view) == generation)
             for row in history.rows([other], generation=number)
         ]
         if (PUBLISHED, True) in rows:
             return True
-        if other != view and rows and rows[-1][1] and (peer := peers(other)) is not None:
+        if rows and rows[-1][1] and (peer := peers(other)) is not None:
             holdings = peer.held_without_listing().values()
             if any(one.published == number for one in holdings):
                 return True

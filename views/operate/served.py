@@ -23,18 +23,17 @@ from views.generations.history import (
     as_served,
     states_of,
 )
-from views.generations.served import MakeServed, served_of
+from views.generations.served import MakeServed, Unanswered, served_of
 from views.generations.succession import staged
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
 from views.rebuild.drop import to_drop
 from views.rebuild.plan.plan import groups_of
 from views.rebuild.plan.plannable import plannable
-from views.sinks.base import UnavailableSinkError
 
 Planning = Callable[[Sequence[ViewSpec], Project], Mapping[str, ChangelogError]]
-_quick_to_ask = partial(served_of, retry_seconds=3.0, answer_seconds=5.0)
-"""Does not wait for a sink's server that is away as a rebuild does."""
+_without_patience = partial(served_of, retry_seconds=3.0, answer_seconds=5.0)
+"""Makes sinks that wait seconds for a server that is away, where a rebuild waits a minute."""
 
 
 def look_at_views(
@@ -42,7 +41,7 @@ def look_at_views(
     project: Project,
     *,
     plan: Planning | None = None,
-    make_served: MakeServed = _quick_to_ask,
+    make_served: MakeServed = _without_patience,
     steps: Steps = UNSEEN,
 ) -> None:
     """Add the state of each view to the findings.
@@ -107,14 +106,14 @@ class _Look:
         project: whose views.
         make_served: gives the sinks of a view.
         refused: why views cannot be built, by name.
-        away: the errors of sinks that do not answer: each is waited for once.
+        unanswered: the sinks that do not answer.
     """
 
     findings: Findings
     project: Project
     make_served: MakeServed
     refused: Mapping[str, ChangelogError]
-    away: dict[str, UnavailableSinkError] = field(default_factory=dict)
+    unanswered: Unanswered = field(default_factory=Unanswered)
 
     def at(self, spec: ViewSpec, own: Sequence[HistoryRow]) -> None:
         """Look at a view with its rows of the history.
@@ -125,13 +124,8 @@ class _Look:
         _look(self.findings, spec, own, self._serving(spec), self.refused.get(spec.name))
 
     def _serving(self, spec: ViewSpec) -> dict[str, int | None]:
-        if unanswered := next((self.away[name] for name in spec.sinks if name in self.away), None):
-            raise unanswered
-        try:
+        with self.unanswered.waiting_once(spec.sinks):
             holdings = self.make_served(spec, self.project, None).held_without_listing()
-        except UnavailableSinkError as error:
-            self.away[error.sink] = error
-            raise
         return {name: holding.published for name, holding in holdings.items()}
 
 

@@ -35,7 +35,7 @@ from views.generations.lock import (
     reserve,
 )
 from views.generations.place import Place, place_for
-from views.generations.served import MakeServed, peers_of, served_of
+from views.generations.served import MakeServed, Unanswered, peers_of, served_of
 from views.generations.succession import next_generation, serving
 from views.generations.swap import HalfPublishedError, settle
 from views.project.spec import ViewSpec
@@ -56,7 +56,6 @@ from views.rebuild.run.run import Run, only_warned
 from views.rebuild.run.spark_tasks import told_tasks
 from views.rebuild.run.standing import needs_rows, standing
 from views.rebuild.takeover import Base
-from views.sinks.base import UnavailableSinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -272,17 +271,14 @@ class Rebuild:
         self, spark: SparkSession, specs: Sequence[ViewSpec]
     ) -> tuple[list[ViewBuild], list[ViewResult]]:
         builds, unsettled = [], []
-        away: dict[str, UnavailableSinkError] = {}  # waited for once, not by each view
+        unanswered = Unanswered()
         for spec in specs:
             try:
-                if unanswered := next((away[name] for name in spec.sinks if name in away), None):
-                    raise unanswered
-                builds.append(self._prepared(spark, spec))
+                with unanswered.waiting_once(spec.sinks):
+                    builds.append(self._prepared(spark, spec))
             except Exception as error:
                 if self._run.settings.together or len(specs) == 1 or self._run.stop():
                     raise
-                if isinstance(error, UnavailableSinkError) and error.sink:
-                    away[error.sink] = error
                 reason = of_view(explained(error, f'view "{spec.name}"'), spec.name)
                 log.warning("%s; the other views go on", reason.args[0])
                 unsettled.append(ViewResult(view=spec.name, sinks=spec.sinks, error=reason))

@@ -486,7 +486,7 @@ class Backfill:
             if task.plan is None:
                 return  # another of its chunks has failed
             task.done.add(job.number)
-            self.tasks.hear_copied(task, copied.rows, segment.high)
+            self.tasks.count_copied(task, copied.rows, segment.high)
             self._context.report.snapshot_copied(job.relation.name, copied.rows, copied.size)
             self._context.failpoint(Failpoint.CHUNK_COPIED)
 

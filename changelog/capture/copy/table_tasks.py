@@ -42,6 +42,7 @@ class TableTasks:
     Attributes:
         by_topic: the tasks.
         lsn: up to where the stream was when a segment was written last.
+        is_first: whether no reader relies on a frontier yet.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class TableTasks:
                 # Of an earlier version, which did not write down how the table was then.
                 task.restart()
         self._stopping = dict(stopping or {})
-        self._is_first = not start_state.has_frontier
+        self.is_first = not start_state.has_frontier
         self.lsn = Lsn(0)
         self._bar: RowBar | None = None
 
@@ -301,7 +302,7 @@ class TableTasks:
             self._environment.tables.begin_anew(task.relation, since)
 
     def next_tables(self) -> list[TableTask]:
-        """Return the next tables."""
+        """Return the tables of the next segment."""
         waiting = [task for task in self.by_topic.values() if not task.is_whole and task.since]
         waiting.sort(key=lambda task: task.is_keyed)  # those without are copied at once
         return waiting[:MOST_TABLES]
@@ -315,7 +316,7 @@ class TableTasks:
 
     def frontier_written(self) -> None:
         """Note that a frontier with all whole tables is on the log."""
-        self._is_first = False
+        self.is_first = False
         for task in self.by_topic.values():
             task.is_spoken_of = False
         whole = [topic for topic, task in self.by_topic.items() if task.is_whole]
@@ -356,7 +357,7 @@ class TableTasks:
             for task in absent.values()
             if task.is_excluded
         } | self._environment.refused
-        first = self._is_first and any(not task.fault for task in absent.values())
+        first = self.is_first and any(not task.fault for task in absent.values())
         self._ledger.speak(absent=absent, excluded=excluded, waiting=first or bool(self._stopping))
         self._context.report.excluded = dict(excluded)
 
@@ -385,13 +386,8 @@ class TableTasks:
         for error in self._stopping.values():
             raise error
 
-    @property
-    def is_first(self) -> bool:
-        """Tell whether no reader relies on a frontier yet."""
-        return self._is_first
-
-    def hear_copied(self, task: TableTask, rows: int, high: Lsn) -> None:
-        """Count rows of a chunk that is on the log, at a position."""
+    def count_copied(self, task: TableTask, rows: int, high: Lsn) -> None:
+        """Count the rows of a chunk that was copied at an LSN."""
         task.rows += rows
         task.high = high
         if self._bar is not None:

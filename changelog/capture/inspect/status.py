@@ -567,10 +567,10 @@ def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: 
 def _altered(settings: Project, record: FrontierRecord | None) -> Iterator[str]:
     """Yield the topics of tables whose settings were altered, so that readers refuse them."""
     frontier = record.frontier if record is not None else None
-    settings_asked = settings.capture.topics
+    expected = settings.capture.topics
     for topic, description in describe(settings.kafka, frontier.tables if frontier else ()).items():
         keyed = frontier is not None and frontier.scope_of(topic).keyed
-        must = settings_asked if keyed else replace(settings_asked, compacted=False)
+        must = expected if keyed else replace(expected, compacted=False)
         if differences := must.differences(description.settings):
             yield altered(topic, differences)
 

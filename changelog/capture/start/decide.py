@@ -214,7 +214,7 @@ def _parted(
     frontier: Frontier | None,
     fork: Fork,
 ) -> str:
-    """Return why a log cannot go on after a failover; empty if the server has all its changes.
+    """Return the reason that a failover ends the log; empty if the server has all its changes.
 
     Both histories are one up to the fork. So a log that ends before it is a log of the new timeline
     too; one that has more holds what the server has lost.

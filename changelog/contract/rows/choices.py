@@ -85,7 +85,7 @@ class ColumnChoice:
         return covers(self.schema, table.schema) and covers(self.table, table.table)
 
     def obstacles(self, schema: LoggedSchema) -> list[str] | None:
-        """Return why it has no effect in a table, or None if it has one."""
+        """Return the reason that the choice has no effect in a table, or None if it has one."""
         columns = [column for column in schema.columns if covers(self.column, column.column)]
         reasons = [_obstacle(schema, column, self.choice) for column in columns]
         return None if None in reasons else [reason for reason in reasons if reason is not None]

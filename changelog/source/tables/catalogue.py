@@ -518,7 +518,7 @@ class Catalogue:
     def _generated_obstacle(
         self, table: TableName, generated: Sequence[_Column], identity: ReplicaIdentity
     ) -> tuple[str, str]:
-        """Return why a table cannot be captured with its unsent generated columns."""
+        """Return the obstacle that unsent generated columns are, and the remedy."""
         virtual = [column.name for column in generated if column.generated != _STORED]
         if virtual and identity is ReplicaIdentity.FULL:
             reason = f"has REPLICA IDENTITY FULL and the virtual generated columns {virtual}"
@@ -592,7 +592,7 @@ class Catalogue:
         identity: ReplicaIdentity,
         leaves: Sequence[_Leaf],
     ) -> tuple[str, str]:
-        """Return why a table cannot get its key from an index, or two empty strings."""
+        """Return the obstacle to a key from an index and the remedy, or two empty strings."""
         name = TableName(row.schema, row.table)
         if picked.index is None:
             by_index = self._key_index(name) != AUTO or bool(picked.fit)
@@ -712,7 +712,7 @@ def _obstacle(
     *,
     ways: str,
 ) -> tuple[str, str]:
-    """Return why a table cannot be captured and the way out, or two empty strings.
+    """Return the obstacle to capturing a table and the remedy, or two empty strings.
 
     Args:
         name: of the table.

@@ -128,7 +128,7 @@ def _named(name: str, indexes: Sequence[Index]) -> Picked:
 def identity_obstacle(
     table: TableName, index: Index, identity: ReplicaIdentity, *, partitioned: bool
 ) -> tuple[str, str]:
-    """Return why the stream would lack old keys, and the way out; else two empty texts."""
+    """Return the reason that the stream lacks old keys, and the remedy, or two empty texts."""
     if partitioned:
         # Each partition has an identity of its own, also one that is attached tomorrow.
         return (

@@ -83,15 +83,8 @@ def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> It
         ):
             link.set_session(isolation_level="REPEATABLE READ", readonly=True)
             chosen = {*json.loads(address.location.get("types", "[]"))}
-            own = {names.get(name, name): (name, kind) for name, kind in columns}
-            _check_columns(
-                link,
-                table,
-                {
-                    target: None if {name, target} & chosen else _own_type(kind)
-                    for target, (name, kind) in own.items()
-                },
-            )
+            expected = {names.get(name, name): _own_type(kind) for name, kind in columns}
+            _check_columns(link, table, {**expected, **dict.fromkeys(chosen & {*expected})})
             values = [_value(sql.Identifier(names.get(name, name)), kind) for name, kind in columns]
             query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), place)
             for page in _pages(link, query):
@@ -127,7 +120,7 @@ def _check_columns(
 
 
 def _own_type(kind: Type) -> str | None:
-    """Return PostgreSQL's name of the type that a column of the view has; None for an unknown."""
+    """Return PostgreSQL's name of a column's type, or None where that is not known."""
     if _is_document(kind):
         return "jsonb"
     if kind.name == "array":
