@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from changelog.contract.rows.types import ColumnType
-from views.meaning.types import Meaning, is_text, meaning_of
+from views.meaning.types import Meaning, is_text, list_of, meaning_of
 
 Tables = Mapping[str, Mapping[str, ColumnType]]
 """A table's name in the query to its columns, in lower case, and their types."""
@@ -40,6 +40,8 @@ _OF_TEXTS_BY_NAME = {
     *("lpad", "rpad", "ltrim", "rtrim", "btrim", "mask", "sentences", "overlay", "insert"),
     *("substr", "substring_index", "split_part", "regexp_substr", "printf", "format_string"),
 }
+_LISTS = (exp.Array, exp.ArrayAgg, exp.ArrayUniqueAgg)
+"""Expressions that give a list of the values that they are given."""
 _MAKERS = {"struct", "named_struct", "array", "map", "arrays_zip", "slice", "array_append"}
 _TAKERS = {"element_at", "get", "try_element_at", "explode", "inline", "first", "last"}
 BRANCHES = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
@@ -200,10 +202,16 @@ class Holders:
         kinds: frozenset[tuple[str, Meaning]] = frozenset()
         for child in node.iter_expressions():
             kinds |= self.of(child).kinds
+        if isinstance(node, _LISTS):
+            kinds = frozenset(
+                (name, list_of(meaning) if meaning.is_list else meaning) for name, meaning in kinds
+            )
         return Held(kinds, nested=True) if kinds else NOTHING
 
     def _taken_out(self, node: exp.Expr) -> Held:
         """Return the content of an element of a list or a field of a struct."""
+        if isinstance(node, exp.Dot):
+            return self.of(node.this)
         kinds: frozenset[tuple[str, Meaning]] = frozenset()
         nested = False
         for child in node.iter_expressions():
@@ -213,7 +221,9 @@ class Holders:
                     kinds |= {(name, meaning)}
                     nested = True
                 elif meaning.element is not None:
-                    kinds |= {(name.removesuffix("[]"), meaning.element)}
+                    inner = meaning.element
+                    kinds |= {(name if inner.is_list else name.removesuffix("[]"), inner)}
+                    nested = nested or inner.is_list
         return Held(kinds, nested=nested) if kinds else NOTHING
 
     def _column(self, node: exp.Column) -> Held:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import sqlglot
 from sqlglot import exp
@@ -391,9 +392,7 @@ class _Reader:
                 raise self._refusal(node, name, meaning, why)
         for value, one in zip(values, contents, strict=True):
             alike = one.kinds == contents[0].kinds and not one.mixed
-            plain = not any(
-                meaning.element or not meaning.is_list for h in contents for meaning in h.meanings
-            )
+            plain = all(meaning.is_plain_list for h in contents for meaning in h.meanings)
             if alike or isinstance(value, exp.Null) or plain:
                 continue
             name, meaning = min(
@@ -579,7 +578,12 @@ class _Reader:
                 for constant in parts:
                     if meaning.element is not None and isinstance(constant, exp.Literal):
                         self._check_other(node, constant, name, meaning.element)
-                self._require(node, name, meaning, order=order, nested=True)
+                compared: Meaning | None = meaning
+                if order and meaning.is_list:  # its elements are sorted, and not whole lists
+                    element = meaning.element
+                    compared = element and replace(element, advice=meaning.advice)
+                if compared is not None:
+                    self._require(node, name, compared, order=order, nested=True)
                 lone = isinstance(node, exp.ArrayUniqueAgg | exp.Mode | exp.ApproxDistinct)
                 inner = meaning.element or meaning
                 if inner.is_char and not (lone and content.is_padded):

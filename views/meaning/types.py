@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
 from ipaddress import ip_interface, ip_network
@@ -60,6 +60,11 @@ class Meaning:
     is_list: bool = False
     element: Meaning | None = None
     is_composite: bool = False
+
+    @property
+    def is_plain_list(self) -> bool:
+        """Tell whether it is an array whose elements compare as what carries them."""
+        return self.is_list and (self.element is None or self.element.is_plain_list)
 
     @property
     def is_char(self) -> bool:
@@ -180,6 +185,11 @@ def _of_array(base: str, kind: ColumnType) -> Meaning:
         is_list=True,
         element=inner,
     )
+
+
+def list_of(meaning: Meaning) -> Meaning:
+    """Return the meaning of a list of values of a type, which `collect_list` makes."""
+    return replace(meaning, ordered=False, is_list=True, element=meaning)
 
 
 _JOINED = frozenset(

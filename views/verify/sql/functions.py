@@ -270,16 +270,17 @@ refused in any case.
   it without them, and a view that only shows it shows them. Types that are carried as text are
   refused where the text compares otherwise: interval, numeric without a precision or beyond 38
   digits, money, json, jsonb, citext, composite types, ranges of numeric; enums, inet, timetz and
-  lists have equality but no order here. Texts have the order of their code points: one under
-  another collation is not sorted, nor compared by `<`, and one under a collation that is not
-  deterministic not compared at all. A text is compared with no number, date or boolean, nor made
-  one column with it, as PostgreSQL has it; a constant in quotes takes the type of what stands
-  beside it, and its form: `t > '12:00'` of a time is `t > '12:00:00'`, and what is not known to be
-  a value of that type is refused. `cast(x AS string)` is a text from there on, and compared as one:
-  the plan says so where its value would compare otherwise. Capture records
-  sorts of types and collations with the schemas since this version: where an older one has written
-  them, enums and other types of users are refused until capture was started anew, and texts count
-  as sorted by code points. A function in Python is given frames and compares by itself.
+  lists have equality but no order here (`sort_array` sorts a list's elements, by their order).
+  Texts have the order of their code points: one under another collation is not sorted, nor compared
+  by `<`, and one under a collation that is not deterministic not compared at all. A text is
+  compared with no number, date or boolean, nor made one column with it, as PostgreSQL has it; a
+  constant in quotes takes the type of what stands beside it, and its form: `t > '12:00'` of a time
+  is `t > '12:00:00'`, and what is not known to be a value of that type is refused. `cast(x AS
+  string)` is a text from there on, and compared as one: the plan says so where its value would
+  compare otherwise. Capture records sorts of types and collations with the schemas since this
+  version: where an older one has written them, enums and other types of users are refused until
+  capture was started anew, and texts count as sorted by code points. A function in Python is given
+  frames and compares by itself.
 - `rebuild-view VIEW --plan` says for each view whether it is proved and how a refresh goes, and
   why.
 

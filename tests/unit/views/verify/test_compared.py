@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.types import column_type
 from tests.support.compared_signatures import FILE, TYPES, compared, text
-from tests.support.hostile_rows import query_of
+from tests.support.hostile_rows import (
+    COLUMNS,
+    PROVED,
+    column_types,
+    expressions,
+    queries_of,
+    query_of,
+)
+from views.meaning.view import as_meant
+from views.project.sql import parse_sql_view
 from views.verify.sql import signatures
 from views.verify.sql.functions import EXAMPLE_COLUMNS, GROUPS
 from views.verify.sql.signatures import COMPARED
@@ -45,6 +57,45 @@ def test_what_is_compared_is_what_the_lines_of_the_tests_compare():
 def test_each_function_that_is_listed_is_compared(each):
     """Its example by `test_provable`, and each of its operations on hostile values."""
     translate(f"SELECT {each.example} AS x FROM t", EXAMPLES)
+
+
+OF_WHOLE_LISTS = [
+    *("min(l) OVER (ORDER BY k)", "max(l) OVER (ORDER BY k)", "greatest(l,l)", "least(l,l)"),
+    *("l BETWEEN l AND l", "row_number() OVER (ORDER BY l DESC, k)"),
+    "SELECT 1 AS k, sort_array(collect_list(l)) AS x0 FROM t",
+]
+"""The page says of captured lists that they have no order here."""
+
+
+CAPTURED = column_types()
+BY_SPARK = {kind: CAPTURED[name] for name, (kind, _) in COLUMNS.items()}
+BY_SPARK["decimal(10,2)"] = column_type("numeric", "numeric(10,2)")
+
+
+def plan(sql, columns):
+    """Look at a view of captured columns as a plan does."""
+    spec = parse_sql_view("v", Path("v.sql"), f"-- key: k\n{sql}")
+    as_meant(spec, {TABLE: columns}, {TABLE: ("k", "n")})
+
+
+def test_what_is_compared_is_accepted_of_captured_columns():
+    lines = [line for section in PROVED for line in expressions(section)]
+    assert {*OF_WHOLE_LISTS} <= {*lines}
+    for sql, _ in queries_of([line for line in lines if line not in OF_WHOLE_LISTS]):
+        plan(sql, CAPTURED)
+
+
+@pytest.mark.parametrize("line", OF_WHOLE_LISTS)
+def test_but_not_the_order_of_whole_lists(line):
+    with pytest.raises(ViewError, match="has not the order of its values"):
+        plan(query_of(line), CAPTURED)
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each.names)
+def test_so_is_the_example_of_each_function_that_is_listed(each):
+    columns = {name: BY_SPARK[kind] for name, kind in {"n": "int", **EXAMPLE_COLUMNS}.items()}
+    key = "1" if each in GROUPS["Aggregates"] else "n"
+    plan(f"SELECT {key} AS k, {each.example} AS x FROM t", columns)
 
 
 OF_OTHER_ARGUMENTS = {"or", "locate", "position", "to_timestamp", "trunc"}
