@@ -214,7 +214,7 @@ def _run(
     elif request.plan:
         _plan(specs, settings, unusable, as_json=as_json, is_long=request.long)
     elif request.rollback:
-        _roll_back(specs, settings, as_json=as_json, debug=debug)
+        _roll_back(request, specs, settings)
     elif todo := _not_recent(request, specs, settings):
         _rebuild(todo, settings, unusable, as_json=as_json, debug=debug)
     else:
@@ -276,16 +276,17 @@ def _rebuild(
     _ended(outcome, as_json=as_json, debug=debug)
 
 
-def _roll_back(
-    specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool, debug: bool
-) -> None:
-    stages = _stages(as_json=as_json)
+def _roll_back(request: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings) -> None:
+    stages = _stages(as_json=request.as_json)
     stop = stop_on_signals()  # a swap that has begun is ended, whatever asks us to stop
     with stages.shown():
         outcome = _in_thread(
-            lambda: Outcome.of(roll_back(specs, settings, stages, stop=stop)), stop
+            lambda: Outcome.of(
+                roll_back(specs, settings, stages, generation=request.generation, stop=stop)
+            ),
+            stop,
         )
-    _ended(outcome, as_json=as_json, debug=debug)
+    _ended(outcome, as_json=request.as_json, debug=request.debug)
 
 
 def _follow(

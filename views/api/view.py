@@ -79,13 +79,13 @@ class View:
         """
         return abort_staged([self._spec()], self._settings, stages())[self.name]
 
-    def rollback(self) -> ViewRun:
-        """Publish the previous generation again.
+    def rollback(self, generation: int | None = None) -> ViewRun:
+        """Publish the previous generation again, or the one of a number.
 
         Raises:
-            ChangelogError: there is none.
+            ChangelogError: there is none, or the last move was a rollback and no number is there.
         """
-        return one(roll_back([self._spec()], self._settings, stages()))
+        return one(roll_back([self._spec()], self._settings, stages(), generation=generation))
 
     def serves(self, sink: str | None = None) -> str:
         """Return the address of the generation that serves.

@@ -55,6 +55,19 @@ def line_of(steps: Iterable[Step]) -> list[int]:
     return line
 
 
+def went_back_from(steps: Sequence[Step]) -> int | None:
+    """Return the generation that readers were taken back from last, or None.
+
+    None too where another generation has been published since, or the one that they went back to
+    has gone forward.
+    """
+    moves = [step for step in steps if step[1] in {PUBLISHED, DROPPED}]
+    if not moves:
+        return None
+    line, number = line_of(moves[:-1]), moves[-1][0]
+    return line[-1] if number in line[:-1] else None
+
+
 def _older(numbers: Collection[int], current: int, states: States, line: Line) -> list[int]:
     """Return the given generations that served before one, the nearest at the end.
 
@@ -125,20 +138,24 @@ def unfinished_swap(
 
 
 def rollback_target(sinks: Collection[Held], states: States, line: Line = ()) -> int | None:
-    """Return the generation that served before the one that serves, whole in every sink, or None.
+    """Return the nearest of the generations to go back to, or None; see `rollback_targets`."""
+    return next(reversed(rollback_targets(sinks, states, line)), None)
+
+
+def rollback_targets(sinks: Collection[Held], states: States, line: Line = ()) -> list[int]:
+    """Return the generations that served before, whole in every sink, the nearest at the end.
 
     Where all sinks serve an older one than was published last, a rollback was cut off before it
-    was recorded: that one.
+    was recorded: that one is the nearest.
     """
     begun = serving(sinks)
-    if begun in line[:-1]:
-        return begun
     current = max(
         (sink.published or 0 for sink in sinks),
         key=lambda n: (n not in line, line.index(n) if n in line else n),
     )
     whole = frozenset.intersection(*(sink.generations for sink in sinks))
-    return next(reversed(_older(whole, current, states, line)), None)
+    older = _older(whole, current, states, line)
+    return older if begun is None or begun not in line[:-1] else [*older, begun]
 
 
 def to_retire(

@@ -108,7 +108,7 @@ def _back(
 ) -> tuple[int | None, tuple[str, ...]]:
     steps = history.steps(view)
     to = rollback_target(list(holdings.values()), states_of(steps), line_of(steps))
-    return to, (view, "--rollback")
+    return to, (view, str(to), "--rollback")
 
 
 def _publish(

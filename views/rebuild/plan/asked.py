@@ -129,7 +129,12 @@ class Asked:
         bool, typer.Option("--abort", help="Remove what is staged from every sink.")
     ] = False
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Serve the previous generation again.")
+        bool,
+        typer.Option(
+            "--rollback",
+            help="Serve the previous generation again, or the one of a number behind the view. "
+            "Behind another rollback it wants the number.",
+        ),
     ] = False
     drop: Annotated[
         bool,
@@ -303,8 +308,8 @@ class Asked:
                 "--diff, --abort and --drop go without --verify",
             ),
             (
-                bool(self.numbers) and not (self.publish or self.diff),
-                "a number names a generation, which only --publish and --diff take",
+                bool(self.numbers) and not (self.publish or self.diff or self.rollback),
+                "a number names a generation, which only --publish, --rollback and --diff take",
             ),
             (
                 len(self.numbers) > 1 or (bool(self.numbers) and len(self.names) != 1),

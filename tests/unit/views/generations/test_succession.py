@@ -21,6 +21,7 @@ from views.generations.succession import (
     serving,
     to_retire,
     unfinished_swap,
+    went_back_from,
 )
 
 
@@ -110,6 +111,16 @@ def test_a_line_has_what_served_and_was_not_rolled_back_from() -> None:
     assert line_of(again) == [1, 3]
     assert line_of([*again, (3, DROPPED), (4, PUBLISHED)]) == [4]
     assert line_of([]) == []
+
+
+def test_the_last_move_of_readers_may_be_a_rollback() -> None:
+    assert went_back_from(LATE[:-1]) is None, "what waited was published"
+    assert went_back_from(LATE) == 2
+    assert went_back_from([*LATE, (3, RETIRED), (4, FAILED)]) == 2
+    assert went_back_from([*LATE, (3, PUBLISHED)]) is None, "it went forward"
+    assert went_back_from([*LATE, (4, PUBLISHED)]) is None
+    assert went_back_from([*LATE, (3, DROPPED)]) is None
+    assert went_back_from([]) is None
 
 
 PUBLISHED_ALL = {1: PUBLISHED, 2: PUBLISHED, 3: PUBLISHED}

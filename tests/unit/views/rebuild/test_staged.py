@@ -43,7 +43,7 @@ from views.rebuild.diff import Columns, diff
 from views.rebuild.drop import drop, to_drop
 from views.rebuild.read_back import UncomparableError
 from views.rebuild.result.report import results_table
-from views.rebuild.rollback import roll_back
+from views.rebuild.rollback import NothingToRollBackError, RolledBackError, roll_back
 from views.rebuild.staged import UnverifiedError, abort_staged, publish_staged
 from views.scaffold.write import write_project
 from views.verify.kept.folder import KeptTopic
@@ -93,6 +93,11 @@ class Bench:
             self.specs(*names), settings, self.stages, make_served=self.served, **more
         )
 
+    def roll_back(self, generation: int | None = None):
+        settings = replace(self.settings, verify=VerifyMode.NONE)
+        specs, stages = self.specs(), self.stages
+        return roll_back(specs, settings, stages, generation=generation, make_served=self.served)
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
@@ -121,7 +126,7 @@ def test_a_proof_stays_with_its_generation_when_readers_go_back_to_it(bench) -> 
     bench.has((1, PUBLISHED), verified=True, certificate=reports, **proved)  # it went forward
     bench.has((2, PUBLISHED), (3, PUBLISHED), verified=None, certificate=reports, **proved)
     for number, verified, said in ((2, None, "inputs equal"), (1, True, "equal, row by row")):
-        (back,) = roll_back(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
+        (back,) = bench.roll_back(number)
         assert (back.generation, back.verified, back.rows, back.mode) == (
             number,
             verified,
@@ -267,7 +272,52 @@ def test_a_rollback_that_was_cut_off_is_ended_and_goes_no_further(bench) -> None
     assert [bench.current(view) for view in bench.all] == [[2, 2], [2, 3]]
     assert [result.generation for result in back()] == [2, 2]
     assert [bench.current(view) for view in bench.all] == [[2, 2], [2, 2]]
-    assert [result.generation for result in back()] == [1, 1]
+
+
+def test_a_rollback_behind_a_rollback_wants_the_number(bench) -> None:
+    """A repeated command whose first run was killed once it was recorded goes no further."""
+    bench.has((1, PUBLISHED), (2, PUBLISHED), (3, PUBLISHED))
+    bench.roll_back()
+    before = bench.history.rows([VIEW])
+    with pytest.raises(RolledBackError, match="from generation 3 and serves 2") as refused:
+        bench.roll_back()
+    assert f"`rebuild-view {VIEW} 1 --rollback` goes further back" in str(refused.value)
+    (again,) = bench.roll_back(2)
+    assert (again.generation, again.published, again.switch_seconds) == (2, True, None)
+    assert (bench.current(), bench.history.rows([VIEW])) == ([2, 2], before)
+    for number in (3, 7):
+        with pytest.raises(NothingToRollBackError, match=f"no generation {number}"):
+            bench.roll_back(number)
+    assert bench.roll_back(1)[0].generation == 1
+    assert bench.current() == [1, 1]
+    with pytest.raises(NothingToRollBackError, match="no older generation"):
+        bench.roll_back()
+
+
+def test_a_rollback_goes_on_where_something_was_published_since_the_last_one(bench) -> None:
+    bench.has((1, PUBLISHED), (2, PUBLISHED), (3, PUBLISHED))
+    bench.roll_back()
+    bench.has((4, PUBLISHED))
+    assert bench.roll_back()[0].generation == 2
+    bench.has((2, PUBLISHED))  # it went forward
+    assert bench.roll_back()[0].generation == 1
+
+
+def test_a_rollback_may_take_two_steps_at_once(bench) -> None:
+    bench.has((1, PUBLISHED), (2, PUBLISHED), (3, PUBLISHED))
+    assert bench.roll_back(1)[0].generation == 1
+    assert bench.current() == [1, 1]
+
+
+@pytest.mark.parametrize("number", [None, 1])
+def test_a_second_rollback_that_was_cut_off_is_ended(bench, number) -> None:
+    bench.has((1, PUBLISHED), (2, PUBLISHED), (3, PUBLISHED))
+    bench.roll_back()
+    for sink in bench.sinks[VIEW].values():
+        sink.current = 1
+    assert bench.roll_back(number)[0].generation == 1
+    assert bench.history.states(VIEW)[1] == PUBLISHED
+    assert bench.history.rows([VIEW])[-1].generation == 1
 
 
 def test_twin_that_goes_by_numbers_goes_too_far(bench, monkeypatch) -> None:
