@@ -92,11 +92,7 @@ class Offsets:
 
 
 def connector_of(cluster: ConnectCluster, request: ApiRequest) -> Connector:
-    """Return the connector that a request names.
-
-    Raises:
-        RequestError: there is none.
-    """
+    """Return the connector that a request names; raises RequestError if there is none."""
     name = request.path["name"]
     if name not in cluster.connectors:
         raise RequestError(404, f"Connector {name} not found")

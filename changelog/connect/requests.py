@@ -37,11 +37,7 @@ class ApiRequest:
         return any(key == name and value.lower() == "true" for key, value in self.query)
 
     def object(self) -> dict[str, Any]:
-        """Return the body.
-
-        Raises:
-            RequestError: it is no object.
-        """
+        """Return the body; raises RequestError if it is no object."""
         if not isinstance(self.body, dict):
             raise RequestError(400, "the body is no JSON object")
         return self.body

@@ -20,18 +20,12 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """The servers of a worker, and the projects.
+    """The servers of a worker, and the projects."""
 
-    Attributes:
-        kafka: the brokers.
-        group: of the workers that share the tasks.
-        registry: of connectors that name none; None for none.
-        projects: folder below which the projects are that it may rebuild; None for none.
-    """
-
-    kafka: KafkaConnection
-    group: str
-    registry: RegistryConnection | None = None
+    kafka: KafkaConnection  # the brokers
+    group: str  # of the workers that share the tasks
+    registry: RegistryConnection | None = None  # of connectors that name none; None for none
+    # folder below which the projects are that it may rebuild; None for none
     projects: Path | None = None
 
 

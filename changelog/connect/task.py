@@ -348,16 +348,9 @@ class _Batches:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Records of a batch, read.
+    """Records of a batch, read."""
 
-    Attributes:
-        messages: by their places.
-        requests: what those ask for that could be read.
-        unread: those that could not.
-        moved: where each partition goes on behind them.
-    """
-
-    messages: dict[tuple[str, int, int], Message]
-    requests: list[WriteRequest]
-    unread: list[Refused]
-    moved: dict[Partition, int]
+    messages: dict[tuple[str, int, int], Message]  # by their places
+    requests: list[WriteRequest]  # what those ask for that could be read
+    unread: list[Refused]  # those that could not
+    moved: dict[Partition, int]  # where each partition goes on behind them

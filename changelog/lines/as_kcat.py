@@ -240,19 +240,12 @@ def parse_places(texts: Sequence[str], *, at_end: bool) -> tuple[Start | None, U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginnings:
-    """The start of a read, and its consumer group.
+    """The start of a read, and its consumer group."""
 
-    Attributes:
-        start: where, in partitions of which the group has no place.
-        group: its name; empty for none.
-        alone: whether no partition is left to other members.
-        anew: whether a place that it has counts for nothing.
-    """
-
-    start: Start
-    group: str = ""
-    alone: bool = False
-    anew: bool = False
+    start: Start  # where, in partitions of which the group has no place
+    group: str = ""  # its name; empty for none
+    alone: bool = False  # whether no partition is left to other members
+    anew: bool = False  # whether a place that it has counts for nothing
 
 
 _RESETS: Mapping[str, Start] = {

@@ -97,11 +97,7 @@ def _topic_object(entry: TopicMetadata) -> dict[str, Any]:
 
 
 def parse_moment(text: str) -> TopicPartition:
-    """Read `TOPIC:PARTITION:MS`.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
+    """Read `TOPIC:PARTITION:MS`; raises ConfigurationError if it is none."""
     try:
         topic, partition, ms = text.split(":")
         return TopicPartition(topic, int(partition), int(ms))

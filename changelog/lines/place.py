@@ -46,13 +46,9 @@ class BeforeEnd:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The first record of each partition with this time or a later one.
+    """The first record of each partition with this time or a later one."""
 
-    Attributes:
-        ms: milliseconds since 1970.
-    """
-
-    ms: int
+    ms: int  # milliseconds since 1970
 
 
 Start = Beginning | End | Stored | At | BeforeEnd | Since

@@ -47,32 +47,20 @@ _SAY_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """A range of a topic to read, and the group that reads it.
+    """A range of a topic to read, and the group that reads it."""
 
-    Attributes:
-        topic: of which.
-        partitions: which ones; empty for all.
-        start: where it begins; in a group, where partitions begin of which it has no place.
-        until: where it ends; None to follow.
-        group: the consumer group; empty for none.
-        alone: whether this member of the group reads each partition, and shares none.
-        anew: whether the read begins at `start` although the group has a place.
-        committed: whether only what stands is read, or also records of open and aborted
-            transactions.
-        count: the most records; None for any number.
-        look_s: how often a topic that is followed is looked at for new partitions.
-    """
-
-    topic: str
-    partitions: tuple[int, ...] = ()
+    topic: str  # of which
+    partitions: tuple[int, ...] = ()  # which ones; empty for all
+    # where it begins; in a group, where partitions begin of which it has no place
     start: Start = field(default_factory=Beginning)
-    until: Until | None = None
-    group: str = ""
-    alone: bool = False
-    anew: bool = False
+    until: Until | None = None  # where it ends; None to follow
+    group: str = ""  # the consumer group; empty for none
+    alone: bool = False  # whether this member of the group reads each partition, and shares none
+    anew: bool = False  # whether the read begins at `start` although the group has a place
+    # whether only what stands is read, or also records of open and aborted transactions
     committed: bool = True
-    count: int | None = None
-    look_s: float = 30.0
+    count: int | None = None  # the most records; None for any number
+    look_s: float = 30.0  # how often a topic that is followed is looked at for new partitions
 
     def __post_init__(self) -> None:
         """Check what does not go together."""

@@ -109,23 +109,14 @@ def part_read(descriptor: int = 0) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The topic to write to, and how it is written.
+    """The topic to write to, and how it is written."""
 
-    Attributes:
-        topic: which.
-        partition: which of it; None for where keys belong.
-        whole: whether all of the input stands or nothing.
-        transactional_id: of the one transaction; empty for one that no other run has.
-        most: the most records; None for all that the input has.
-        skips_empty: whether an empty line is nothing.
-    """
-
-    topic: str
-    partition: int | None = None
-    whole: bool = False
-    transactional_id: str = ""
-    most: int | None = None
-    skips_empty: bool = False
+    topic: str  # which
+    partition: int | None = None  # which of it; None for where keys belong
+    whole: bool = False  # whether all of the input stands or nothing
+    transactional_id: str = ""  # of the one transaction; empty for one that no other run has
+    most: int | None = None  # the most records; None for all that the input has
+    skips_empty: bool = False  # whether an empty line is nothing
 
 
 class Writing:

@@ -42,19 +42,12 @@ class UnfitRecordError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows in one of COPY's formats, without header and trailer.
+    """Rows in one of COPY's formats, without header and trailer."""
 
-    Attributes:
-        is_binary: which format.
-        content: their bytes.
-        rows: how many.
-        deletes: how many of them say that a row is gone.
-    """
-
-    is_binary: bool
-    content: bytes
-    rows: int
-    deletes: int = 0
+    is_binary: bool  # which format
+    content: bytes  # their bytes
+    rows: int  # how many
+    deletes: int = 0  # how many of them say that a row is gone
 
 
 class Encoder:

@@ -37,31 +37,21 @@ _FETCH_MS = 500  # a topic that is followed is mostly at its end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """The size of one transaction.
+    """The size of one transaction."""
 
-    Attributes:
-        records: the most.
-        bytes: of keys and values, about the most.
-        seconds: after which what is there is written, where a topic is followed.
-    """
-
-    records: int = 200_000
-    bytes: int = 64 << 20
-    seconds: float = 1.0
+    records: int = 200_000  # the most
+    bytes: int = 64 << 20  # of keys and values, about the most
+    seconds: float = 1.0  # after which what is there is written, where a topic is followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The part of the topics that one job reads.
+    """The part of the topics that one job reads."""
 
-    Attributes:
-        starts: the place of each partition.
-        ends: the first offset that is not wanted; None where that is not known.
-        before_ms: where an end is not known, it is the first record with this time; None to follow.
-    """
-
-    starts: Mapping[Partition, int]
+    starts: Mapping[Partition, int]  # the place of each partition
+    # the first offset that is not wanted; None where that is not known
     ends: Mapping[Partition, int | None]
+    # where an end is not known, it is the first record with this time; None to follow
     before_ms: int | None = None
 
 

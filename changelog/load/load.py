@@ -53,48 +53,29 @@ _WAIT_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSettings:
-    """The settings of a load.
+    """The settings of a load."""
 
-    Attributes:
-        url: of the database; holds a password, so no part of `repr`.
-        table: its name, perhaps with a schema.
-        name: of the load, whose places are kept.
-        topics: that are read.
-        start: where partitions begin.
-        until: where they end; None to follow.
-        jobs: how many at once.
-        batches: how much is one transaction.
-        dead_letters: topic for records that cannot be written; empty where they end the load.
-    """
-
-    url: str = field(repr=False)
-    table: str
-    name: str
-    topics: tuple[str, ...]
-    start: Start
-    until: Until | None
-    jobs: int
-    batches: Batches = field(default_factory=Batches)
+    url: str = field(repr=False)  # of the database; holds a password, so no part of `repr`
+    table: str  # its name, perhaps with a schema
+    name: str  # of the load, whose places are kept
+    topics: tuple[str, ...]  # that are read
+    start: Start  # where partitions begin
+    until: Until | None  # where they end; None to follow
+    jobs: int  # how many at once
+    batches: Batches = field(default_factory=Batches)  # how much is one transaction
+    # topic for records that cannot be written; empty where they end the load
     dead_letters: str = ""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """The result of a load.
+    """The result of a load."""
 
-    Attributes:
-        records: how many were read.
-        rows: how many rows were written, and keys deleted.
-        refused: how many records were put aside.
-        seconds: how long it took.
-        is_done: whether the ends were reached.
-    """
-
-    records: int = 0
-    rows: int = 0
-    refused: int = 0
-    seconds: float = 0.0
-    is_done: bool = False
+    records: int = 0  # how many were read
+    rows: int = 0  # how many rows were written, and keys deleted
+    refused: int = 0  # how many records were put aside
+    seconds: float = 0.0  # how long it took
+    is_done: bool = False  # whether the ends were reached
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as `--json` prints it."""

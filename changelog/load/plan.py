@@ -33,15 +33,10 @@ _NUMBERED = {
 
 
 class Copier(NamedTuple):
-    """Writes records of one pair of schemas.
+    """Writes records of one pair of schemas."""
 
-    Attributes:
-        rows: in C.
-        numbers: columns of records that are no field of theirs.
-    """
-
-    rows: RowCopier
-    numbers: tuple[str, ...]
+    rows: RowCopier  # in C
+    numbers: tuple[str, ...]  # columns of records that are no field of theirs
 
     def __call__(
         self, records: BatchRange, some: array[int], ordinals: Sequence[Any]

@@ -34,21 +34,13 @@ _COLOURS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check.
+    """The result of one check."""
 
-    Attributes:
-        check: the thing.
-        state: how it stands.
-        text: what was found, or would be done.
-        hint: the way out of a problem, or an empty text.
-        exit_code: what a command would end with for it; 0 where it would go on.
-    """
-
-    check: str
-    state: Level
-    text: str
-    hint: str = ""
-    exit_code: int = 0
+    check: str  # the thing
+    state: Level  # how it stands
+    text: str  # what was found, or would be done
+    hint: str = ""  # the way out of a problem, or an empty text
+    exit_code: int = 0  # what a command would end with for it; 0 where it would go on
 
     def to_json(self) -> dict[str, object]:
         """Return it as a JSON object."""

@@ -137,24 +137,15 @@ def _secret(model: type[BaseModel]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A setting with its section.
+    """A setting with its section."""
 
-    Attributes:
-        name: its key with its section, `capture.slot`.
-        setting: what its declaration says.
-        kind: the type of its value.
-        bounds: its bounds, as pydantic has them: `ge`, `gt`.
-        default: its value where nobody says another; None where that is left open.
-        required: it has no default.
-        subject: the title under which help lists its option; empty for that of all the others.
-    """
-
-    name: str
-    setting: Setting = field(repr=False)
-    kind: Any
-    bounds: Mapping[str, float]
-    default: Any
-    required: bool
+    name: str  # its key with its section, `capture.slot`
+    setting: Setting = field(repr=False)  # what its declaration says
+    kind: Any  # the type of its value
+    bounds: Mapping[str, float]  # its bounds, as pydantic has them: `ge`, `gt`
+    default: Any  # its value where nobody says another; None where that is left open
+    required: bool  # it has no default
+    # the title under which help lists its option; empty for that of all the others
     subject: str = ""
 
     @property

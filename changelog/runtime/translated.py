@@ -25,11 +25,7 @@ class TranslatingCommand(TyperCommand):
     """What stands for options of other programs, each by one of its spellings."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Read the options.
-
-        Raises:
-            ConfigurationError: one is that of another program.
-        """
+        """Read the options; raises ConfigurationError if one is that of another program."""
         try:
             return super().parse_args(ctx, args)
         except NoSuchOption as error:

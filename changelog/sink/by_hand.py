@@ -17,17 +17,11 @@ _NAP_S = 0.05
 
 
 class MadeTopics(NamedTuple):
-    """Topics as they are after they were made by hand.
+    """Topics as they are after they were made by hand."""
 
-    Attributes:
-        made: names of those that are new.
-        altered: names of those whose settings were altered.
-        partitions: of each topic, new or not, their number.
-    """
-
-    made: list[str]
-    altered: list[str]
-    partitions: dict[str, int]
+    made: list[str]  # names of those that are new
+    altered: list[str]  # names of those whose settings were altered
+    partitions: dict[str, int]  # of each topic, new or not, their number
 
 
 def create_topics(

@@ -214,11 +214,7 @@ class LogProducer:
         self._say_waiting(started)
 
     def poll(self) -> None:
-        """Process the broker's reports.
-
-        Raises:
-            LogError: a record was refused.
-        """
+        """Process the broker's reports; raises LogError if a record was refused."""
         self._producer.poll(0)
         self._raise_failure()
 

@@ -43,15 +43,10 @@ T = TypeVar("T")
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema as the registry has it.
+    """A schema as the registry has it."""
 
-    Attributes:
-        kind: AVRO, JSON or PROTOBUF.
-        text: the schema.
-    """
-
-    kind: str
-    text: str
+    kind: str  # AVRO, JSON or PROTOBUF
+    text: str  # the schema
 
 
 class Registry:

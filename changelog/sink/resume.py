@@ -27,23 +27,18 @@ _SAID = 10
 
 @dataclass(frozen=True, slots=True)
 class WrittenRecords:
-    """Records on the topics after the last frontier.
+    """Records on the topics after the last frontier."""
 
-    Attributes:
-        positions: per topic and partition the greatest position that need not be written again;
-            partitions without a record are left out.
-        last_epoch: the greatest epoch seen, the frontier's included; 0 when there is none.
-        ends: where the topics end.
-        foreign: per topic how many records there are that capture did not write, or that are older
-            than the frontier or than a record before them: those were written by somebody whom
-            capture had thought dead, or copied from the log.
-        reached: per epoch the greatest commit LSN of a record.
-    """
-
+    # per topic and partition the greatest position that need not be written again; partitions
+    # without a record are left out
     positions: dict[str, dict[int, Position]]
-    last_epoch: int
-    ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    last_epoch: int  # the greatest epoch seen, the frontier's included; 0 when there is none
+    ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # where the topics end
+    # per topic how many records there are that capture did not write, or that are older than the
+    # frontier or than a record before them: those were written by somebody whom capture had thought
+    # dead, or copied from the log
     foreign: Mapping[str, int] = field(default_factory=dict)
+    # per epoch the greatest commit LSN of a record
     reached: Mapping[int, Lsn] = field(default_factory=dict)
 
     def passed_at(self, epoch: int) -> Lsn:
@@ -53,17 +48,12 @@ class WrittenRecords:
 
 @dataclass(frozen=True, slots=True)
 class KnownPlace:
-    """A place up to which the content of a topic is known.
+    """A place up to which the content of a topic is known."""
 
-    Attributes:
-        topic_id: Kafka's id of the topic that it was.
-        ends: per partition the end offset there.
-        position: all streamed records up to it lie before `ends`; None when nothing is known
-            beyond what the frontier says.
-    """
-
-    topic_id: str
-    ends: tuple[int, ...]
+    topic_id: str  # Kafka's id of the topic that it was
+    ends: tuple[int, ...]  # per partition the end offset there
+    # all streamed records up to it lie before `ends`; None when nothing is known beyond what the
+    # frontier says
     position: Position | None = None
 
 

@@ -55,19 +55,12 @@ Must = Callable[[str], TopicSettings]
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """Topics to make and to alter, none of which the brokers refuse.
+    """Topics to make and to alter, none of which the brokers refuse."""
 
-    Attributes:
-        there: the topics that exist, as they are.
-        missing: those to be made.
-        differing: those to be altered, with what differs.
-        must: gives what each topic must have.
-    """
-
-    there: Mapping[str, TopicDescription]
-    missing: tuple[NewTopic, ...]
-    differing: Mapping[str, list[str]]
-    must: Must
+    there: Mapping[str, TopicDescription]  # the topics that exist, as they are
+    missing: tuple[NewTopic, ...]  # those to be made
+    differing: Mapping[str, list[str]]  # those to be altered, with what differs
+    must: Must  # gives what each topic must have
 
 
 def plan_topics(

@@ -32,21 +32,13 @@ class Sessions(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where an addition stands.
+    """Where an addition stands."""
 
-    Attributes:
-        folder: of the project, as the command was given it.
-        settings: of the project.
-        admission: who may ask; an addition answers everybody, and asks this itself.
-        is_tls: whether it is served by HTTPS.
-        sessions: those that were ended, of all workers.
-    """
-
-    folder: Path
-    settings: Project
-    admission: Admission
-    is_tls: bool
-    sessions: Sessions
+    folder: Path  # of the project, as the command was given it
+    settings: Project  # of the project
+    admission: Admission  # who may ask; an addition answers everybody, and asks this itself
+    is_tls: bool  # whether it is served by HTTPS
+    sessions: Sessions  # those that were ended, of all workers
 
 
 class Addition(Protocol):

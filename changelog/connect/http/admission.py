@@ -25,13 +25,9 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Credentials that admit a request.
+    """Credentials that admit a request."""
 
-    Attributes:
-        token: empty where everybody is let in who reaches it by loopback.
-    """
-
-    token: bytes = field(repr=False)
+    token: bytes = field(repr=False)  # empty where everybody is let in who reaches it by loopback
 
     def is_token(self, text: bytes) -> bool:
         """Tell whether that is the token."""

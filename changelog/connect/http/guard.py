@@ -40,17 +40,11 @@ def error_answer(code: int, message: str, headers: dict[str, str] | None = None)
 
 @dataclass(slots=True)
 class _Pace:
-    """Limit of the requests: a number at once, and a number each second.
+    """Limit of the requests: a number at once, and a number each second."""
 
-    Attributes:
-        allowance: requests that may come now.
-        counted: when that was so.
-        at_once: requests that are being answered.
-    """
-
-    allowance: float = BURST
-    counted: float = field(default_factory=time.monotonic)
-    at_once: int = 0
+    allowance: float = BURST  # requests that may come now
+    counted: float = field(default_factory=time.monotonic)  # when that was so
+    at_once: int = 0  # requests that are being answered
 
     def allows(self) -> bool:
         now = time.monotonic()

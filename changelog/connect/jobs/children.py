@@ -34,19 +34,12 @@ class ChildError(ChangelogError):
 
 @dataclass(frozen=True, slots=True)
 class ExitResult:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-        code: its exit code.
-        output: its standard output.
-        error: the last error that it told, or the last line of all; in one line.
-        stopped: whether it was asked to end.
-    """
-
-    code: int
-    output: str
-    error: str
-    stopped: bool
+    code: int  # its exit code
+    output: str  # its standard output
+    error: str  # the last error that it told, or the last line of all; in one line
+    stopped: bool  # whether it was asked to end
 
 
 @dataclass(slots=True)

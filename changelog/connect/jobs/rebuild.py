@@ -26,20 +26,13 @@ _MOST_SHOWN = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
-    """Callbacks by which a run reports its progress.
+    """Callbacks by which a run reports its progress."""
 
-    Attributes:
-        run: names this run among all of its task.
-        last: what the last run told; None before the first.
-        started: it is at work, or waits for its time.
-        waits: called with the reason why it waits, empty once it goes on.
-        ended: takes the result of a run, and why it failed, empty where it did not.
-    """
-
-    run: str
-    last: Mapping[str, Any] | None
-    started: Callable[[], None]
-    waits: Callable[[str], None]
+    run: str  # names this run among all of its task
+    last: Mapping[str, Any] | None  # what the last run told; None before the first
+    started: Callable[[], None]  # it is at work, or waits for its time
+    waits: Callable[[str], None]  # called with the reason why it waits, empty once it goes on
+    # takes the result of a run, and why it failed, empty where it did not
     ended: Callable[[Mapping[str, Any], str], None]
 
 

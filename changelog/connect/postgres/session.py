@@ -25,27 +25,17 @@ _OF_A_ROW = ("21", "22", "23", "54", "P0")  # classes of errors that a row's own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Address of a database, and its name in messages.
+    """Address of a database, and its name in messages."""
 
-    Attributes:
-        url: libpq's connection string.
-        user: in place of that of the string; empty for none.
-        password: likewise.
-        application: as the server lists the session.
-        options: of the session, beside those that each has.
-        named: what names the address to a user.
-        look_at: what a user looks at when the server refuses.
-        is_alone: whether it is all that is known of the database: no variable or file of the
-            process's user adds to it.
-    """
-
-    url: str = field(repr=False)
-    user: str = ""
-    password: str = field(default="", repr=False)
-    application: str
-    options: str = ""
-    named: str
-    look_at: str
+    url: str = field(repr=False)  # libpq's connection string
+    user: str = ""  # in place of that of the string; empty for none
+    password: str = field(default="", repr=False)  # likewise
+    application: str  # as the server lists the session
+    options: str = ""  # of the session, beside those that each has
+    named: str  # what names the address to a user
+    look_at: str  # what a user looks at when the server refuses
+    # whether it is all that is known of the database: no variable or file of the process's user
+    # adds to it
     is_alone: bool = False
 
 

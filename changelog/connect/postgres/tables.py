@@ -43,33 +43,19 @@ _Row = tuple[str, str, bool, bool, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
+    """A table."""
 
-    Attributes:
-        name: as it is written in statements.
-        text: the same for people.
-        types: of its columns that can be written; of a domain the type below it.
-        keys: columns by which rows are written; empty without a key.
-        copies: whether COPY does the same in it as INSERT.
-        stages: whether this user may make temporary tables.
-        merges: whether the server has ON CONFLICT.
-    """
-
-    name: sql.Composable
-    text: str
-    types: Mapping[str, str]
-    keys: tuple[str, ...]
-    copies: bool
-    stages: bool
-    merges: bool = True
+    name: sql.Composable  # as it is written in statements
+    text: str  # the same for people
+    types: Mapping[str, str]  # of its columns that can be written; of a domain the type below it
+    keys: tuple[str, ...]  # columns by which rows are written; empty without a key
+    copies: bool  # whether COPY does the same in it as INSERT
+    stages: bool  # whether this user may make temporary tables
+    merges: bool = True  # whether the server has ON CONFLICT
 
 
 def check_version(connection: extensions.connection) -> None:
-    """Refuse a server that is too old for a sink.
-
-    Raises:
-        SinkError: it is.
-    """
+    """Refuse a server that is too old for a sink; raises SinkError if it is."""
     if connection.server_version < OLDEST:
         version = connection.get_parameter_status("server_version")
         raise SinkError(

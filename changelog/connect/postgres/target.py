@@ -25,19 +25,13 @@ from changelog.contract.base.secret import redacted
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """Operation on a table that a record asks for.
+    """Operation on a table that a record asks for."""
 
-    Attributes:
-        place: topic, partition and offset.
-        operations: in their order.
-        columns: types in SQL that its schemas say, by column.
-        keys: columns of its key's schema.
-    """
-
-    place: tuple[str, int, int]
-    operations: Sequence[Operation]
+    place: tuple[str, int, int]  # topic, partition and offset
+    operations: Sequence[Operation]  # in their order
+    # types in SQL that its schemas say, by column
     columns: Mapping[str, str] = field(default_factory=dict)
-    keys: Sequence[str] = ()
+    keys: Sequence[str] = ()  # columns of its key's schema
 
 
 @dataclass(frozen=True, slots=True)

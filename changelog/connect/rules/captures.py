@@ -46,22 +46,15 @@ _FOR_EVER_S = "31536000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureJob:
-    """A capture that is to run.
+    """A capture that is to run."""
 
-    Attributes:
-        name: the connector's.
-        slots: its replication slot, and those of its groups of tables.
-        prefix: of its topics.
-        dsn: of its source.
-        settings: of capture, by their dotted names, as variables have them.
-        registry: of Avro's schemas; None for the worker's.
-    """
-
-    name: str
-    slots: tuple[str, ...]
-    prefix: str
-    dsn: str = field(repr=False)
+    name: str  # the connector's
+    slots: tuple[str, ...]  # its replication slot, and those of its groups of tables
+    prefix: str  # of its topics
+    dsn: str = field(repr=False)  # of its source
+    # of capture, by their dotted names, as variables have them
     settings: Mapping[str, str] = field(repr=False)
+    # of Avro's schemas; None for the worker's
     registry: RegistryConnection | None = field(repr=False)
 
     def variables(

@@ -20,21 +20,13 @@ _SECRET_WORDS = ("password", "secret", "token")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of connectors.
+    """A kind of connectors."""
 
-    Attributes:
-        type: `sink` or `source`, as clients know them.
-        classes: its names; the first is our own.
-        keys: of its configurations.
-        parse: reads one, with all that is wrong with it.
-        spreads: whether it has as many tasks as `tasks.max` says; else it has one.
-    """
-
-    type: str
-    classes: tuple[str, ...]
-    keys: tuple[Key, ...]
-    parse: Callable[[Mapping[str, Any]], ParsedConfig]
-    spreads: bool = False
+    type: str  # `sink` or `source`, as clients know them
+    classes: tuple[str, ...]  # its names; the first is our own
+    keys: tuple[Key, ...]  # of its configurations
+    parse: Callable[[Mapping[str, Any]], ParsedConfig]  # reads one, with all that is wrong with it
+    spreads: bool = False  # whether it has as many tasks as `tasks.max` says; else it has one
 
 
 SINK = Kind("sink", SINK_CLASSES, SINK_KEYS, sink_given, spreads=True)

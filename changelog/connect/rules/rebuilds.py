@@ -55,19 +55,12 @@ _FOLDER = re.compile(r"[\w-][\w.-]*(?:/[\w-][\w.-]*)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildJob:
-    """A rebuild that is to run.
+    """A rebuild that is to run."""
 
-    Attributes:
-        name: the connector's.
-        project: folder, below that of all projects.
-        words: of `rebuild-view`, beside the project.
-        cron: when, in UTC; empty for once.
-    """
-
-    name: str
-    project: str
-    words: tuple[str, ...]
-    cron: str
+    name: str  # the connector's
+    project: str  # folder, below that of all projects
+    words: tuple[str, ...]  # of `rebuild-view`, beside the project
+    cron: str  # when, in UTC; empty for once
 
 
 def rebuild_given(config: Mapping[str, Any]) -> ParsedConfig:

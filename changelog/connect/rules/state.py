@@ -23,19 +23,13 @@ _CONNECTOR, _STATUS, _ENDED = "connector", "status", "ended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """A connector as it is configured.
+    """A connector as it is configured."""
 
-    Attributes:
-        config: as it was given.
-        state: STARTED, PAUSED or STOPPED.
-        restarts: how often each task was started anew on request.
-        creation_id: names the request that made it among all such requests.
-    """
-
-    config: Mapping[str, str] = field(repr=False)
-    state: str = STARTED
+    config: Mapping[str, str] = field(repr=False)  # as it was given
+    state: str = STARTED  # STARTED, PAUSED or STOPPED
+    # how often each task was started anew on request
     restarts: Mapping[int, int] = field(default_factory=dict)
-    creation_id: str = ""
+    creation_id: str = ""  # names the request that made it among all such requests
 
     @property
     def name(self) -> str:
@@ -54,20 +48,13 @@ class Connector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Status of a task, as its worker reports it.
-
-    Attributes:
-        worker: `host:port` of who has it.
-        trace: why it failed; empty otherwise.
-        result: what its last run told, of a rebuild; None otherwise.
-        waits_for: what a sink waits for before it can go on; empty for nothing.
-    """
+    """Status of a task, as its worker reports it."""
 
     state: str
-    worker: str
-    trace: str = ""
-    result: Mapping[str, Any] | None = None
-    waits_for: str = ""
+    worker: str  # `host:port` of who has it
+    trace: str = ""  # why it failed; empty otherwise
+    result: Mapping[str, Any] | None = None  # what its last run told, of a rebuild; None otherwise
+    waits_for: str = ""  # what a sink waits for before it can go on; empty for nothing
 
 
 class ConnectCluster:

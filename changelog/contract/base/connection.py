@@ -12,15 +12,11 @@ _ANSWER_S = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConnection:
-    """Brokers and how to speak to them.
+    """Brokers and how to speak to them."""
 
-    Attributes:
-        brokers: `host:port` pairs, separated by commas.
-        options: further client settings by librdkafka's names (`security.protocol`,
-            `sasl.mechanism`, `sasl.username`, `sasl.password`, `ssl.ca.location`, …).
-    """
-
-    brokers: str
+    brokers: str  # `host:port` pairs, separated by commas
+    # further client settings by librdkafka's names (`security.protocol`, `sasl.mechanism`,
+    # `sasl.username`, `sasl.password`, `ssl.ca.location`, …)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def client_config(self, **more: str | float | bool) -> dict[str, str | int | float | bool]:
@@ -34,15 +30,10 @@ class KafkaConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryConnection:
-    """A schema registry with Confluent's interface.
+    """A schema registry with Confluent's interface."""
 
-    Attributes:
-        url: its base, without a slash at the end; it may hold a password.
-        options: further settings by confluent-kafka's names (`basic.auth.user.info`,
-            `ssl.ca.location`, …).
-    """
-
-    url: str = field(repr=False)
+    url: str = field(repr=False)  # its base, without a slash at the end; it may hold a password
+    # further settings by confluent-kafka's names (`basic.auth.user.info`, `ssl.ca.location`, …)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def client_config(self) -> dict[str, str | int]:

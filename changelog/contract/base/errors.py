@@ -115,13 +115,9 @@ class KeyConflictError(SchemaConflictError):
 
 
 class RecordRefusedError(LogError):
-    """A topic does not take a record, whatever is tried: it is too large, or not allowed.
+    """A topic does not take a record, whatever is tried: it is too large, or not allowed."""
 
-    Attributes:
-        topic: which one; empty behind a process that has not kept it.
-    """
-
-    topic: str = ""
+    topic: str = ""  # which one; empty behind a process that has not kept it
 
 
 class RecordsRemovedError(LogError):

@@ -14,11 +14,7 @@ SLOT_NAME = re.compile("[a-z0-9_]+")
 
 
 def check_length(name: str, subject: str) -> str:
-    """Return a name that PostgreSQL takes whole.
-
-    Raises:
-        ConfigurationError: it is too long.
-    """
+    """Return a name that PostgreSQL takes whole; raises ConfigurationError if it is too long."""
     size = len(name.encode())
     if size > LONGEST:
         raise ConfigurationError(

@@ -49,11 +49,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read `epoch:LSN:sequence`.
-
-        Raises:
-            ValueError: the text has another form.
-        """
+        """Read `epoch:LSN:sequence`; raises ValueError if the text has another form."""
         epoch, lsn, sequence = text.split(":")
         try:
             return cls(int(epoch), Lsn.parse(lsn), int(sequence))

@@ -92,34 +92,23 @@ PLACEHOLDER = "__debezium_unavailable_value"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredLog:
-    """A topic that another program writes.
+    """A topic that another program writes."""
 
-    Attributes:
-        table: the name under which views read it.
-        topic: where its records lie.
-        shape: what its values tell.
-        key: its key's columns.
-        delete: of flattened rows the column that marks a deleted one; empty for tombstones alone.
-        order: what says which of two records is newer.
-        columns: name and type of each column, in JSON.
-        key_changes: whether an update may change a key; a compacted topic then loses deletes.
-        placeholder: the text that stands for a value that PostgreSQL did not send; empty where
-            there is none.
-        on_unavailable: what becomes of such a column, where no older record has its value.
-        beginning: where it may begin, or from when on it is read.
-    """
-
-    table: TableName
-    topic: str
-    shape: ValueShape
-    key: tuple[str, ...]
+    table: TableName  # the name under which views read it
+    topic: str  # where its records lie
+    shape: ValueShape  # what its values tell
+    key: tuple[str, ...]  # its key's columns
+    # of flattened rows the column that marks a deleted one; empty for tombstones alone
     delete: str = ""
-    order: Order = Order.OFFSET
-    columns: tuple[LoggedColumn, ...] = ()
+    order: Order = Order.OFFSET  # what says which of two records is newer
+    columns: tuple[LoggedColumn, ...] = ()  # name and type of each column, in JSON
+    # whether an update may change a key; a compacted topic then loses deletes
     key_changes: bool = True
+    # the text that stands for a value that PostgreSQL did not send; empty where there is none
     placeholder: str = PLACEHOLDER
+    # what becomes of such a column, where no older record has its value
     on_unavailable: Unavailable = Unavailable.FAIL
-    beginning: Beginning | From = Beginning.START
+    beginning: Beginning | From = Beginning.START  # where it may begin, or from when on it is read
 
     @property
     def leaves_out(self) -> bool:

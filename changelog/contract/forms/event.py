@@ -25,51 +25,31 @@ CONNECTOR = "postgresql"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A record whose value is a change.
+    """A record whose value is a change."""
 
-    Attributes:
-        key: the row's key; empty for a table without one.
-        before: the whole row before, where it is known.
-        after: the whole row after, None when it is gone.
-        op: what happened.
-    """
-
-    key: KeyRow
-    before: Row | None
-    after: Row | None
-    op: Op
+    key: KeyRow  # the row's key; empty for a table without one
+    before: Row | None  # the whole row before, where it is known
+    after: Row | None  # the whole row after, None when it is gone
+    op: Op  # what happened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """Place and time of a change.
+    """Place and time of a change."""
 
-    Attributes:
-        lsn: of the commit.
-        ts_us: when it was, microseconds since 1970; of a snapshot, when that was taken.
-        xid: the transaction's number, None in a snapshot.
-        seen_us: when capture wrote it, microseconds since 1970.
-    """
-
-    lsn: int
-    ts_us: int
-    xid: int | None
-    seen_us: int
+    lsn: int  # of the commit
+    ts_us: int  # when it was, microseconds since 1970; of a snapshot, when that was taken
+    xid: int | None  # the transaction's number, None in a snapshot
+    seen_us: int  # when capture wrote it, microseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The program and the database that events come from.
+    """The program and the database that events come from."""
 
-    Attributes:
-        version: of this program.
-        name: of the log: its topics' prefix, or else the slot.
-        database: the source's name.
-    """
-
-    version: str = ""
-    name: str = ""
-    database: str = ""
+    version: str = ""  # of this program
+    name: str = ""  # of the log: its topics' prefix, or else the slot
+    database: str = ""  # the source's name
 
 
 NOWHERE = Origin()

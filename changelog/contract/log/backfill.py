@@ -33,60 +33,41 @@ def is_frontier_key(key: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A holder of rows: a table, or one leaf of a partitioned one.
+    """A holder of rows: a table, or one leaf of a partitioned one."""
 
-    Attributes:
-        name: of it.
-        filenode: the file that holds its rows; another one after a rewrite or a truncation.
-        pages: how many there were when the chunks were cut.
-    """
-
-    name: TableName
-    filenode: int
-    pages: int
+    name: TableName  # of it
+    filenode: int  # the file that holds its rows; another one after a rewrite or a truncation
+    pages: int  # how many there were when the chunks were cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBackfill:
-    """Progress of the backfill of one table.
+    """Progress of the backfill of one table."""
 
-    Attributes:
-        table: the table.
-        reason: why it is copied.
-        since: the first position that will be alive; None before its first fence.
-        stale: whether its topic held records before that, some of which may be dead.
-        scope: what of the table is copied.
-        columns: changes with every change of the table's columns.
-        stores: what holds its rows.
-        blocks: pages of a chunk.
-        done: the chunks that are on the log: ranges of their numbers, half-open.
-        rows: how many rows these had.
-        high: position of the last copied rows; no state before it can be read from the topic.
-        topic_id: Kafka's id of the topic.
-        alive_from: per partition where the topic ended when `since` was taken: what is alive lies
-            behind.
-        ends: per partition the end offset at `BackfillRecord.lsn`; empty when not known.
-        is_excluded: whether the log could not go on with the table as it was: no frontier from then
-            on speaks of it until it is whole again, though older ones do.
-        fault: what is wrong with a table that is not copied until somebody asks for it; empty
-            for one that is being copied.
-    """
-
-    table: TableName
-    reason: str
+    table: TableName  # the table
+    reason: str  # why it is copied
+    # the first position that will be alive; None before its first fence
     since: Position | None = None
-    stale: bool = True
-    scope: Scope = WHOLE
-    columns: str = ""
-    stores: tuple[Store, ...] = ()
-    blocks: int = 0
+    stale: bool = True  # whether its topic held records before that, some of which may be dead
+    scope: Scope = WHOLE  # what of the table is copied
+    columns: str = ""  # changes with every change of the table's columns
+    stores: tuple[Store, ...] = ()  # what holds its rows
+    blocks: int = 0  # pages of a chunk
+    # the chunks that are on the log: ranges of their numbers, half-open
     done: tuple[tuple[int, int], ...] = ()
-    rows: int = 0
+    rows: int = 0  # how many rows these had
+    # position of the last copied rows; no state before it can be read from the topic
     high: Lsn = Lsn(0)  # noqa: RUF009 - immutable
-    topic_id: str = ""
+    topic_id: str = ""  # Kafka's id of the topic
+    # per partition where the topic ended when `since` was taken: what is alive lies behind
     alive_from: tuple[int, ...] = ()
+    # per partition the end offset at `BackfillRecord.lsn`; empty when not known
     ends: tuple[int, ...] = ()
+    # whether the log could not go on with the table as it was: no frontier from then on speaks of
+    # it until it is whole again, though older ones do
     is_excluded: bool = False
+    # what is wrong with a table that is not copied until somebody asks for it; empty for one that
+    # is being copied
     fault: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -135,27 +116,20 @@ class TableBackfill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRecord:
-    """The backfills of a slot that are not whole yet.
+    """The backfills of a slot that are not whole yet."""
 
-    Attributes:
-        slot: name of the replication slot.
-        epoch: of the positions.
-        system_id: identifier of the PostgreSQL cluster.
-        timeline: its timeline.
-        start_lsn: where the slot began; 0 while it is being made.
-        lsn: all streamed records before it lie before the tables' `ends`.
-        tables: per topic how far its table is.
-        groups: the groups of tables that have a slot of their own, by name. The numbers of rows in
-            a transaction follow from them, so they are the same for all of the epoch.
-    """
-
-    slot: str
-    epoch: int
-    system_id: str
-    timeline: int
+    slot: str  # name of the replication slot
+    epoch: int  # of the positions
+    system_id: str  # identifier of the PostgreSQL cluster
+    timeline: int  # its timeline
+    # where the slot began; 0 while it is being made
     start_lsn: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    # all streamed records before it lie before the tables' `ends`
     lsn: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    # per topic how far its table is
     tables: Mapping[str, TableBackfill] = field(default_factory=dict)
+    # the groups of tables that have a slot of their own, by name. The numbers of rows in a
+    # transaction follow from them, so they are the same for all of the epoch
     groups: tuple[str, ...] = ()
 
     def to_json(self) -> str:

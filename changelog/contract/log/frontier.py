@@ -21,94 +21,71 @@ from changelog.contract.rows.relation import TableName
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """When a topic that held records got more partitions.
+    """When a topic that held records got more partitions."""
 
-    Attributes:
-        ms: before it did, milliseconds since 1970.
-        lsn: what lies before may be in other partitions than what follows. Never before the
-            first frontier that has seen it.
-    """
-
-    ms: int
+    ms: int  # before it did, milliseconds since 1970
+    # what lies before may be in other partitions than what follows. Never before the first frontier
+    # that has seen it
     lsn: Lsn
 
 
 class LastCommit(NamedTuple):
-    """The last transaction before a frontier, by which the server's history is known again.
+    """The last transaction before a frontier, by which the server's history is known again."""
 
-    Attributes:
-        end: the first LSN behind its commit record; where the slot began when it has sent none.
-        ts_us: its commit time, microseconds since 1970; 0 when the slot has sent none.
-    """
-
-    end: Lsn
-    ts_us: int
+    end: Lsn  # the first LSN behind its commit record; where the slot began when it has sent none
+    ts_us: int  # its commit time, microseconds since 1970; 0 when the slot has sent none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier:
-    """An exact cut across the topics of one slot.
+    """An exact cut across the topics of one slot."""
 
-    Attributes:
-        slot: name of the replication slot; the key of the record on the frontier topic.
-        epoch: the slot's life; grows when the slot is lost or made anew.
-        lsn: end of the last transaction on the log.
-        ts_us: commit time of that transaction, or of the keepalive that moved `lsn`,
-            microseconds since 1970.
-        system_id: identifier of the PostgreSQL cluster (`IDENTIFY_SYSTEM`).
-        timeline: its timeline.
-        cluster_id: identifier of the Kafka cluster.
-        tables: the table of each topic.
-        topic_ids: Kafka's id of each topic, also of those that hold no table: the messages.
-            A topic made anew has another.
-        ends: per topic in `topic_ids` the end offset of each partition: the first one not read.
-        leader_epochs: per topic in `ends` the epoch of each partition's leader when they were
-            asked for: it tells later whether records before them were truncated. A topic without
-            an entry has none known.
-        grown: topics that got more partitions, and hold rows from before. A key's tombstone may
-            stand in another partition than its row, which then outlives it.
-        since: per topic the position before which its records are dead (a fresh snapshot,
-            a truncated table); a topic without an entry has none.
-        alive_from: per topic and partition the offset before which every record is dead, since all
-            there lie before `since`; a topic without an entry has none. What else is removed from
-            a topic's start is missing.
-        scopes: what of its table a topic holds; a topic without an entry holds the whole.
-        whole: per topic the LSN of the last rows that were copied to it: in this epoch, no
-            state from before that can be had from the topic, though records are alive since
-            `since`.
-        excluded: tables that are captured and of which the frontier does not speak, each with the
-            reason.
-        children: tables that others inherit from, with all that do. Their rows are those of
-            `ONLY` the table: a `SELECT *` of it at the source has the rows of the children too.
-        signals: the last rows of the signal table that were taken, with what became of each.
-        paused: the row that holds the stream at this frontier; None while it goes on.
-        commit: the last transaction that the slot has sent; None where an earlier version of
-            capture has not written it.
-        key_ids: per topic the id of the schema of its keys; none of topics of which it is not
-            known, and where records bear no id.
-    """
-
-    slot: str
-    epoch: int
-    lsn: Lsn
+    slot: str  # name of the replication slot; the key of the record on the frontier topic
+    epoch: int  # the slot's life; grows when the slot is lost or made anew
+    lsn: Lsn  # end of the last transaction on the log
+    # commit time of that transaction, or of the keepalive that moved `lsn`, microseconds since 1970
     ts_us: int
-    system_id: str = ""
-    timeline: int = 1
-    cluster_id: str = ""
-    tables: Mapping[str, TableName] = field(default_factory=dict)
+    system_id: str = ""  # identifier of the PostgreSQL cluster (`IDENTIFY_SYSTEM`)
+    timeline: int = 1  # its timeline
+    cluster_id: str = ""  # identifier of the Kafka cluster
+    tables: Mapping[str, TableName] = field(default_factory=dict)  # the table of each topic
+    # Kafka's id of each topic, also of those that hold no table: the messages. A topic made anew
+    # has another
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    # per topic in `topic_ids` the end offset of each partition: the first one not read
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # per topic in `ends` the epoch of each partition's leader when they were asked for: it tells
+    # later whether records before them were truncated. A topic without an entry has none known
     leader_epochs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # topics that got more partitions, and hold rows from before. A key's tombstone may stand in
+    # another partition than its row, which then outlives it
     grown: Mapping[str, Growth] = field(default_factory=dict)
+    # per topic the position before which its records are dead (a fresh snapshot, a truncated
+    # table); a topic without an entry has none
     since: Mapping[str, Position] = field(default_factory=dict)
+    # per topic and partition the offset before which every record is dead, since all there lie
+    # before `since`; a topic without an entry has none. What else is removed from a topic's start
+    # is missing
     alive_from: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # what of its table a topic holds; a topic without an entry holds the whole
     scopes: Mapping[str, Scope] = field(default_factory=dict)
+    # per topic the LSN of the last rows that were copied to it: in this epoch, no state from before
+    # that can be had from the topic, though records are alive since `since`
     whole: Mapping[str, Lsn] = field(default_factory=dict)
+    # tables that are captured and of which the frontier does not speak, each with the reason
     excluded: Mapping[TableName, str] = field(default_factory=dict)
+    # tables that others inherit from, with all that do. Their rows are those of `ONLY` the table: a
+    # `SELECT *` of it at the source has the rows of the children too
     children: Mapping[TableName, tuple[TableName, ...]] = field(default_factory=dict)
+    # the last rows of the signal table that were taken, with what became of each
     signals: Mapping[int, str] = field(default_factory=dict)
+    # the row that holds the stream at this frontier; None while it goes on
     paused: int | None = None
+    # the last transaction that the slot has sent; None where an earlier version of capture has not
+    # written it
     commit: LastCommit | None = None
+    # per topic the id of the schema of its keys; none of topics of which it is not known, and where
+    # records bear no id
     key_ids: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, _topic: str, /) -> Frontier:
@@ -295,15 +272,10 @@ def missing(starts: Sequence[int], alive_from: Sequence[int]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class FrontierRecord:
-    """A frontier with its place on its topic.
+    """A frontier with its place on its topic."""
 
-    Attributes:
-        frontier: the cut.
-        offset: of the record on the frontier topic.
-        appended_ms: the broker's clock when it was appended, milliseconds since 1970: what the
-            verdict counts from, since the cleaner runs by the same clock.
-    """
-
-    frontier: Frontier
-    offset: int
+    frontier: Frontier  # the cut
+    offset: int  # of the record on the frontier topic
+    # the broker's clock when it was appended, milliseconds since 1970: what the verdict counts
+    # from, since the cleaner runs by the same clock
     appended_ms: int

@@ -15,30 +15,20 @@ from changelog.contract.rows.relation import TableName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedLog:
-    """A topic that another capture than the project's own writes.
+    """A topic that another capture than the project's own writes."""
 
-    Attributes:
-        table: the name under which views read it.
-        topic: where its records lie.
-        frontier_topic: where that capture writes its frontiers.
-        slot: its replication slot.
-    """
-
-    table: TableName
-    topic: str
-    frontier_topic: str
-    slot: str
+    table: TableName  # the name under which views read it
+    topic: str  # where its records lie
+    frontier_topic: str  # where that capture writes its frontiers
+    slot: str  # its replication slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedFrontier(Frontier):
-    """A frontier of several logs; epoch, LSN, slot and source are those of the first.
+    """A frontier of several logs; epoch, LSN, slot and source are those of the first."""
 
-    Attributes:
-        others: the frontier that a topic belongs to, as its capture wrote it; a topic without an
-            entry is the first one's.
-    """
-
+    # the frontier that a topic belongs to, as its capture wrote it; a topic without an entry is the
+    # first one's
     others: Mapping[str, Frontier] = field(default_factory=dict)
 
     def of(self, topic: str, /) -> Frontier:

@@ -32,30 +32,22 @@ MASKS = (HASH, REDACT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The part of a table that its topic holds.
+    """The part of a table that its topic holds."""
 
-    Attributes:
-        operations: that are written, of `OPERATIONS`.
-        dropped: patterns of columns that are left out.
-        masked: pattern of columns and how they are masked, `hash` or `redact`; of two patterns
-            for a column the first counts.
-        mask_key: fingerprint of the key of the hashes; with another key a topic's old and new
-            hashes could not be compared.
-        rows: the SQL condition that a row has to meet, or an empty text.
-        keyed: whether the table has a primary key.
-        copied: whether the topic got the rows that the table had before it was captured; without
-            them it holds what has changed since.
-        form: of the records.
-    """
-
-    operations: tuple[str, ...] = OPERATIONS
-    dropped: tuple[str, ...] = ()
+    operations: tuple[str, ...] = OPERATIONS  # that are written, of `OPERATIONS`
+    dropped: tuple[str, ...] = ()  # patterns of columns that are left out
+    # pattern of columns and how they are masked, `hash` or `redact`; of two patterns for a column
+    # the first counts
     masked: tuple[tuple[str, str], ...] = ()
+    # fingerprint of the key of the hashes; with another key a topic's old and new hashes could not
+    # be compared
     mask_key: str = ""
-    rows: str = ""
-    keyed: bool = True
+    rows: str = ""  # the SQL condition that a row has to meet, or an empty text
+    keyed: bool = True  # whether the table has a primary key
+    # whether the topic got the rows that the table had before it was captured; without them it
+    # holds what has changed since
     copied: bool = True
-    form: Form = PLAIN
+    form: Form = PLAIN  # of the records
 
     def drops(self, column: str) -> bool:
         """Tell whether a column is left out."""

@@ -27,27 +27,19 @@ def standing_key(slot: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SeenColumn:
-    """A column.
+    """A column."""
 
-    Attributes:
-        number: `attnum`; a column that is dropped and made again has another.
-        xid: who wrote its entry in the catalogue last.
-        type: oid and modifier of its type.
-        missing: whether older rows have its constant in the catalogue.
-        rest: of what else its entry says; empty in what an earlier version has written.
-        cleared: whether its entry was written last in the transaction that made the table's file
-            and indexes, and behind them. What gives rows other values writes the column's entry
-            first; what rewrites rows as they are takes constants out of the entries in the end.
-        came: whether its entry and the table's own were written last by one command: the column
-            came, and nothing was rewritten since.
-    """
-
-    number: int
-    xid: int
-    type: tuple[int, int]
-    missing: bool
-    rest: str = ""
+    number: int  # `attnum`; a column that is dropped and made again has another
+    xid: int  # who wrote its entry in the catalogue last
+    type: tuple[int, int]  # oid and modifier of its type
+    missing: bool  # whether older rows have its constant in the catalogue
+    rest: str = ""  # of what else its entry says; empty in what an earlier version has written
+    # whether its entry was written last in the transaction that made the table's file and indexes,
+    # and behind them. What gives rows other values writes the column's entry first; what rewrites
+    # rows as they are takes constants out of the entries in the end
     cleared: bool = field(default=False, compare=False)
+    # whether its entry and the table's own were written last by one command: the column came, and
+    # nothing was rewritten since
     came: bool = field(default=False, compare=False)
 
     def to_json(self) -> list[Any]:
@@ -64,21 +56,14 @@ class SeenColumn:
 
 @dataclass(frozen=True, slots=True)
 class SeenStore:
-    """A holder of rows: the table, or one of its partitions.
+    """A holder of rows: the table, or one of its partitions."""
 
-    Attributes:
-        filenode: its file; another one after a rewrite or a truncation; 0 for one without.
-        xid: who wrote its entry in the catalogue last.
-        joined: who made it a partition; 0 for a table.
-        attached: whether it was a table before it became a partition.
-        indexed: who wrote the entries of its indexes last. A new file of the table makes new files
-            of all indexes, while ADD COLUMN writes the entry of the table alone.
-    """
-
-    filenode: int
-    xid: int
-    joined: int = 0
-    attached: bool = False
+    filenode: int  # its file; another one after a rewrite or a truncation; 0 for one without
+    xid: int  # who wrote its entry in the catalogue last
+    joined: int = 0  # who made it a partition; 0 for a table
+    attached: bool = False  # whether it was a table before it became a partition
+    # who wrote the entries of its indexes last. A new file of the table makes new files of all
+    # indexes, while ADD COLUMN writes the entry of the table alone
     indexed: frozenset[int] = field(default=frozenset(), compare=False)
 
     def is_as_made(self, oid: int) -> bool:
@@ -103,31 +88,23 @@ class SeenStore:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A table.
+    """A table."""
 
-    Attributes:
-        oid: its object id.
-        name: of it.
-        columns: the live ones, by name.
-        last_number: the highest `attnum` ever given.
-        stores: by object id.
-        types: the enums and composite types that its columns show, by object id; None in what an
-            earlier version of capture has written.
-        key_index: the index that gives the key where it is no primary key's; None too where that
-            index is gone, or can give a key no more.
-        hears_truncate: whether the stream tells of truncations; else each new file may be one.
-        key_constraint: object id of its primary key, which an index made again by REINDEX keeps; 0
-            without one, None in what an earlier version of capture has written.
-    """
-
-    oid: int
-    name: TableName
-    columns: Mapping[str, SeenColumn]
-    last_number: int
-    stores: Mapping[int, SeenStore]
+    oid: int  # its object id
+    name: TableName  # of it
+    columns: Mapping[str, SeenColumn]  # the live ones, by name
+    last_number: int  # the highest `attnum` ever given
+    stores: Mapping[int, SeenStore]  # by object id
+    # the enums and composite types that its columns show, by object id; None in what an earlier
+    # version of capture has written
     types: Mapping[int, UserType] | None
+    # the index that gives the key where it is no primary key's; None too where that index is gone,
+    # or can give a key no more
     key_index: KeyIndex | None = None
+    # whether the stream tells of truncations; else each new file may be one
     hears_truncate: bool = True
+    # object id of its primary key, which an index made again by REINDEX keeps; 0 without one, None
+    # in what an earlier version of capture has written
     key_constraint: int | None = None
 
     @property
@@ -344,31 +321,21 @@ def _is_altered(before: SeenColumn, now: SeenColumn) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Another standing of a table, which the stream may not have reached yet.
+    """Another standing of a table, which the stream may not have reached yet."""
 
-    Attributes:
-        standing: the table, as a look has seen it first.
-        before: what made it so was committed before this LSN.
-    """
-
-    standing: Standing
-    before: Lsn
+    standing: Standing  # the table, as a look has seen it first
+    before: Lsn  # what made it so was committed before this LSN
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationVersion:
-    """A value that changes whenever a publication does.
+    """A value that changes whenever a publication does."""
 
-    Attributes:
-        own: of itself: object id, and who wrote its entry last.
-        says: what its entry says: name, owner, operations, partitions.
-        entries: of each table and schema that it names, with their object ids.
-        groups: those of the groups of tables beside it, by name.
-    """
-
-    own: tuple[int, int]
-    says: str
+    own: tuple[int, int]  # of itself: object id, and who wrote its entry last
+    says: str  # what its entry says: name, owner, operations, partitions
+    # of each table and schema that it names, with their object ids
     entries: frozenset[tuple[int, str]]
+    # those of the groups of tables beside it, by name
     groups: tuple[tuple[str, PublicationVersion], ...] = ()
 
     def taken_out_since(self, before: Self) -> frozenset[int] | None:
@@ -421,19 +388,13 @@ _SCHEMA = "schema "
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """The states of a slot's tables, by topic.
+    """The states of a slot's tables, by topic."""
 
-    Attributes:
-        epoch: of the slot.
-        tables: as frontiers speak of them.
-        sighted: what came after that, in its order, of tables whose changes the stream is still to
-            reach.
-        publication: which sends them; None in what an earlier version of capture has written.
-    """
-
-    epoch: int
-    tables: Mapping[str, Standing]
+    epoch: int  # of the slot
+    tables: Mapping[str, Standing]  # as frontiers speak of them
+    # what came after that, in its order, of tables whose changes the stream is still to reach
     sighted: Mapping[str, Sequence[Sighting]] = field(default_factory=dict)
+    # which sends them; None in what an earlier version of capture has written
     publication: PublicationVersion | None = None
 
     def to_json(self) -> str:

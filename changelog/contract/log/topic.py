@@ -178,21 +178,18 @@ def deletes_by_age(settings: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """The settings required of a topic; those of tables keep the log replayable for ever.
+    """The settings required of a topic; those of tables keep the log replayable for ever."""
 
-    Attributes:
-        min_compaction_lag_ms: how long a record is safe from the cleaner after a newer one of
-            its key; a frontier is exact for as long.
-        delete_retention_ms: how long a tombstone stays after its first cleaning.
-        max_message_bytes: the largest batch of records, compressed; 0 for the brokers' default.
-        compacted: whether the newest record of each key is kept for ever. The topic of a table
-            without a key cannot be: the brokers refuse records without a key on it. Nor is that
-            of the messages, which stand for themselves.
-    """
-
+    # how long a record is safe from the cleaner after a newer one of its key; a frontier is exact
+    # for as long
     min_compaction_lag_ms: int = DEFAULT_MIN_COMPACTION_LAG_MS
+    # how long a tombstone stays after its first cleaning
     delete_retention_ms: int = DEFAULT_DELETE_RETENTION_MS
+    # the largest batch of records, compressed; 0 for the brokers' default
     max_message_bytes: int = 0
+    # whether the newest record of each key is kept for ever. The topic of a table without a key
+    # cannot be: the brokers refuse records without a key on it. Nor is that of the messages, which
+    # stand for themselves
     compacted: bool = True
 
     def to_config(self) -> dict[str, str]:

@@ -21,21 +21,13 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A row's new values.
+    """A row's new values."""
 
-    Attributes:
-        relation: the table.
-        old_key: the key before; differs from `key` when the update moved the row.
-        key: the key now; empty for a table without one.
-        row: the whole new row.
-        old: the whole old row, where the stream brings it along, else None.
-    """
-
-    relation: Relation
-    old_key: KeyRow
-    key: KeyRow
-    row: Row
-    old: Row | None = None
+    relation: Relation  # the table
+    old_key: KeyRow  # the key before; differs from `key` when the update moved the row
+    key: KeyRow  # the key now; empty for a table without one
+    row: Row  # the whole new row
+    old: Row | None = None  # the whole old row, where the stream brings it along, else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,15 +47,10 @@ class ValueChoice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """The choice for the columns that a pattern covers.
+    """The choice for the columns that a pattern covers."""
 
-    Attributes:
-        pattern: `schema.table.column`, as it was written.
-        choice: what their values become.
-    """
-
-    pattern: str
-    choice: ValueChoice
+    pattern: str  # `schema.table.column`, as it was written
+    choice: ValueChoice  # what their values become
     schema: str
     table: str
     column: str

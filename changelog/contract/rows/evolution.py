@@ -26,27 +26,17 @@ _WIDENINGS = {(Kind.INT, Kind.LONG), (Kind.FLOAT, Kind.DOUBLE)}
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a value schema, as it is registered.
+    """A version of a value schema, as it is registered."""
 
-    Attributes:
-        text: the schema.
-        id: of the schema in the registry.
-        since: position of its first row; None for the first version, or one of others.
-        fresh: whether all rows were written anew under it.
-    """
-
-    text: str
-    id: int = 0
+    text: str  # the schema
+    id: int = 0  # of the schema in the registry
+    # position of its first row; None for the first version, or one of others
     since: Position | None = None
-    fresh: bool = False
+    fresh: bool = False  # whether all rows were written anew under it
 
     @classmethod
     def of(cls, text: str, schema_id: int) -> Version:
-        """Read the marks of a registered schema.
-
-        Raises:
-            CorruptRecordError: they are not ours.
-        """
+        """Read the marks of a registered schema; raises CorruptRecordError if they are not ours."""
         try:
             raw = json.loads(text)
             since = raw.get(_FROM)

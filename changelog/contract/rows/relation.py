@@ -85,17 +85,12 @@ class ReplicaIdentity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        name: unquoted.
-        type: as PostgreSQL has it, and its Avro shape.
-        default: what records without the column stand for, as the JSON of an Avro default; None
-            is null. See `changelog.contract.rows.missing`.
-    """
-
-    name: str
-    type: ColumnType
+    name: str  # unquoted
+    type: ColumnType  # as PostgreSQL has it, and its Avro shape
+    # what records without the column stand for, as the JSON of an Avro default; None is null. See
+    # `changelog.contract.rows.missing`
     default: str | None = None
 
     @property
@@ -106,17 +101,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
-    """The unique index that gives a table without a primary key its key.
+    """The unique index that gives a table without a primary key its key."""
 
-    Attributes:
-        oid: its object id.
-        name: without its schema, which is the table's.
-        columns: of the key, in its order.
-    """
-
-    oid: int
-    name: str = field(compare=False)
-    columns: tuple[str, ...]
+    oid: int  # its object id
+    name: str = field(compare=False)  # without its schema, which is the table's
+    columns: tuple[str, ...]  # of the key, in its order
 
     def __str__(self) -> str:
         """Return name and columns for people."""
@@ -125,28 +114,19 @@ class KeyIndex:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A version of a table.
+    """A version of a table."""
 
-    Attributes:
-        oid: the table's object id.
-        name: schema and table.
-        columns: in the order in which the stream sends them.
-        key: names of the primary key's columns, in the key's own order; from the catalogue,
-            since the stream flags every column as key under REPLICA IDENTITY FULL. Empty for a
-            table without one, unless an index gives it one.
-        identity: what old columns the stream carries.
-        generated: names of the generated columns that the stream leaves out.
-        computed: names of those that it brings, which are among `columns`.
-        key_index: the index that gives the key where it is no primary key's.
-    """
-
-    oid: int
-    name: TableName
-    columns: tuple[Column, ...]
+    oid: int  # the table's object id
+    name: TableName  # schema and table
+    columns: tuple[Column, ...]  # in the order in which the stream sends them
+    # names of the primary key's columns, in the key's own order; from the catalogue, since the
+    # stream flags every column as key under REPLICA IDENTITY FULL. Empty for a table without one,
+    # unless an index gives it one
     key: tuple[str, ...]
-    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
-    generated: tuple[str, ...] = ()
-    computed: tuple[str, ...] = ()
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT  # what old columns the stream carries
+    generated: tuple[str, ...] = ()  # names of the generated columns that the stream leaves out
+    computed: tuple[str, ...] = ()  # names of those that it brings, which are among `columns`
+    # the index that gives the key where it is no primary key's
     key_index: KeyIndex | None = field(default=None, compare=False)
 
     @property

@@ -139,54 +139,36 @@ def value_schema(relation: Relation) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoggedColumn:
-    """A column as a schema on the log describes it.
+    """A column as a schema on the log describes it."""
 
-    Attributes:
-        field: its Avro name.
-        column: its name in PostgreSQL.
-        type: its type; `type.has_escape` tells that the union has a text branch.
-        nullable: whether null is a branch.
-        default: what records without it stand for, as `Column.default`.
-    """
-
-    field: str
-    column: str
-    type: ColumnType
-    nullable: bool
-    default: str | None = None
+    field: str  # its Avro name
+    column: str  # its name in PostgreSQL
+    type: ColumnType  # its type; `type.has_escape` tells that the union has a text branch
+    nullable: bool  # whether null is a branch
+    default: str | None = None  # what records without it stand for, as `Column.default`
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedSchema:
-    """A schema of ours, read back from the registry.
+    """A schema of ours, read back from the registry."""
 
-    Attributes:
-        table: whose rows it describes.
-        key: names of the primary key's columns, in the key's own order.
-        columns: of the record.
-        generated: names of the columns that were generated, so that the log lacks their values.
-    """
-
-    table: TableName
-    key: tuple[str, ...]
-    columns: tuple[LoggedColumn, ...]
+    table: TableName  # whose rows it describes
+    key: tuple[str, ...]  # names of the primary key's columns, in the key's own order
+    columns: tuple[LoggedColumn, ...]  # of the record
+    # names of the columns that were generated, so that the log lacks their values
     generated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaPin:
-    """The schema versions by which a topic is read, so that another reader can use the same.
+    """The schema versions by which a topic is read, so that another reader can use the same."""
 
-    Attributes:
-        key: the schema id of the keys, None where they are documents.
-        value: the schema id of the version that rows are read as; of documents its number among
-            the versions, from 0.
-        choices: columns, and what views get of those of their values that have no form: `null` or
-            `text`; in the columns' order.
-    """
-
-    key: int | None
+    key: int | None  # the schema id of the keys, None where they are documents
+    # the schema id of the version that rows are read as; of documents its number among the
+    # versions, from 0
     value: int
+    # columns, and what views get of those of their values that have no form: `null` or `text`; in
+    # the columns' order
     choices: tuple[tuple[str, str], ...] = ()
 
 

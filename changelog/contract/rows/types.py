@@ -71,32 +71,23 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """One column's type: PostgreSQL's name for it and the Avro shape that carries it.
+    """One column's type: PostgreSQL's name for it and the Avro shape that carries it."""
 
-    Attributes:
-        name: PostgreSQL's `format_type`, such as `numeric(10,2)` or `text[]`.
-        kind: the Avro shape.
-        precision: total digits of a DECIMAL, else 0.
-        scale: digits behind the point of a DECIMAL, else 0.
-        element: the element of an ARRAY, else None.
-        mapped: False for a type that we do not know and carry as text.
-        delimiter: what stands between the elements in an ARRAY's text; the log does not have it,
-            so that it does not count when types are compared.
-        sort: of a type of users: `enum`, `composite`, `range` or `multirange`; else empty. Like
-            the two below it does not count when types are compared: it is no matter of a value.
-        collation: by which texts are sorted, where that is not the order of their code points.
-        deterministic: whether equal texts under the collation are the same texts.
-    """
-
-    name: str
-    kind: Kind
-    precision: int = 0
-    scale: int = 0
-    element: ColumnType | None = None
-    mapped: bool = True
+    name: str  # PostgreSQL's `format_type`, such as `numeric(10,2)` or `text[]`
+    kind: Kind  # the Avro shape
+    precision: int = 0  # total digits of a DECIMAL, else 0
+    scale: int = 0  # digits behind the point of a DECIMAL, else 0
+    element: ColumnType | None = None  # the element of an ARRAY, else None
+    mapped: bool = True  # False for a type that we do not know and carry as text
+    # what stands between the elements in an ARRAY's text; the log does not have it, so that it does
+    # not count when types are compared
     delimiter: str = field(default=",", compare=False)
+    # of a type of users: `enum`, `composite`, `range` or `multirange`; else empty. Like the two
+    # below it does not count when types are compared: it is no matter of a value
     sort: str = field(default="", compare=False)
+    # by which texts are sorted, where that is not the order of their code points
     collation: str = field(default="", compare=False)
+    # whether equal texts under the collation are the same texts
     deterministic: bool = field(default=True, compare=False)
 
     @property

@@ -24,17 +24,11 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EnumType:
-    """An enum.
+    """An enum."""
 
-    Attributes:
-        name: as SQL has it.
-        late: whether it was altered after a column of the table that shows it had come.
-        labels: by object id.
-    """
-
-    name: str
-    late: bool
-    labels: Mapping[int, Label]
+    name: str  # as SQL has it
+    late: bool  # whether it was altered after a column of the table that shows it had come
+    labels: Mapping[int, Label]  # by object id
 
     def change_since(self, before: EnumType) -> str:
         """Return the change in how stored values are displayed, or an empty text."""
@@ -64,19 +58,13 @@ class EnumType:
 
 @dataclass(frozen=True, slots=True)
 class CompositeType:
-    """A composite type, or the row type of a table.
+    """A composite type, or the row type of a table."""
 
-    Attributes:
-        name: as SQL has it.
-        late: whether it was altered after a column of the table that shows it had come.
-        attributes: oid and modifier of the type of each live one, by `attnum`.
-        last_number: the highest `attnum` ever given.
-    """
-
-    name: str
-    late: bool
+    name: str  # as SQL has it
+    late: bool  # whether it was altered after a column of the table that shows it had come
+    # oid and modifier of the type of each live one, by `attnum`
     attributes: Mapping[int, tuple[int, int]]
-    last_number: int
+    last_number: int  # the highest `attnum` ever given
 
     def change_since(self, before: CompositeType) -> str:
         """Return the change in how stored values are displayed, or an empty text."""
@@ -98,11 +86,7 @@ UserType = EnumType | CompositeType
 
 
 def type_from_json(raw: list[Any]) -> UserType:
-    """Read what `to_json` gave.
-
-    Raises:
-        CorruptRecordError: it is no type.
-    """
+    """Read what `to_json` gave; raises CorruptRecordError if it is no type."""
     match raw:
         case ["e", name, late, labels]:
             return EnumType(name, late, {int(oid): Label(*label) for oid, label in labels.items()})

@@ -47,27 +47,16 @@ Raw = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFormat:
-    """How lines are to be read.
+    """How lines are to be read."""
 
-    Attributes:
-        separator: what stands between key and value.
-        keyed: whether there are keys.
-        null: the text that stands for null; None for no text.
-        key: what the text of a key stands for.
-        value: what the text of a value stands for.
-        headers: of each record, before its own.
-        fixed: the key of lines that have none; None for no key.
-        lenient: whether a line without a separator is a value.
-    """
-
-    separator: bytes = b"\t"
-    keyed: bool = True
-    null: bytes | None = None
-    key: Raw = bytes
-    value: Raw = bytes
-    headers: tuple[tuple[str, str | bytes | None], ...] = ()
-    fixed: bytes | None = None
-    lenient: bool = False
+    separator: bytes = b"\t"  # what stands between key and value
+    keyed: bool = True  # whether there are keys
+    null: bytes | None = None  # the text that stands for null; None for no text
+    key: Raw = bytes  # what the text of a key stands for
+    value: Raw = bytes  # what the text of a value stands for
+    headers: tuple[tuple[str, str | bytes | None], ...] = ()  # of each record, before its own
+    fixed: bytes | None = None  # the key of lines that have none; None for no key
+    lenient: bool = False  # whether a line without a separator is a value
 
 
 def bytes_of(form: As) -> Raw:

@@ -37,17 +37,11 @@ Column = Callable[[Sequence[Record]], Iterable[Any]]
 
 
 class Rendered(NamedTuple):
-    """A batch as lines, up to the first record that cannot be shown.
+    """A batch as lines, up to the first record that cannot be shown."""
 
-    Attributes:
-        lines: of the records before the one at fault.
-        records: how many these are.
-        fault: why the next one cannot be shown; None where all are.
-    """
-
-    lines: bytes
-    records: int
-    fault: ChangelogError | None = None
+    lines: bytes  # of the records before the one at fault
+    records: int  # how many these are
+    fault: ChangelogError | None = None  # why the next one cannot be shown; None where all are
 
 
 class Lines:

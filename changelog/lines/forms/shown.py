@@ -112,11 +112,7 @@ def token(form: As, framed: Framed) -> Show:
 
 
 def text(raw: bytes) -> bytes:
-    """Return a text as a string of JSON.
-
-    Raises:
-        CorruptRecordError: it is not UTF-8.
-    """
+    """Return a text as a string of JSON; raises CorruptRecordError if it is not UTF-8."""
     try:
         return quoted(raw.decode()).encode()
     except UnicodeDecodeError as error:

@@ -30,15 +30,10 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The part of a record that fills a column.
+    """The part of a record that fills a column."""
 
-    Attributes:
-        part: of the record.
-        path: names inside of it; empty for all of it.
-    """
-
-    part: Part
-    path: tuple[str, ...] = ()
+    part: Part  # of the record
+    path: tuple[str, ...] = ()  # names inside of it; empty for all of it
 
     def __str__(self) -> str:
         """Return the source as `--columns` names it."""

@@ -87,33 +87,20 @@ class Fit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaField:
-    """A field of a record.
+    """A field of a record."""
 
-    Attributes:
-        name: in Avro.
-        column: the name of its column: in our log another than that of the field, perhaps.
-        branches: of its union: `value`, `null`, `text`, or another; empty for none.
-        kind: of its values; None for one that is read one by one.
-        logical: name of the logical type.
-        scale: of a decimal.
-        precision: likewise.
-        element: kind and logical type of an array's elements.
-        pg_type: PostgreSQL's type in our log.
-        has_default: whether records of older schemas stand for a value.
-        default: that value, as JSON.
-    """
-
-    name: str
-    column: str
+    name: str  # in Avro
+    column: str  # the name of its column: in our log another than that of the field, perhaps
+    # of its union: `value`, `null`, `text`, or another; empty for none
     branches: tuple[str, ...] = ()
-    kind: AvroKind | None = None
-    logical: str = ""
-    scale: int = 0
-    precision: int = 0
-    element: tuple[AvroKind, str] | None = None
-    pg_type: str = ""
-    has_default: bool = False
-    default: Any = None
+    kind: AvroKind | None = None  # of its values; None for one that is read one by one
+    logical: str = ""  # name of the logical type
+    scale: int = 0  # of a decimal
+    precision: int = 0  # likewise
+    element: tuple[AvroKind, str] | None = None  # kind and logical type of an array's elements
+    pg_type: str = ""  # PostgreSQL's type in our log
+    has_default: bool = False  # whether records of older schemas stand for a value
+    default: Any = None  # that value, as JSON
 
     @property
     def is_nullable(self) -> bool:
@@ -123,15 +110,10 @@ class SchemaField:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A record's schema.
+    """A record's schema."""
 
-    Attributes:
-        fields: in their order.
-        key: columns of the key in our log; empty elsewhere.
-    """
-
-    fields: tuple[SchemaField, ...]
-    key: tuple[str, ...] = ()
+    fields: tuple[SchemaField, ...]  # in their order
+    key: tuple[str, ...] = ()  # columns of the key in our log; empty elsewhere
 
     @property
     def by_name(self) -> Mapping[str, SchemaField]:

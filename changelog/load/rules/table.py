@@ -13,27 +13,17 @@ _MICROS = 6
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column that can be written.
+    """A column that can be written."""
 
-    Attributes:
-        name: of the column.
-        type: as `format_type` has it, such as `numeric(10,2)`.
-        base: name of the type below domains, such as `numeric`; of an array `_int4`.
-        oid: of that type.
-        element: `(name, oid)` of an array's elements; None of another type.
-        is_enum: whether its values are labels.
-        is_not_null: whether it has to be there.
-        unlimited: the type below domains without its limits, such as `numeric`; a cast to it cuts
-            nothing off.
-    """
-
-    name: str
-    type: str
-    base: str
-    oid: int
+    name: str  # of the column
+    type: str  # as `format_type` has it, such as `numeric(10,2)`
+    base: str  # name of the type below domains, such as `numeric`; of an array `_int4`
+    oid: int  # of that type
+    # `(name, oid)` of an array's elements; None of another type
     element: tuple[str, int] | None = None
-    is_enum: bool = False
-    is_not_null: bool = False
+    is_enum: bool = False  # whether its values are labels
+    is_not_null: bool = False  # whether it has to be there
+    # the type below domains without its limits, such as `numeric`; a cast to it cuts nothing off
     unlimited: str = ""
 
     @property
@@ -49,16 +39,9 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
+    """A table."""
 
-    Attributes:
-        name: quoted, with its schema.
-        columns: by name, those that are written.
-        key: columns of the primary key, in its order; empty without one.
-        unique: sets of columns of which no two rows are alike.
-    """
-
-    name: str
-    columns: Mapping[str, TableColumn]
-    key: tuple[str, ...] = ()
-    unique: tuple[frozenset[str], ...] = ()
+    name: str  # quoted, with its schema
+    columns: Mapping[str, TableColumn]  # by name, those that are written
+    key: tuple[str, ...] = ()  # columns of the primary key, in its order; empty without one
+    unique: tuple[frozenset[str], ...] = ()  # sets of columns of which no two rows are alike

@@ -30,27 +30,16 @@ class Tombstones(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rules by which records become rows.
+    """The rules by which records become rows."""
 
-    Attributes:
-        columns: what fills each column.
-        keys: columns by which rows are replaced; empty where rows are appended.
-        tombstones: what becomes of records without a value.
-        value: how values are written.
-        key: how keys are written.
-        fields: names of the fields of CSV.
-        delimiter: between them.
-        all_fields: whether a field that fills no column is an error.
-    """
-
-    columns: Mapping[str, Source]
-    keys: tuple[str, ...]
-    tombstones: Tombstones
-    value: Form
-    key: Form
-    fields: tuple[str, ...] = ()
-    delimiter: bytes = b","
-    all_fields: bool = False
+    columns: Mapping[str, Source]  # what fills each column
+    keys: tuple[str, ...]  # columns by which rows are replaced; empty where rows are appended
+    tombstones: Tombstones  # what becomes of records without a value
+    value: Form  # how values are written
+    key: Form  # how keys are written
+    fields: tuple[str, ...] = ()  # names of the fields of CSV
+    delimiter: bytes = b","  # between them
+    all_fields: bool = False  # whether a field that fills no column is an error
 
     @property
     def reads_headers(self) -> bool:

@@ -16,17 +16,11 @@ DISTRIBUTION = "changelog-store"
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An entry point: its name, and what it loads.
+    """An entry point: its name, and what it loads."""
 
-    Attributes:
-        name: of the command or section.
-        module: that holds it.
-        attr: its name there.
-    """
-
-    name: str
-    module: str
-    attr: str
+    name: str  # of the command or section
+    module: str  # that holds it
+    attr: str  # its name there
 
     def load(self) -> Any:  # noqa: ANN401 - any type
         """Import the module and return the attribute."""

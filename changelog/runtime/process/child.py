@@ -45,11 +45,7 @@ class Child:
         )
 
     def send(self, request: object) -> None:
-        """Send one object.
-
-        Raises:
-            ChangelogError: the child died.
-        """
+        """Send one object; raises ChangelogError if the child died."""
         assert self._process.stdin is not None  # noqa: S101
         try:
             pickle.dump(request, self._process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
@@ -58,11 +54,7 @@ class Child:
             raise self._died() from error
 
     def receive(self) -> Any:  # noqa: ANN401 - whatever the child answers
-        """Wait for one object.
-
-        Raises:
-            ChangelogError: the child died.
-        """
+        """Wait for one object; raises ChangelogError if the child died."""
         assert self._process.stdout is not None  # noqa: S101
         try:
             return pickle.load(self._process.stdout)  # noqa: S301 - our own child

@@ -79,17 +79,11 @@ def _exhausted(state: str, used: int, most: int, needed: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A table, or a partition, that the role may not copy.
+    """A table, or a partition, that the role may not copy."""
 
-    Attributes:
-        table: of the rows.
-        reason: what is missing.
-        hint: what to do.
-    """
-
-    table: TableName
-    reason: str
-    hint: str
+    table: TableName  # of the rows
+    reason: str  # what is missing
+    hint: str  # what to do
 
 
 def unreadable(connection: Connection, relations: Iterable[Relation]) -> list[Unreadable]:

@@ -30,17 +30,11 @@ _FULL = sql.SQL("FULL")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The replica identity of a table.
+    """The replica identity of a table."""
 
-    Attributes:
-        table: its name.
-        kind: the letter that the catalogue has for it.
-        index: the name of the index that it is by, or an empty text.
-    """
-
-    table: TableName
-    kind: str
-    index: str
+    table: TableName  # its name
+    kind: str  # the letter that the catalogue has for it
+    index: str  # the name of the index that it is by, or an empty text
 
     @property
     def clause(self) -> sql.Composable:

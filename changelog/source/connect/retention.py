@@ -56,67 +56,43 @@ _SYSTEM_ID = struct.Struct("=q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState:
-    """A slot at one moment.
+    """A slot at one moment."""
 
-    Attributes:
-        active: whether a process reads it.
-        active_pid: that process, as the server numbers it.
-        wal_status: `reserved`, `extended`, `unreserved` or `lost`.
-        invalidation: why the server has given it up; None while it has not, or where the
-            version does not say (before 16).
-        inactive_since: since when nobody reads it, ISO 8601; None before 17.
-        restart_lsn: from where the server keeps WAL; None when it has been lost.
-        confirmed_flush_lsn: what has been acknowledged.
-        lag_bytes: WAL written since `confirmed_flush_lsn`.
-        retained_bytes: WAL that the server keeps for the slot.
-        safe_bytes: WAL that may still be written before the slot is in danger; None without a
-            limit (`max_slot_wal_keep_size`), or when the slot is lost.
-        temporary: whether it goes with the connection of the process that reads it.
-        plugin: its output plugin; None of a physical slot.
-        slot_type: `logical` or `physical`.
-        xmin: the oldest transaction whose dead rows VACUUM keeps for it; None for none.
-        catalog_xmin: the same of the catalogue's rows, which decoding reads.
-    """
-
-    active: bool
-    active_pid: int | None
-    wal_status: str
+    active: bool  # whether a process reads it
+    active_pid: int | None  # that process, as the server numbers it
+    wal_status: str  # `reserved`, `extended`, `unreserved` or `lost`
+    # why the server has given it up; None while it has not, or where the version does not say
+    # (before 16)
     invalidation: str | None
-    inactive_since: str | None
-    restart_lsn: Lsn | None
-    confirmed_flush_lsn: Lsn | None
-    lag_bytes: int | None
-    retained_bytes: int | None
+    inactive_since: str | None  # since when nobody reads it, ISO 8601; None before 17
+    restart_lsn: Lsn | None  # from where the server keeps WAL; None when it has been lost
+    confirmed_flush_lsn: Lsn | None  # what has been acknowledged
+    lag_bytes: int | None  # WAL written since `confirmed_flush_lsn`
+    retained_bytes: int | None  # WAL that the server keeps for the slot
+    # WAL that may still be written before the slot is in danger; None without a limit
+    # (`max_slot_wal_keep_size`), or when the slot is lost
     safe_bytes: int | None
-    temporary: bool = False
-    plugin: str | None = None
-    slot_type: str = "logical"
+    temporary: bool = False  # whether it goes with the connection of the process that reads it
+    plugin: str | None = None  # its output plugin; None of a physical slot
+    slot_type: str = "logical"  # `logical` or `physical`
+    # the oldest transaction whose dead rows VACUUM keeps for it; None for none
     xmin: int | None = None
-    catalog_xmin: int | None = None
+    catalog_xmin: int | None = None  # the same of the catalogue's rows, which decoding reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """The server at one moment.
+    """The server at one moment."""
 
-    Attributes:
-        now_us: its clock, microseconds since 1970.
-        wal_lsn: the end of its WAL.
-        slot: the slot, or None when there is none.
-        keep_limit_bytes: `max_slot_wal_keep_size`; None without a limit.
-        disk_free_bytes: free space where its WAL lies; None when it is not on this machine, or
-            not for us to see. PostgreSQL itself does not tell.
-        wal_bytes: WAL that it has written since its statistics began.
-        wal_seconds: how long ago that was; None when it does not say.
-    """
-
-    now_us: int
-    wal_lsn: Lsn
-    slot: SlotState | None
-    keep_limit_bytes: int | None
+    now_us: int  # its clock, microseconds since 1970
+    wal_lsn: Lsn  # the end of its WAL
+    slot: SlotState | None  # the slot, or None when there is none
+    keep_limit_bytes: int | None  # `max_slot_wal_keep_size`; None without a limit
+    # free space where its WAL lies; None when it is not on this machine, or not for us to see.
+    # PostgreSQL itself does not tell
     disk_free_bytes: int | None
-    wal_bytes: int
-    wal_seconds: float | None
+    wal_bytes: int  # WAL that it has written since its statistics began
+    wal_seconds: float | None  # how long ago that was; None when it does not say
 
 
 def ask_source(connection: Connection, slot: str, groups: Collection[str] = ()) -> SourceState:

@@ -28,18 +28,12 @@ SELECT current_setting('wal_level'), current_setting('server_encoding')
 
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
-    """Identity of a cluster and its timeline.
+    """Identity of a cluster and its timeline."""
 
-    Attributes:
-        system_id: set by initdb, kept by copies and standbys.
-        timeline: grows with each promotion.
-        database: that the connection string names.
-        ended: where earlier timelines of this history ended, by their numbers.
-    """
-
-    system_id: str
-    timeline: int
-    database: str
+    system_id: str  # set by initdb, kept by copies and standbys
+    timeline: int  # grows with each promotion
+    database: str  # that the connection string names
+    # where earlier timelines of this history ended, by their numbers
     ended: Mapping[int, Lsn] = field(default_factory=dict)
 
 

@@ -31,17 +31,11 @@ _WHAT = "cannot read the sequences"
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """The state of a sequence.
+    """The state of a sequence."""
 
-    Attributes:
-        name: of it, with its schema.
-        last_value: the value that was given last, or set.
-        is_called: whether it has been given; else it is the next one.
-    """
-
-    name: TableName
-    last_value: int
-    is_called: bool
+    name: TableName  # of it, with its schema
+    last_value: int  # the value that was given last, or set
+    is_called: bool  # whether it has been given; else it is the next one
 
 
 def read_sequences(

@@ -99,17 +99,11 @@ _BUSY_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Pages of a table: from `start` up to, not including, `end`.
+    """Pages of a table: from `start` up to, not including, `end`."""
 
-    Attributes:
-        store: what holds the rows: the table, or one of its partitions.
-        start: first page.
-        end: first page that does not belong to it.
-    """
-
-    store: TableName
-    start: int
-    end: int
+    store: TableName  # what holds the rows: the table, or one of its partitions
+    start: int  # first page
+    end: int  # first page that does not belong to it
 
 
 class TablesBusyError(SourceError):
@@ -230,15 +224,10 @@ def begin_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """The files and the columns of a table's rows.
+    """The files and the columns of a table's rows."""
 
-    Attributes:
-        stores: the table, or its partitions.
-        columns: changes with every change of the columns.
-    """
-
-    stores: tuple[Store, ...]
-    columns: str
+    stores: tuple[Store, ...]  # the table, or its partitions
+    columns: str  # changes with every change of the columns
 
     def is_same(self, other: TablePlan) -> bool:
         """Tell whether no row has moved from one chunk to another without the stream's word.

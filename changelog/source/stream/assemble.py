@@ -62,21 +62,13 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A message of `pg_logical_emit_message`.
+    """A message of `pg_logical_emit_message`."""
 
-    Attributes:
-        prefix: as it was given.
-        content: as it was given.
-        transactional: whether it is part of the open transaction.
-        lsn: end of its WAL record.
-        sequence: its number in its transaction; 0 for one that is in none.
-    """
-
-    prefix: str
-    content: bytes
-    transactional: bool
-    lsn: Lsn
-    sequence: int
+    prefix: str  # as it was given
+    content: bytes  # as it was given
+    transactional: bool  # whether it is part of the open transaction
+    lsn: Lsn  # end of its WAL record
+    sequence: int  # its number in its transaction; 0 for one that is in none
 
 
 Event = Began | Changed | Committed | Emitted

@@ -66,27 +66,16 @@ SELECT EXISTS (SELECT FROM changelog.changelog_signal WHERE id = %(id)s AND kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """One request.
+    """One request."""
 
-    Attributes:
-        id: of its row; what frontiers name.
-        kind: one of `KINDS`, or something that nobody knows.
-        payload: what belongs to it; an empty one for anything but a JSON object.
-        slot: which capture is asked; None for each of the database.
-    """
-
-    id: int
-    kind: str
-    payload: Mapping[str, object]
-    slot: str | None
+    id: int  # of its row; what frontiers name
+    kind: str  # one of `KINDS`, or something that nobody knows
+    payload: Mapping[str, object]  # what belongs to it; an empty one for anything but a JSON object
+    slot: str | None  # which capture is asked; None for each of the database
 
     @classmethod
     def parse(cls, content: bytes) -> Signal:
-        """Read the message of the trigger.
-
-        Raises:
-            ProtocolError: it is another message.
-        """
+        """Read the message of the trigger; raises ProtocolError if it is another message."""
         try:
             raw = json.loads(content)
             payload, slot = raw["payload"], raw["slot"]
@@ -104,17 +93,11 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """State of a pause in the signal table at one moment.
+    """State of a pause in the signal table at one moment."""
 
-    Attributes:
-        is_there: whether its row is visible.
-        resumed_by: the row that ended it; None while none has.
-        snapshot: what this look could see, as `pg_current_snapshot()` says it.
-    """
-
-    is_there: bool
-    resumed_by: int | None
-    snapshot: str
+    is_there: bool  # whether its row is visible
+    resumed_by: int | None  # the row that ended it; None while none has
+    snapshot: str  # what this look could see, as `pg_current_snapshot()` says it
 
 
 def pause_of(connection: Connection, signal_id: int, slot: str) -> Pause | None:

@@ -65,61 +65,39 @@ _REFUSALS: dict[str, tuple[type[SourceError], str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStatus:
-    """A slot as `pg_replication_slots` shows it.
+    """A slot as `pg_replication_slots` shows it."""
 
-    Attributes:
-        name: of the slot.
-        plugin: its output plugin, or an empty string for a physical slot.
-        database: which it decodes.
-        of_this_database: whether that is the one that was asked.
-        active: whether a process reads it.
-        active_pid: that process, as the server numbers it.
-        restart_lsn: from where the server keeps WAL; None when it has been lost.
-        confirmed_flush_lsn: what has been acknowledged; a stream starts no earlier.
-        wal_status: `reserved`, `extended`, `unreserved` or `lost`.
-        lag_bytes: WAL written since `confirmed_flush_lsn`.
-        retained_bytes: WAL that the server keeps for the slot.
-        temporary: whether it goes with the connection of the process that reads it.
-        invalidation: why the server has given it up, see `SlotState`.
-        survives_failover: whether standbys may follow it; None before PostgreSQL 17.
-        is_followed: whether the server is a standby that keeps it as its primary's: it can be read
-            once the server is promoted.
-        together: of slots that are looked up as one, where each stands that is there.
-    """
-
-    name: str
-    plugin: str
-    database: str
-    of_this_database: bool
-    active: bool
-    active_pid: int | None
-    restart_lsn: Lsn | None
-    confirmed_flush_lsn: Lsn | None
-    wal_status: str
-    lag_bytes: int | None
-    retained_bytes: int | None
-    temporary: bool = False
-    invalidation: str | None = None
+    name: str  # of the slot
+    plugin: str  # its output plugin, or an empty string for a physical slot
+    database: str  # which it decodes
+    of_this_database: bool  # whether that is the one that was asked
+    active: bool  # whether a process reads it
+    active_pid: int | None  # that process, as the server numbers it
+    restart_lsn: Lsn | None  # from where the server keeps WAL; None when it has been lost
+    confirmed_flush_lsn: Lsn | None  # what has been acknowledged; a stream starts no earlier
+    wal_status: str  # `reserved`, `extended`, `unreserved` or `lost`
+    lag_bytes: int | None  # WAL written since `confirmed_flush_lsn`
+    retained_bytes: int | None  # WAL that the server keeps for the slot
+    temporary: bool = False  # whether it goes with the connection of the process that reads it
+    invalidation: str | None = None  # why the server has given it up, see `SlotState`
+    # whether standbys may follow it; None before PostgreSQL 17
     survives_failover: bool | None = None
+    # whether the server is a standby that keeps it as its primary's: it can be read once the server
+    # is promoted
     is_followed: bool = False
+    # of slots that are looked up as one, where each stands that is there
     together: Mapping[str, Lsn | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedSnapshot:
-    """A new slot and the snapshot that meets it; lives until closed.
+    """A new slot and the snapshot that meets it; lives until closed."""
 
-    Attributes:
-        connection: which made it, and has to read it when it is temporary.
-        slot: name of the slot.
-        consistent_point: the snapshot holds transactions whose commit LSN is before it, the
-            stream sends the others.
-        snapshot_name: for `begin_snapshot`, in as many sessions as wanted.
-    """
-
-    slot: str
+    slot: str  # name of the slot
+    # the snapshot holds transactions whose commit LSN is before it, the stream sends the others
     consistent_point: Lsn
-    snapshot_name: str
+    snapshot_name: str  # for `begin_snapshot`, in as many sessions as wanted
+    # which made it, and has to read it when it is temporary
     connection: LogicalReplicationConnection = field(repr=False)
 
     def close(self) -> None:
@@ -312,11 +290,7 @@ def check_slot(status: SlotStatus) -> None:
 
 
 def check_idle(status: SlotStatus) -> None:
-    """Check that nobody reads a slot.
-
-    Raises:
-        SlotBusyError: another process does.
-    """
+    """Check that nobody reads a slot; raises SlotBusyError if another process does."""
     if status.active:
         raise SlotBusyError(
             f'slot "{status.name}" is read by the server process {status.active_pid}',

@@ -22,18 +22,12 @@ SELECT s.active_pid, r.reply_time::text, coalesce(nullif(host(r.client_addr), ''
 
 @dataclass(frozen=True, slots=True)
 class SlotReader:
-    """A connection that reads a slot.
+    """A connection that reads a slot."""
 
-    Attributes:
-        pid: its process at the server.
-        replied: when its last status was sent; None where there was none, or it is hidden from
-            this role.
-        address: where it comes from.
-    """
-
-    pid: int
+    pid: int  # its process at the server
+    # when its last status was sent; None where there was none, or it is hidden from this role
     replied: str | None
-    address: str
+    address: str  # where it comes from
 
 
 def slot_reader(connection: Connection, slot: str) -> SlotReader | None:

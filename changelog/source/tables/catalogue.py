@@ -140,22 +140,15 @@ UNKNOWN = Unknown.VALUE
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A user's table.
+    """A user's table."""
 
-    Attributes:
-        relation: as the stream would describe it: without the generated columns that
-            `relation.generated` names.
-        partitioned: whether it is the root of partitions.
-        obstacle: why it cannot be captured, or an empty string.
-        remedy: what to do about the obstacle.
-        will_be_full: whether all that is said here holds once it has REPLICA IDENTITY FULL, which
-            it, or one of its partitions, may lack.
-    """
-
+    # as the stream would describe it: without the generated columns that `relation.generated` names
     relation: Relation
-    partitioned: bool = False
-    obstacle: str = ""
-    remedy: str = ""
+    partitioned: bool = False  # whether it is the root of partitions
+    obstacle: str = ""  # why it cannot be captured, or an empty string
+    remedy: str = ""  # what to do about the obstacle
+    # whether all that is said here holds once it has REPLICA IDENTITY FULL, which it, or one of its
+    # partitions, may lack
     will_be_full: bool = False
 
     @property

@@ -101,33 +101,19 @@ SELECT count(*) = 2 FROM pg_catalog.pg_event_trigger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """One command on tables.
+    """One command on tables."""
 
-    Attributes:
-        tag: the command, such as `ALTER TABLE`.
-        kind: what it was done to: `table`, `table column` or `schema`.
-        identity: the name of that, quoted as for SQL; its new name after a RENAME.
-        tables: object ids of the tables that it concerns.
-        query: what the client has sent; None when it was withheld.
-        user: who was connected.
-        role: who that was at the time.
-    """
-
-    tag: str
-    kind: str
-    identity: str
-    tables: tuple[int, ...]
-    query: str | None
-    user: str
-    role: str
+    tag: str  # the command, such as `ALTER TABLE`
+    kind: str  # what it was done to: `table`, `table column` or `schema`
+    identity: str  # the name of that, quoted as for SQL; its new name after a RENAME
+    tables: tuple[int, ...]  # object ids of the tables that it concerns
+    query: str | None  # what the client has sent; None when it was withheld
+    user: str  # who was connected
+    role: str  # who that was at the time
 
     @classmethod
     def parse(cls, content: bytes) -> SchemaChange:
-        """Read the message of a trigger.
-
-        Raises:
-            ProtocolError: it is another message.
-        """
+        """Read the message of a trigger; raises ProtocolError if it is another message."""
         try:
             raw = json.loads(content)
             return cls(
@@ -161,11 +147,7 @@ def install_ddl(connection: Connection) -> None:
 
 
 def remove_ddl(connection: Connection) -> None:
-    """Remove what `install_ddl` has made.
-
-    Raises:
-        SourceError: the server refuses.
-    """
+    """Remove what `install_ddl` has made; raises SourceError if the server refuses."""
     _run(connection, _REMOVE + DROP_IF_EMPTY, "cannot remove the event triggers of schema changes")
 
 

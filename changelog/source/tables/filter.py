@@ -24,15 +24,10 @@ _COLUMN = re.compile(rf"(?P<table>(?:(?:{PART})\.)?(?:{PART}))\.(?P<column>{PART
 
 @dataclass(frozen=True, slots=True)
 class TablePattern:
-    """One pattern: `*` stands for any characters, `?` for one; quoted parts are literal.
+    """One pattern: `*` stands for any characters, `?` for one; quoted parts are literal."""
 
-    Attributes:
-        text: as the user wrote it.
-        name: the table that it names, or None when it has wildcards.
-    """
-
-    text: str
-    name: TableName | None
+    text: str  # as the user wrote it
+    name: TableName | None  # the table that it names, or None when it has wildcards
     _expression: re.Pattern[str]
 
     @classmethod
@@ -67,17 +62,11 @@ class TablePattern:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPattern:
-    """A pattern of columns: `table.column` or `schema.table.column`.
+    """A pattern of columns: `table.column` or `schema.table.column`."""
 
-    Attributes:
-        text: as the user wrote it.
-        table: which tables it speaks of.
-        column: which of their columns, a part for `changelog.contract.base.pattern`.
-    """
-
-    text: str
-    table: TablePattern
-    column: str
+    text: str  # as the user wrote it
+    table: TablePattern  # which tables it speaks of
+    column: str  # which of their columns, a part for `changelog.contract.base.pattern`
 
     @classmethod
     def parse(cls, text: str) -> ColumnPattern:

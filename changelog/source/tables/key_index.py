@@ -41,21 +41,13 @@ SELECT x.indrelid, x.indexrelid, i.relname, x.indisreplident,
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index of a table.
+    """An index of a table."""
 
-    Attributes:
-        oid: its object id.
-        name: without its schema.
-        is_identity: whether it is the table's replica identity.
-        columns: that it is on, in its order; without those that it includes.
-        fault: why it cannot give a key, or an empty text.
-    """
-
-    oid: int
-    name: str
-    is_identity: bool
-    columns: Sequence[str]
-    fault: str
+    oid: int  # its object id
+    name: str  # without its schema
+    is_identity: bool  # whether it is the table's replica identity
+    columns: Sequence[str]  # that it is on, in its order; without those that it includes
+    fault: str  # why it cannot give a key, or an empty text
 
     @property
     def key(self) -> KeyIndex:
@@ -65,19 +57,13 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The key chosen for a table, or the reason why there is none.
+    """The key chosen for a table, or the reason why there is none."""
 
-    Attributes:
-        index: the index, or None.
-        obstacle: why the table cannot be captured, or an empty text.
-        remedy: what to do about it; empty for what can be done about any table without a key.
-        fit: indexes that could give it its key.
-    """
-
-    index: Index | None = None
-    obstacle: str = ""
+    index: Index | None = None  # the index, or None
+    obstacle: str = ""  # why the table cannot be captured, or an empty text
+    # what to do about it; empty for what can be done about any table without a key
     remedy: str = ""
-    fit: tuple[str, ...] = ()
+    fit: tuple[str, ...] = ()  # indexes that could give it its key
 
 
 INSERTS = "--operations insert,truncate, which captures no update and delete of any table"

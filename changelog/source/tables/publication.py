@@ -92,74 +92,53 @@ NOT_OURS = "belongs to another role: its owner alone may publish it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPublication:
-    """Contents that a publication must have.
+    """Contents that a publication must have."""
 
-    Attributes:
-        tables: with the row filter of each, an SQL condition or an empty text.
-        operations: of `OPERATIONS`.
-        before: operations that the log was made with; a publication that has these and no others
-            is ours to alter.
-        filtered_before: whether the log was made with row filters, so that they are ours too.
-        full: tables that have, or are going to have, REPLICA IDENTITY FULL.
-        as_before: tables whose row filters are those that the log was made with.
-    """
-
+    # with the row filter of each, an SQL condition or an empty text
     tables: Mapping[TableName, str]
-    operations: tuple[str, ...] = OPERATIONS
+    operations: tuple[str, ...] = OPERATIONS  # of `OPERATIONS`
+    # operations that the log was made with; a publication that has these and no others is ours to
+    # alter
     before: tuple[str, ...] | None = None
+    # whether the log was made with row filters, so that they are ours too
     filtered_before: bool = False
+    # tables that have, or are going to have, REPLICA IDENTITY FULL
     full: frozenset[TableName] = frozenset()
+    # tables whose row filters are those that the log was made with
     as_before: frozenset[TableName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationFacts:
-    """A publication as it is.
+    """A publication as it is."""
 
-    Attributes:
-        oid: its object id.
-        all_tables: whether it is FOR ALL TABLES.
-        via_root: whether rows of partitions come as their root's.
-        operations: that it sends, of `OPERATIONS`.
-        tables: that it names, with the row filter of each as the server writes it.
-        narrowed: tables with a list of columns.
-        schemas: whether it names whole schemas.
-        sent: every table that it sends, whichever way it is named.
-        generated: whether it sends generated columns that are stored; None where none can.
-    """
-
-    oid: int
-    all_tables: bool
-    via_root: bool
-    operations: tuple[str, ...]
+    oid: int  # its object id
+    all_tables: bool  # whether it is FOR ALL TABLES
+    via_root: bool  # whether rows of partitions come as their root's
+    operations: tuple[str, ...]  # that it sends, of `OPERATIONS`
+    # that it names, with the row filter of each as the server writes it
     tables: Mapping[TableName, str]
-    narrowed: frozenset[TableName]
-    schemas: bool
-    sent: frozenset[TableName]
+    narrowed: frozenset[TableName]  # tables with a list of columns
+    schemas: bool  # whether it names whole schemas
+    sent: frozenset[TableName]  # every table that it sends, whichever way it is named
+    # whether it sends generated columns that are stored; None where none can
     generated: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationChange:
-    """Result of `make_publication`; a table that it added or filtered needs its own snapshot.
+    """Result of `make_publication`; a table that it added or filtered needs its own snapshot."""
 
-    Attributes:
-        created: it was not there.
-        added: tables that it did not have.
-        removed: tables that it no longer has.
-        refiltered: tables that had another row filter, or a list of columns.
-        filters: the row filter of each table that has one, as the server writes it.
-        vanished: wanted tables that are gone meanwhile, and so left out.
-        generated: it did not send generated columns.
-    """
-
-    created: bool
-    added: frozenset[TableName]
-    removed: frozenset[TableName]
+    created: bool  # it was not there
+    added: frozenset[TableName]  # tables that it did not have
+    removed: frozenset[TableName]  # tables that it no longer has
+    # tables that had another row filter, or a list of columns
     refiltered: frozenset[TableName] = frozenset()
+    # the row filter of each table that has one, as the server writes it
     filters: Mapping[TableName, str] = field(default_factory=dict)
+    # wanted tables that are gone meanwhile, and so left out
     vanished: frozenset[TableName] = frozenset()
-    generated: bool = False
+    generated: bool = False  # it did not send generated columns
 
 
 def sendable(operations: tuple[str, ...], version: int) -> tuple[str, ...]:
