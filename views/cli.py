@@ -17,7 +17,7 @@ from changelog.runtime.setting import Given
 from changelog.sections import CaptureSettings
 from replay.base.sections import Spark
 from views.base.sections import Rebuild, Runs
-from views.rebuild.plan.asked import Asked
+from views.rebuild.plan.options import Request
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -50,7 +50,7 @@ _SCHEDULED = examples(
 
 @app.command(epilog=_EPILOG, no_args_is_help=True)
 @takes(Chosen(Rebuild), Chosen(Runs), Chosen(Spark), Chosen(CaptureSettings, "source"))
-def rebuild_view(*, asked: Asked, given: Given) -> None:
+def rebuild_view(*, asked: Request, given: Given) -> None:
     """Rebuild views from the log: build aside, verify row by row, publish every sink at once.
 
     Readers see the old generation or the new one, never the work, also when this is killed. It

@@ -56,8 +56,8 @@ from views.rebuild.diff import diff
 from views.rebuild.drop import drop, to_drop
 from views.rebuild.follow import follow
 from views.rebuild.plan.analysis import Analysis
-from views.rebuild.plan.asked import Asked
 from views.rebuild.plan.listing import catalog_table
+from views.rebuild.plan.options import Request
 from views.rebuild.plan.plan import Plan, groups_of, plan_view, verdict_of
 from views.rebuild.plan.plannable import Plannable, plannable
 from views.rebuild.rebuild import Rebuild
@@ -80,7 +80,7 @@ from views.runs.tell import told
 _WIDE = 200
 
 
-def run(request: Asked, overrides: Given) -> None:
+def run(request: Request, overrides: Given) -> None:
     """Run the requested action, with the settings of the command line.
 
     Raises:
@@ -116,7 +116,7 @@ def run(request: Asked, overrides: Given) -> None:
         release()
 
 
-def _settings(request: Asked, overrides: Given) -> RebuildSettings:
+def _settings(request: Request, overrides: Given) -> RebuildSettings:
     needs = [] if request.builds_nothing else [BROKERS, REGISTRY]
     project = load_project(request.project, overrides=overrides, needs=needs)
     if project.capture.source and needs:
@@ -131,7 +131,7 @@ def _settings(request: Asked, overrides: Given) -> RebuildSettings:
     )
 
 
-def _later(request: Asked, overrides: Given) -> None:
+def _later(request: Request, overrides: Given) -> None:
     """Publish, compare or remove existing generations."""
     settings = _settings(request, overrides)
     if request.drop:
@@ -168,7 +168,7 @@ def _stages(*, as_json: bool) -> Stages:
 
 
 def _diff(
-    request: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings, stages: Stages
+    request: Request, specs: Sequence[ViewSpec], settings: RebuildSettings, stages: Stages
 ) -> None:
     for spec in specs:
         with stages.shown():
@@ -179,7 +179,7 @@ def _diff(
             console.print(compared.render())
 
 
-def _drop(request: Asked, settings: RebuildSettings) -> None:
+def _drop(request: Request, settings: RebuildSettings) -> None:
     doomed = to_drop(request.names, settings)
     named = "; ".join(map(str, doomed))
     if not request.yes:
@@ -203,7 +203,7 @@ def _drop(request: Asked, settings: RebuildSettings) -> None:
 
 
 def _run(
-    request: Asked,
+    request: Request,
     specs: Sequence[ViewSpec],
     settings: RebuildSettings,
     unusable: Sequence[ViewResult],
@@ -222,7 +222,7 @@ def _run(
 
 
 def _not_recent(
-    request: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings
+    request: Request, specs: Sequence[ViewSpec], settings: RebuildSettings
 ) -> Sequence[ViewSpec]:
     """Return the views that a run shortly before has not built."""
     if request.max_age is None:
@@ -276,7 +276,7 @@ def _rebuild(
     _ended(outcome, as_json=as_json, debug=debug)
 
 
-def _roll_back(request: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings) -> None:
+def _roll_back(request: Request, specs: Sequence[ViewSpec], settings: RebuildSettings) -> None:
     stages = _stages(as_json=request.as_json)
     stop = stop_on_signals()  # a swap that has begun is ended, whatever asks us to stop
     with stages.shown():
@@ -290,7 +290,7 @@ def _roll_back(request: Asked, specs: Sequence[ViewSpec], settings: RebuildSetti
 
 
 def _follow(
-    request: Asked, overrides: Given, specs: Sequence[ViewSpec], settings: RebuildSettings
+    request: Request, overrides: Given, specs: Sequence[ViewSpec], settings: RebuildSettings
 ) -> None:
     stop = stop_on_signals()
 

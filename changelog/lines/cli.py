@@ -66,7 +66,7 @@ def read(
     `| head`, ends with 0. Letters are kcat's, and mean what they mean there.
     """
     from changelog.lines.ask import Leaders
-    from changelog.lines.asked import Schemas, lines_of, wanted_of
+    from changelog.lines.read_options import Schemas, lines_of, wanted_of
     from changelog.lines.reading import Reading
     from changelog.runtime.terminal import ClosedError, Output
 

@@ -15,9 +15,9 @@ from changelog.lines.forms.shown import is_framed
 from changelog.load.plan import Copier, Planner
 from changelog.load.rules.cells import Raw, cell, csv_column, line_of, plain_of
 from changelog.load.rules.columns import MissingError, Part, Source, of_tombstone, picked
+from changelog.load.rules.options import Form, Rules, Tombstones
 from changelog.load.rules.separated import SeparatedError, fields_of
 from changelog.load.rules.table import Table
-from changelog.load.rules.wanted import Form, Rules, Tombstones
 from changelog.native.batches import BatchRange, BatchRecord, Groups
 from changelog.native.copydata import WHOLE_KEY, WHOLE_VALUE, CsvLines, JsonLines
 

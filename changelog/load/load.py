@@ -36,9 +36,9 @@ from changelog.load.dead_letters import DeadLetters
 from changelog.load.encode import Encoder
 from changelog.load.job import Batches, Job, Share
 from changelog.load.plan import Planner, SchemaOf
+from changelog.load.rules.options import Rules
 from changelog.load.rules.schema import Schema
 from changelog.load.rules.table import Table
-from changelog.load.rules.wanted import Rules
 from changelog.load.target import LoadTarget, TableWriter
 from changelog.runtime.edge import one_line
 from changelog.runtime.progress.bar import RowBar

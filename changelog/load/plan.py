@@ -13,9 +13,9 @@ from changelog.connect.rules.records.reading import BadRecordError, parse_json
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.rows.codec import unframe
 from changelog.load.rules.columns import Part, Source
+from changelog.load.rules.options import Form, Rules
 from changelog.load.rules.schema import Fit, Schema, SchemaField, form_of, read_schema
 from changelog.load.rules.table import Table, TableColumn
-from changelog.load.rules.wanted import Form, Rules
 from changelog.native.batches import BatchRange
 from changelog.native.copydata import AvroField, AvroRows, CellForm, CopyCell, RowCopier
 

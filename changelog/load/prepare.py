@@ -10,9 +10,9 @@ from changelog.connect.rules.settings import TYPE
 from changelog.contract.base.errors import ConfigurationError
 from changelog.lines.forms.shown import form_named
 from changelog.load.rules.columns import Part, Source, of_names, parse_columns
+from changelog.load.rules.options import Form, Rules, Tombstones
 from changelog.load.rules.schema import Schema, type_of
 from changelog.load.rules.table import Table
-from changelog.load.rules.wanted import Form, Rules, Tombstones
 from changelog.load.target import LoadTarget
 
 Latest = Callable[[str], Schema | None]

@@ -12,7 +12,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
 from replay.api.reach import Moment, Reach
-from replay.api.told import Told, shown
+from replay.api.read_progress import Told, shown
 from replay.api.values import short
 from replay.cut.cut import Cut, recheck
 from replay.decode.schemas import TopicSchemas, schemas_of

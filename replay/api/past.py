@@ -18,6 +18,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.codec import FRAME_BYTES
 from replay.api.frames import texts
 from replay.api.opened import OpenedTable, offsets_of
+from replay.api.read_progress import shown
 from replay.api.rows import (
     CHANGE_TYPE,
     COMMIT_LSN,
@@ -30,7 +31,6 @@ from replay.api.rows import (
     rows_of,
     said_key,
 )
-from replay.api.told import shown
 from replay.api.values import moment_of
 from replay.base.clock import clock_ms
 from replay.base.record_place import cut_of

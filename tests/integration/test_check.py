@@ -19,8 +19,8 @@ from rich.console import Console
 from changelog.capture.inspect.check import check_capture
 from changelog.capture.loop import session
 from changelog.capture.loop.run import CaptureRun
-from changelog.capture.start.made import StartUndo
 from changelog.capture.start.outlook import standing
+from changelog.capture.start.start_undo import StartUndo
 from changelog.capture.state.report import CaptureReport
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError

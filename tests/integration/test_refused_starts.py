@@ -10,7 +10,7 @@ from psycopg2.extensions import make_dsn
 from rich.console import Console
 
 from changelog.capture.loop.run import CaptureRun
-from changelog.capture.start.made import StartUndo
+from changelog.capture.start.start_undo import StartUndo
 from changelog.capture.state.report import CaptureReport
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError

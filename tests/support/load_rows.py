@@ -3,8 +3,8 @@
 from changelog.load.encode import Encoder, UnfitRecordError
 from changelog.load.plan import Planner
 from changelog.load.rules.columns import of_names, parse_columns
+from changelog.load.rules.options import Form, Rules, Tombstones
 from changelog.load.rules.table import Table, TableColumn
-from changelog.load.rules.wanted import Form, Rules, Tombstones
 from tests.support.record_batches import batch_of
 
 TYPES = {

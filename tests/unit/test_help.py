@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 from changelog.cli import _SUBJECTS
 from tests.unit.test_docs import _command, _walk
 from views.cli import schedule_app
-from views.rebuild.plan.asked import Asked
+from views.rebuild.plan.options import Request
 
 BIN = Path(sys.executable).parent
 PROGRAMS = ("changelog", "rebuild-view", "rebuild-view schedule")
@@ -107,7 +107,7 @@ def _parsed(words: list[str]) -> str:
     context = command.make_context(name, left)
     if name == "rebuild-view":
         given = context.params
-        Asked(**{each.name: given[each.name] for each in dataclasses.fields(Asked)}).check()
+        Request(**{each.name: given[each.name] for each in dataclasses.fields(Request)}).check()
     return name
 
 

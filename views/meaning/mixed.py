@@ -16,7 +16,7 @@ from sqlglot.optimizer.scope import Scope
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType, Kind
 from views.base.spark_sql import briefly
-from views.meaning.held import Holders, Tables, branches, is_open
+from views.meaning.captured_values import Holders, Tables, branches, is_open
 from views.meaning.types import is_text, meaning_of
 
 

@@ -24,7 +24,7 @@ from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
 from views.base.spark_sql import SparkSql, briefly, shown
 from views.meaning.aliases import check_aliases
-from views.meaning.held import BRANCHES, Held, Holders, branches, is_open
+from views.meaning.captured_values import BRANCHES, Held, Holders, branches, is_open
 from views.meaning.mixed import check_mixed
 from views.meaning.rows import check_rows
 from views.meaning.spelled import check_spelled

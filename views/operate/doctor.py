@@ -11,9 +11,9 @@ from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.findings import Findings, Level
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
-from views.operate.asked import Answer, ask, note_capture, note_check, note_topics
 from views.operate.locks import look_at_locks
 from views.operate.machine import look_at_machine, look_at_readers
+from views.operate.other_commands import Answer, ask, note_capture, note_check, note_topics
 from views.operate.served import Planning, look_at_views, refused_by_plan
 from views.project.catalog import catalog_of
 

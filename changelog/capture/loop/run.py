@@ -14,9 +14,9 @@ from contextlib import closing
 from rich.console import Console
 
 from changelog.capture.loop.session import CaptureSession
-from changelog.capture.start.made import StartUndo
 from changelog.capture.start.replica_identity import Agreed, nobody_agrees
 from changelog.capture.start.roster import NewTablesError
+from changelog.capture.start.start_undo import StartUndo
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.patience import (
     FIRST_WAIT_S,

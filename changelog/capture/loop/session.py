@@ -31,7 +31,6 @@ from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
 from changelog.capture.start.environment import Environment, survey
 from changelog.capture.start.lost_beginnings import Loss, losses, noted, restarted
-from changelog.capture.start.made import StartUndo
 from changelog.capture.start.outlook import (
     SlotStanding,
     check_log_unmoved,
@@ -43,6 +42,7 @@ from changelog.capture.start.outlook import (
 )
 from changelog.capture.start.replica_identity import Agreed, check_agreed, nobody_agrees
 from changelog.capture.start.roster import Roster
+from changelog.capture.start.start_undo import StartUndo
 from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.policy import Reaction

@@ -16,7 +16,7 @@ from replay.base.sections import warehouse_of
 from views.base.sections import Schedule
 from views.generations.history import History, HistoryRow
 from views.generations.served import served_of
-from views.operate.asked import Answer, ask_one
+from views.operate.other_commands import Answer, ask_one
 from views.page.line.looking import WAIT_S, Look, Seen, look_at
 from views.page.line.standing import Declared, Level, Serving, Standing, ViewLine, log_of, view_line
 from views.project.catalog import catalog_of

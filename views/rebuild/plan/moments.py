@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType
-from views.meaning.held import branches
+from views.meaning.captured_values import branches
 from views.rebuild.plan.parts import ZONED, DType, annotated, is_of, said
 
 _MOMENTS = (DType.DATE, DType.TIMESTAMP, DType.TIMESTAMPNTZ, *ZONED)

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from views.meaning.held import branches
+from views.meaning.captured_values import branches
 from views.rebuild.plan.nulls import Nulls
 from views.rebuild.plan.numbers import MOST, Sort, number_of
 from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, is_of, said

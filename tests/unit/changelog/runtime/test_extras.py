@@ -94,7 +94,7 @@ changelog.capture.loop.run changelog.capture.loop.together changelog.capture.lin
 changelog.capture.inspect.check changelog.capture.inspect.metrics changelog.capture.inspect.status
 changelog.capture.inspect.resnapshot changelog.capture.copy.snapshot_worker
 changelog.source.tables.ddl changelog.source.stream.signals
-changelog.lines.asked changelog.lines.reading changelog.lines.writing changelog.lines.listing
+changelog.lines.read_options changelog.lines.reading changelog.lines.writing changelog.lines.listing
 changelog.lines.forms.parse changelog.lines.ask
 changelog.load.load changelog.load.prepare changelog.load.job
 changelog.publish.publish changelog.publish.postgres changelog.runtime.cron

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changelog.runtime.findings import Findings, Level
-from views.operate.asked import Answer, note_capture, note_check, note_topics
+from views.operate.other_commands import Answer, note_capture, note_check, note_topics
 
 EXACT = {"topic": "a", "table": "public.a", "verdict": "exact", "deadline": "2026-01-02T00:00:00Z"}
 

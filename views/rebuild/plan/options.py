@@ -21,7 +21,7 @@ def views_here(incomplete: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Request:
     """Options of a run; each field is an option of the command line."""
 
     subjects: ClassVar[Mapping[str, str]] = {
