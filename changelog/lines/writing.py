@@ -198,6 +198,7 @@ class Writing:
                 hint="; ".join(filter(None, [error.hint, self._what_stands()])),
             ) from error
         producer.commit()
+        producer.await_readers()
 
     def _queue(self, producer: LogProducer, some: list[bytes]) -> bool:
         """Queue the records of some lines; tell whether these are all that is wanted."""

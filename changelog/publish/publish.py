@@ -164,6 +164,7 @@ class Publish:
             with RowBar(self._console, self._settings.topic, says_sum=False) as bar:
                 self._write(producer, encoder, rows, result, check, earlier=earlier, bar=bar)
                 producer.commit()
+                producer.await_readers()
         result.seconds = time.monotonic() - began
         return result
 

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from operator import lt
 from typing import Any, Self
 
 from confluent_kafka import KafkaError
@@ -25,7 +26,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, RecordRefusedError, UnavailableLogError
 from changelog.contract.base.headers import Headers
 from changelog.kafka.clients import WAIT_S, make_client, writing_config
-from changelog.kafka.cluster import Cluster, nothing
+from changelog.kafka.cluster import Cluster, TopicEnds, nothing
 from changelog.kafka.errors import Meaning, log_error, meaning
 from changelog.native.buffers import Records
 from changelog.native.librdkafka import PARTITION_UA, ProducerHandle
@@ -36,6 +37,8 @@ FULL_S = 0.005
 CLOSE_S = 2.0
 WRITE_S = 60.0
 SAY_AFTER_S = 10.0
+READERS_S = 10.0
+"""How long a commit that is done may stay hidden from readers before that is logged."""
 _ANSWER_S = 5.0
 _RAISE = (
     "a row is too large for the topic's max.message.bytes: start with "
@@ -275,6 +278,29 @@ class LogProducer:
             self._transact(self._producer.commit_transaction, "cannot commit to the log", None)
             self._opened_at = None
 
+    def await_readers(self) -> None:
+        """Wait until a read of committed records that begins then shows all that were committed.
+
+        Brokers confirm a commit before each partition has its mark. A transaction of somebody else
+        that stays open before ours is waited for `READERS_S`, then logged.
+        """
+        if not self.is_transactional or self._kafka is None or not self.sent:
+            return
+        cluster = Cluster(self._kafka, answer_s=_ANSWER_S)
+        deadline = time.monotonic() + READERS_S
+        try:
+            topics = cluster.standing(self.sent)
+            while held := _held_back(cluster, topics):
+                if time.monotonic() > deadline:
+                    log.warning(
+                        "committed, and not yet read: a transaction of somebody else is open in %s",
+                        ", ".join(held),
+                    )
+                    return
+                time.sleep(FULL_S)
+        except LogError as error:  # what is committed stands all the same
+            log.warning("committed; whether readers see it yet is not known: %s", error)
+
     def _begin(self) -> None:
         if self.is_transactional and self._opened_at is None:
             error = self._producer.begin_transaction()
@@ -345,3 +371,9 @@ class LogProducer:
         # Mostly a method of whoever holds this: without it both go, threads and sockets with them,
         # once nobody refers to them, and not only when Python looks for cycles.
         self.on_wait = nothing
+
+
+def _held_back(cluster: Cluster, topics: Mapping[str, TopicEnds]) -> list[str]:
+    """Return the topics of which readers of committed records do not see all to these ends."""
+    stable = cluster.standing(topics, committed=True)
+    return [topic for topic, at in stable.items() if any(map(lt, at.ends, topics[topic].ends))]

@@ -14,7 +14,7 @@ from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.partition import partition_of
-from changelog.kafka.cluster import describe
+from changelog.kafka.cluster import Cluster, describe
 from changelog.lines.forms.parse import InputError, LineFormat, line_parser
 from changelog.lines.forms.render import json_lines
 from changelog.lines.forms.shown import As, token
@@ -163,6 +163,15 @@ def test_a_transaction_is_all_of_the_input_or_nothing(make_topic, write, shown):
     assert shown(topic) == []
     write(topic, b"a\t1", b"b\t2", whole=True)
     assert pairs(shown(topic)) == [("a", "1"), ("b", "2")]
+
+
+def test_a_transaction_that_is_written_is_seen_by_who_reads_then(kafka, make_topic, write):
+    """With many partitions some are marked late: the brokers confirm a commit before."""
+    topic = make_topic(partitions=60)
+    places, cluster = [(topic, number) for number in range(60)], Cluster(kafka)
+    for _ in range(10):
+        write(topic, *(b"%d\tx" % number for number in range(600)), whole=True)
+        assert cluster.ends(places, committed=True) == cluster.ends(places)
 
 
 def test_a_transaction_that_is_committed_line_by_line_stands_in_part(

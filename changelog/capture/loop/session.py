@@ -616,6 +616,8 @@ class CaptureSession:
             log.info("streaming from %s", start.lsn, extra={"lsn": str(start.lsn)})
             try:
                 loop.run(until, self._context.stop)
+                if until is not None:
+                    producer.await_readers()
             except LogError as error:
                 if type(error) is LogError:  # a subclass names its own cause
                     environment.refuse_gone(loop.ledger.absent)

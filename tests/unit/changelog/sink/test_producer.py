@@ -15,7 +15,9 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
 )
 from changelog.contract.log.properties import RECORD_BYTES
+from changelog.kafka.cluster import Cluster, TopicEnds
 from changelog.native.buffers import Record, Records
+from changelog.sink import producer as producer_module
 from changelog.sink.producer import LogProducer
 from tests.support.wait import wait_until
 
@@ -188,3 +190,40 @@ def test_a_closed_producer_goes_with_its_owner_and_waits_for_no_search_for_cycle
         assert open_files() <= before
     finally:
         gc.enable()
+
+
+class LateMarks:
+    """A cluster whose readers see a commit some questions later."""
+
+    def __init__(self, late):
+        self.late, self.asked = late, 0
+
+    def standing(self, topics, *, committed=False):
+        self.asked += committed
+        seen = not committed or self.asked > self.late
+        return {topic: TopicEnds("id", (7, 9 if seen else 8), (0, 0), (0, 0)) for topic in topics}
+
+
+@pytest.mark.parametrize(("late", "warns"), [(3, False), (10**9, True)])
+def test_readers_of_a_commit_are_awaited(late, warns, monkeypatch, caplog):
+    cluster = LateMarks(late)
+    monkeypatch.setattr(producer_module, "Cluster", lambda *_, **__: cluster)
+    monkeypatch.setattr(producer_module, "READERS_S", 0.1 if warns else 60)
+    producer = LogProducer.open(NOWHERE, transactional_id="t")
+    producer.sent["t"] = 1
+    producer.await_readers()
+    producer.close()
+    assert ("a transaction of somebody else is open in t" in caplog.text) is warns
+    assert cluster.asked > 3
+
+
+def test_readers_are_not_awaited_where_brokers_do_not_answer(monkeypatch, caplog):
+    def away(*_, **__):
+        raise UnavailableLogError("away")
+
+    monkeypatch.setattr(Cluster, "standing", away)
+    producer = LogProducer.open(NOWHERE, transactional_id="t")
+    producer.sent["t"] = 1
+    producer.await_readers()
+    producer.close()
+    assert "whether readers see it yet is not known: away" in caplog.text
