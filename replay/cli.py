@@ -17,7 +17,13 @@ import typer
 
 from changelog.config import BROKERS, Project, load_project
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import ConfigurationError, NoFrontierError, VerdictError
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    LogError,
+    NoFrontierError,
+    UnavailableLogError,
+    VerdictError,
+)
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
@@ -32,7 +38,7 @@ from changelog.runtime.options import (
 )
 from changelog.runtime.progress.steps import Steps
 from changelog.runtime.setting import Given
-from changelog.sections import SLOT, CaptureSettings, Kafka
+from changelog.sections import SLOT, CaptureSettings, Kafka, Registry
 from replay.base.config import CONNECT_PORT
 from replay.base.sections import Logs, Spark, warehouse_of
 
@@ -64,6 +70,7 @@ class _Changes:
 )
 @takes(
     Chosen(Kafka),
+    Chosen(Registry),
     Chosen(CaptureSettings, *SLOT, "partitions", "replication_factor", "topic", "fix_topics"),
 )
 def topics(
@@ -100,7 +107,8 @@ def topics(
         _change(settings, names or [], changes, as_json=as_json)
         return
     with StepBar(bar_console(as_json=as_json), "asking for") as steps:
-        record, surveys, gone = _look(settings, names or [], steps, all_topics=all_topics)
+        look = _look(settings, names or [], steps, all_topics=all_topics)
+    record, surveys, gone = look.record, look.surveys, look.gone
     refused = [*gone, *(topic.state.topic for topic in surveys if topic.is_refused)]
     if as_json:
         print_json(
@@ -108,6 +116,7 @@ def topics(
                 "frontier": None if record is None else str(record.frontier.lsn),
                 "topics": [topic.to_json() for topic in surveys],
                 "missing": gone,
+                "schemas_unknown": look.schemas_unknown or None,
             }
         )
     else:
@@ -115,6 +124,8 @@ def topics(
             tell(line)
         for topic in gone:
             tell(f"{topic}: table {record.frontier.tables[topic] if record else ''}, is gone")
+        if look.schemas_unknown:
+            tell(f"whether their records can be decoded is not known: {look.schemas_unknown}")
     if refused:
         say_error(
             VerdictError(
@@ -123,17 +134,37 @@ def topics(
             )
         )
         raise typer.Exit(VerdictError.exit_code)
+    if look.is_registry_away:
+        raise typer.Exit(UnavailableLogError.exit_code)
 
 
-def _look(
-    settings: Project, names: list[str], steps: Steps, *, all_topics: bool
-) -> tuple[FrontierRecord | None, list[TopicSurvey], list[str]]:
-    """Return the frontier, the state of each topic, and the captured topics that are gone.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """Answers of the brokers and the registry.
+
+    Attributes:
+        record: the frontier of the project's capture, or None.
+        surveys: the state of each topic.
+        gone: the captured topics that are gone.
+        schemas_unknown: why the registry was not asked for the schemas; empty where it was.
+        is_registry_away: whether it was asked and did not answer.
+    """
+
+    record: FrontierRecord | None
+    surveys: list[TopicSurvey]
+    gone: list[str]
+    schemas_unknown: str
+    is_registry_away: bool
+
+
+def _look(settings: Project, names: list[str], steps: Steps, *, all_topics: bool) -> _Look:
+    """Ask the brokers about the topics, and the registry for the schemas of captured ones.
 
     Raises:
         ConfigurationError: there is no such topic.
         NoFrontierError: only captured topics are asked for, and there is none.
     """
+    from changelog.sink.forgotten import PUT_BACK
     from replay.broker.topics import list_topics
     from replay.cut.others import newest_of
     from replay.survey import survey
@@ -161,7 +192,41 @@ def _look(
     missing = [topic for topic in chosen if topic not in present and topic not in gone]
     if missing:
         raise _unknown(settings.kafka, missing)
-    return record, surveys, gone
+    steps.more(1)
+    steps.begin("schemas")
+    records = {**dict.fromkeys(chosen, record), **others}
+    lost, schemas_unknown = _lost_schemas(settings, records)
+    steps.done()
+    return _Look(
+        record=record,
+        surveys=[
+            topic.undecodable(PUT_BACK) if topic.state.topic in lost else topic for topic in surveys
+        ],
+        gone=gone,
+        schemas_unknown=schemas_unknown,
+        is_registry_away=bool(schemas_unknown and settings.registry.url),
+    )
+
+
+def _lost_schemas(
+    settings: Project, records: Mapping[str, FrontierRecord | None]
+) -> tuple[list[str], str]:
+    """Return the captured topics whose schemas the registry lacks, and why that is not known."""
+    frontiers = {id(record): record.frontier for record in records.values() if record is not None}
+    topics = {
+        topic: number
+        for frontier in frontiers.values()
+        for topic, number in frontier.registered.items()
+        if (record := records.get(topic)) is not None and record.frontier is frontier
+    }
+    if topics and not settings.registry.url:
+        return [], "no schema registry is set"
+    from changelog.sink.forgotten import forgotten
+
+    try:
+        return forgotten(settings.registry, topics), ""
+    except LogError as error:
+        return [], str(error.args[0])
 
 
 def _frontier(settings: Project) -> FrontierRecord:

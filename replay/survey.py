@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from changelog.contract.base.connection import KafkaConnection
@@ -19,7 +19,7 @@ from replay.broker.topic_state import PastEnds, TopicState
 from replay.broker.topics import cleanable_ends, inspect
 from replay.verdict.declared_verdict import judge_declared
 from replay.verdict.limits import Times, lag_ms
-from replay.verdict.verdict import Verdict, judge, judge_foreign
+from replay.verdict.verdict import Verdict, VerdictKind, judge, judge_foreign
 
 SETTINGS = (
     "cleanup.policy",
@@ -64,6 +64,17 @@ class TopicSurvey:
     def is_refused(self) -> bool:
         """Tell whether a captured table cannot be rebuilt exactly now."""
         return self.table is not None and not self.verdict.allows_read
+
+    def undecodable(self, remedy: str) -> TopicSurvey:
+        """Return the same of a topic of whose records the registry lacks schemas."""
+        reasons = () if self.verdict.allows_read else self.verdict.reasons
+        verdict = Verdict(
+            VerdictKind.NOT_EXACT,
+            None,
+            (*reasons, "the schema registry does not have the schemas of its records"),
+            remedies=(*self.verdict.remedies, remedy),
+        )
+        return replace(self, verdict=verdict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""

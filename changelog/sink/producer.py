@@ -290,11 +290,11 @@ class LogProducer:
         deadline = time.monotonic() + READERS_S
         try:
             topics = cluster.standing(self.sent)
-            while held := _held_back(cluster, topics):
+            while behind := _held_back(cluster, topics):
                 if time.monotonic() > deadline:
                     log.warning(
                         "committed, and not yet read: a transaction of somebody else is open in %s",
-                        ", ".join(held),
+                        ", ".join(behind),
                     )
                     return
                 time.sleep(FULL_S)

@@ -1,5 +1,6 @@
 """A registry that was emptied, or is another one, is noticed before a record is written."""
 
+import socket
 from contextlib import closing
 
 import pytest
@@ -59,6 +60,36 @@ def test_the_others_go_on_without_the_table(capture, registry):
     capture.finish()
     assert SAID in capture.excluded()["public.notes"]
     assert capture.differing("other") == []
+
+
+def test_topics_of_whose_records_schemas_are_lost_are_not_exact(capture, registry):
+    forget(capture, registry, "notes-value")
+    (answer,) = capture.command("topics", "--json", codes={4})
+    verdicts = {topic["table"]: topic["verdict"] for topic in answer["topics"]}
+    assert verdicts.pop("public.notes") == "not-exact"
+    assert {*verdicts.values()} == {"exact"}
+    (topic,) = (topic for topic in answer["topics"] if topic["table"] == "public.notes")
+    assert topic["reasons"] == ["the schema registry does not have the schemas of its records"]
+    assert "--on-incompatible resnapshot" in topic["remedies"][0]
+    (state,) = capture.command("status", "--json", "--allow-inactive", codes={1})
+    (problem,) = state["problems"]
+    assert topic["remedies"][0] in problem
+
+
+def test_a_registry_that_is_away_is_told_by_who_looks_at_the_log(capture):
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        away = ("-r", f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        (state,) = capture.command("status", "--json", "--allow-inactive", *away, codes={1})
+        (answer,) = capture.command("topics", "--json", *away, codes={1})
+        _, _, said = capture.run_other("topics", *away)
+    (why,) = state["problems"]
+    assert state["unanswered"] == {"registry": why}
+    assert f"no schema registry answers at {away[1]}" in why
+    assert (state["not_captured"], state["frontier"] is None) == ({}, False)
+    assert answer["schemas_unknown"] in why
+    assert {topic["verdict"] for topic in answer["topics"]} == {"exact"}
+    assert answer["schemas_unknown"] in said
 
 
 def test_a_frontier_names_the_ids_of_keys_and_keeps_them(capture, registry):

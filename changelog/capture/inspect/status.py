@@ -44,7 +44,7 @@ from changelog.source.tables.catalogue import NO_KEY
 
 APART_S = 1.0
 """Time between the two observations of the source that give the rate of its WAL."""
-SOURCE, LOG = "source", "log"
+SOURCE, LOG, REGISTRY = "source", "log", "registry"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class CaptureStatus:
         removed: topics that have lost records or schemas, or got other settings, each with its way
             out.
         key_indexes: the unique indexes that give tables without a primary key their key.
-        unanswered: why `source` or `log` did not answer; empty where both did.
+        unanswered: why `source`, `log` or `registry` did not answer; empty where all did.
         undone: that the server has lost what the log holds; empty where it is not known to.
     """
 
@@ -106,9 +106,14 @@ class CaptureStatus:
         return LOG not in self.unanswered
 
     @property
+    def knows_both(self) -> bool:
+        """Tell whether source and log answered."""
+        return self.knows_log and SOURCE not in self.unanswered
+
+    @property
     def missing(self) -> dict[str, str]:
         """Return the tables that match and are not captured, with the reason."""
-        if self.unanswered:
+        if not self.knows_both:
             return {}
         frontier = self.frontier.frontier if self.frontier is not None else None
         reasons = missing(self.matches, frontier, self.backfill, self._excluded)
@@ -270,7 +275,7 @@ class CaptureStatus:
             **self._source_json(),
             "lag_bytes": self.lag_bytes,
             "lag_s": self.lag_s,
-            "not_captured": None if self.unanswered else self.missing,
+            "not_captured": self.missing if self.knows_both else None,
             "aside": self.excluded if self.knows_log else None,
             "children": self.children if self.knows_log else None,
             "key_indexes": {name: index.name for name, index in sorted(self.key_indexes.items())}
@@ -492,7 +497,7 @@ def capture_status(
             met.result()
             steps.done()
             exists = source is not None and source.now.slot is not None
-            log = _on_log(frontiers, settings, steps, exists=exists)
+            log = _on_log(frontiers, settings, steps, unanswered, exists=exists)
         except RefusedAccessError:
             raise
         except UnavailableLogError as error:
@@ -533,7 +538,14 @@ def _at_source(settings: Project, apart_s: float, steps: Steps) -> _AtSource:
         return _AtSource(before=before, now=now, matches=matches, is_standby=is_standby)
 
 
-def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: bool) -> _OnLog:
+def _on_log(
+    frontiers: FrontierLog,
+    settings: Project,
+    steps: Steps,
+    unanswered: dict[str, str],
+    *,
+    exists: bool,
+) -> _OnLog:
     slot = settings.slot
     steps.more(3)
     steps.begin("frontier")
@@ -550,7 +562,7 @@ def _on_log(frontiers: FrontierLog, settings: Project, steps: Steps, *, exists: 
     if record is not None:
         steps.more(1)
         steps.begin("schemas")
-        lost = (*lost, *_forgotten(settings, record.frontier))
+        lost = (*lost, *_forgotten(settings, record.frontier, unanswered))
         steps.done()
     return _OnLog(
         frontier=record,
@@ -575,30 +587,19 @@ def _altered(settings: Project, record: FrontierRecord | None) -> Iterator[str]:
             yield altered(topic, differences)
 
 
-def _forgotten(settings: Project, frontier: Frontier) -> Iterator[str]:
-    """Yield that the registry lacks schemas of topics; nothing where it does not answer.
-
-    Capture goes on without it, and `capture --check` says why it does not answer.
-    """
-    topics = {
-        topic: number
-        for topic, number in frontier.key_ids.items()
-        if any(frontier.ends.get(topic, ()))
-    }
-    if not topics or not settings.registry.url:
-        return
-    from changelog.sink.registry import Registry  # noqa: PLC0415 - slow to import
+def _forgotten(settings: Project, frontier: Frontier, unanswered: dict[str, str]) -> Iterator[str]:
+    """Yield that the registry lacks schemas of topics; note where it does not answer."""
+    from changelog.sink.forgotten import PUT_BACK, forgotten  # noqa: PLC0415 - slow to import
 
     try:
-        with closing(Registry(settings.registry)) as registry:
-            lost = registry.lost(topics)
-    except LogError:
+        lost = forgotten(settings.registry, frontier.registered)
+    except LogError as error:
+        unanswered[REGISTRY] = f"{error.args[0]}: whether it has the log's schemas is not known"
         return
     if lost:
         yield (
             f"the schema registry does not have the schemas of {', '.join(lost)}: what was written "
-            "under them cannot be read; put them back with their ids, or start `changelog capture` "
-            "with `--on-incompatible resnapshot`: it copies the tables anew"
+            f"under them cannot be read; {PUT_BACK}"
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
+from changelog.contract.log.form import Output
 from changelog.contract.log.scope import WHOLE, Scope
 from changelog.contract.rows.relation import TableName
 
@@ -99,6 +100,18 @@ class Frontier:
     def scope_of(self, topic: str) -> Scope:
         """Return the part of its table that a topic holds."""
         return self.scopes.get(topic, WHOLE)
+
+    @property
+    def registered(self) -> dict[str, int | None]:
+        """Return the topics with records of a registry's schemas, and the id of their keys' one.
+
+        None where keys have none, or it is not known.
+        """
+        return {
+            topic: self.key_ids.get(topic)
+            for topic in self.tables
+            if self.scope_of(topic).form.output is Output.AVRO and any(self.ends.get(topic, ()))
+        }
 
     def begins(self, topic: str, starts: Sequence[int]) -> tuple[int, ...]:
         """Return per partition the first offset to read of a topic whose partitions start there.

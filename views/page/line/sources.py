@@ -69,6 +69,8 @@ class Line:
         if "log" in away:
             text = f"capture runs; how far is not known: {away['log']}"
             return Standing(Level.UNKNOWN, text, "changelog doctor")
+        if "registry" in away:
+            return Standing(Level.UNKNOWN, f"capture runs; {away['registry']}", "changelog doctor")
         return Standing(Level.OK, "capture runs")
 
     @property

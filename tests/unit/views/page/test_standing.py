@@ -167,6 +167,13 @@ NO_SOURCE = {
     [
         ({}, Level.OK, "capture runs", "active, WAL reserved", "0/100"),
         (
+            {"unanswered": {"registry": "no registry"}, "problems": ["no registry"]},
+            Level.UNKNOWN,
+            "capture runs; no registry",
+            "active, WAL reserved",
+            "0/100",
+        ),
+        (
             {**NO_LOG, "problems": ["no broker answers"]},
             Level.UNKNOWN,
             "capture runs; how far is not known: no broker answers",

@@ -1,0 +1,31 @@
+"""Schemas that records of the log name and the registry does not have, for who looks at the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+
+from changelog.contract.base.connection import RegistryConnection
+from changelog.sink.registry import Registry
+
+PUT_BACK = (
+    "put them back with their ids, or start `changelog capture` with "
+    "`--on-incompatible resnapshot`: it copies the tables anew"
+)
+
+
+def forgotten(connection: RegistryConnection, topics: Mapping[str, int | None]) -> list[str]:
+    """Return the topics whose records cannot be decoded: the registry lacks their schemas.
+
+    Args:
+        connection: the registry; without an address nothing is asked.
+        topics: names, each with the id of its keys' schema, as `Frontier.registered` has them.
+
+    Raises:
+        LogError: the registry refuses.
+        UnavailableLogError: it does not answer.
+    """
+    if not topics or not connection.url:
+        return []
+    with closing(Registry(connection)) as registry:
+        return registry.lost(topics)
