@@ -103,6 +103,21 @@ def test_a_second_slot_with_tables_of_its_own_or_another_prefix_is_not_refused(c
     ]
 
 
+@pytest.mark.parametrize(("option", "topic"), [("--messages=*", "_messages"), ("--ddl", "ddl")])
+def test_two_slots_do_not_share_messages_or_schema_changes(capture, option, topic):
+    if option == "--ddl":
+        code, _, said = capture.run_other("ddl install")
+        assert code == 0, said
+    capture.sql("CREATE TABLE others (id integer PRIMARY KEY)")
+    capture.catch_up("--exclude", "public.others", option)
+    beside = ("--slot", capture.other, "--tables", "public.others")
+    code, _, said = capture.run("--until", "now", *beside, option)
+    assert (code, SHARED in said, f'{topic}"' in said) == (2, True, True), said
+    assert "leave out what lies before the last record of the other" in said
+    capture.catch_up(*beside)
+    capture.catch_up("--exclude", "public.others", option)
+
+
 def test_of_two_that_begin_at_once_neither_copies_for_ever(capture):
     """Nothing is on the log when they look; they end once one meets the other's records."""
     first = capture.start()

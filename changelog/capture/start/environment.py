@@ -243,6 +243,15 @@ class Environment:
         return tables
 
     @property
+    def written_topics(self) -> set[str]:
+        """Return the topics of tables, messages and schema changes, whether they are there or not.
+
+        The frontiers of a capture name the ends of these.
+        """
+        _, logs = self._plans
+        return {*self.topics.values(), *logs.there, *(topic.topic for topic in logs.missing)}
+
+    @property
     def missing_topics(self) -> list[str]:
         """Return the topics that `make` makes."""
         return [topic.topic for plan in self._plans for topic in plan.missing]
