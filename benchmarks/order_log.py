@@ -22,8 +22,8 @@ from changelog.contract.rows.codec import RowCodec, SchemaIds, key_of
 from changelog.contract.rows.relation import Column, Relation, TableName
 from changelog.contract.rows.schema import key_schema, value_schema
 from changelog.contract.rows.types import column_type
-from changelog.native.buffers import Record, Records, Texts
-from changelog.native.rows import BatchCodec
+from changelog.native import BatchCodec, Records, Texts
+from changelog.native.records import Record
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry

@@ -10,7 +10,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.errors import explained
 from changelog.kafka.send import OutgoingRecord, send
-from changelog.native.batches import BatchRecord
+from changelog.native.loads import BatchRecord
 
 _PREFIX = "__changelog.errors."
 

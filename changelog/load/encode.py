@@ -18,8 +18,8 @@ from changelog.load.rules.columns import MissingError, Part, Source, of_tombston
 from changelog.load.rules.options import Form, Rules, Tombstones
 from changelog.load.rules.separated import SeparatedError, fields_of
 from changelog.load.rules.table import Table
-from changelog.native.batches import BatchRange, BatchRecord, Groups
-from changelog.native.copydata import WHOLE_KEY, WHOLE_VALUE, CsvLines, JsonLines
+from changelog.native import BatchRange, CsvLines, JsonLines
+from changelog.native.loads import WHOLE_KEY, WHOLE_VALUE, BatchRecord, Groups
 
 ORDINAL, GONE = "changelog_n", "changelog_gone"
 """Columns of the table in which rows are put in order before they are written."""

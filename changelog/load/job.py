@@ -20,15 +20,8 @@ from changelog.kafka.clients import STALL_S, make_client, reading_config
 from changelog.kafka.errors import is_passing, log_error
 from changelog.load.dead_letters import DeadLetters
 from changelog.load.target import LoadTarget, TableWriter
-from changelog.native.batches import (
-    Batch,
-    BatchNews,
-    BatchRange,
-    BatchReader,
-    BatchRecord,
-    Limits,
-    Slice,
-)
+from changelog.native import Batch, BatchRange, BatchReader
+from changelog.native.loads import BatchNews, BatchRecord, Limits, Slice
 
 _POLL_MS = 200
 _QUEUE_KBYTES = 64 * 1024

@@ -16,8 +16,8 @@ from changelog.load.rules.columns import Part, Source
 from changelog.load.rules.options import Form, Rules
 from changelog.load.rules.schema import Fit, Schema, SchemaField, form_of, read_schema
 from changelog.load.rules.table import Table, TableColumn
-from changelog.native.batches import BatchRange
-from changelog.native.copydata import AvroField, AvroRows, CellForm, CopyCell, RowCopier
+from changelog.native import BatchRange, RowCopier
+from changelog.native.loads import AvroField, AvroRows, CellForm, CopyCell
 
 SchemaOf = Callable[[int], tuple[str, str]]
 """Returns kind and text of the schema of an id."""

@@ -22,7 +22,8 @@ from changelog.connect.postgres.session import Address, Session, is_of_a_row
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.load.encode import GONE, ORDINAL, Chunk, UnfitRecordError
 from changelog.load.rules.table import Table, TableColumn
-from changelog.native.batches import BatchRange, BatchRecord
+from changelog.native import BatchRange
+from changelog.native.loads import BatchRecord
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 TRAILER = struct.pack(">h", -1)

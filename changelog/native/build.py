@@ -112,7 +112,7 @@ def stamp(header: Path) -> str:
 
 def _headers() -> dict[str, Any]:
     """Return the functions of a module that starts have, too; this one is no part of a package."""
-    return runpy.run_path(str(Path(__file__).parent / "base" / "headers.py"))
+    return runpy.run_path(str(Path(__file__).with_name("headers.py")))
 
 
 class Build(build_ext):  # type: ignore[misc]  # setuptools has no types

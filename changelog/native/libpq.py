@@ -22,11 +22,9 @@ from changelog.contract.base.errors import (
     SourceError,
     UnavailableSourceError,
 )
-from changelog.native.base.declarations import declared, ffi
-from changelog.native.base.reading import Read
-from changelog.native.base.records import NO_MEMORY
-from changelog.native.buffers import Texts
-from changelog.native.copydata import read_copy, read_stream
+from changelog.native import Texts, read_copy, read_stream
+from changelog.native.headers import api, declared
+from changelog.native.records import NO_MEMORY, Read
 from changelog.runtime.process.silence import watched
 
 READ_BYTES = 8 << 20
@@ -41,14 +39,14 @@ _SLOT_CODES = {
 }
 
 
-_FFI = declared("libpq")
+_OWN, _FFI = api(), declared("libpq")
 # The handle of psycopg2's own extension also finds the symbols of the very libpq that it is
 # linked with; another copy of libpq would not know the layout of its PGconn.
 _LIBPQ = _FFI.dlopen(psycopg2._psycopg.__file__)
-_FUNCTIONS = ffi.new(
+_FUNCTIONS = _OWN.new(
     "libpq *",
     [
-        ffi.cast(kind, _FFI.addressof(_LIBPQ, name))
+        _OWN.cast(kind, _FFI.addressof(_LIBPQ, name))
         for name, kind in (
             ("PQgetCopyData", "int (*)(void *, char **, int)"),
             ("PQconsumeInput", "int (*)(void *)"),
@@ -69,7 +67,7 @@ class CopyBoth:
     def __init__(self, connection: extensions.connection) -> None:
         self._connection = connection
         self._pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
-        self._status = ffi.new("keepalives *")
+        self._status = _OWN.new("keepalives *")
         self._end: SourceError | None = None
         self._poll = select.poll()
         self._poll.register(self.fileno(), select.POLLIN)

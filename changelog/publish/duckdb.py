@@ -21,7 +21,7 @@ import duckdb
 
 from changelog.contract.base.errors import ConfigurationError, SourceError
 from changelog.contract.rows.types import ColumnType, column_type
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 from changelog.publish.rows import BATCH_ROWS, bare
 from changelog.runtime.closed_database import shut
 

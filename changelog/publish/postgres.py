@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg2
 
 from changelog.contract.rows.types import ColumnType
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 from changelog.native.libpq import check_single, copy_lines
 from changelog.publish.rows import BATCH_BYTES, BATCH_ROWS, bare
 from changelog.source.connect.connect import connect, source_error, source_errors

@@ -27,7 +27,7 @@ from changelog.contract.rows.schema import key_schema, value_schema
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.scan import OffsetRange, scan
 from changelog.lines.ask import bounds_of
-from changelog.native.buffers import Records, Texts
+from changelog.native import Records, Texts
 from changelog.publish.rows import QueryRows, relation_of
 from changelog.runtime.progress.bar import RowBar
 from changelog.sections import CaptureSettings

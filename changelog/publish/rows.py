@@ -12,7 +12,7 @@ from typing import Protocol
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.rows.relation import Column, Relation, TableName
 from changelog.contract.rows.types import ColumnType
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 
 BATCH_ROWS = 5_000
 BATCH_BYTES = 4 << 20

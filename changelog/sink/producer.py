@@ -28,8 +28,8 @@ from changelog.contract.base.headers import Headers
 from changelog.kafka.clients import WAIT_S, make_client, writing_config
 from changelog.kafka.cluster import Cluster, TopicEnds, nothing
 from changelog.kafka.errors import Meaning, log_error, meaning
-from changelog.native.buffers import Records
-from changelog.native.librdkafka import PARTITION_UA, ProducerHandle
+from changelog.native import ProducerHandle, Records
+from changelog.native.records import PARTITION_UA
 
 log = logging.getLogger("changelog.producer")
 

@@ -4,7 +4,7 @@ The rules are those of `replay.scan.fold`: the highest position wins, of equal o
 offset, and nobody looks yet whether it is a tombstone. Records come in the order of their offsets,
 as they stand in a partition. Where their keys no longer fit into memory they go to a file in
 buckets, and each bucket is folded by itself at the end. What is done for each record is
-`changelog.native.fold`.
+`changelog.native.Fold`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from changelog.contract.base.position import POSITION_BYTES, Position
 from changelog.contract.rows.codec import key_prefix
-from changelog.native.fold import Fold, FoldColumns, Strange, StrangePlaceError
+from changelog.native import Fold
+from changelog.native.records import FoldColumns, Strange, StrangePlaceError
 from replay.base.record_place import NO_POSITION, TopicRange, no_key
 
 

@@ -16,7 +16,8 @@ from confluent_kafka import KafkaError, KafkaException
 from changelog.contract.base.connection import KafkaConnection
 from changelog.kafka.clients import REQUEST_S, STALL_S, lent, reading_config
 from changelog.kafka.errors import Meaning, log_error, meaning
-from changelog.native.reader import News, RangeReader
+from changelog.native import RangeReader
+from changelog.native.records import News
 from replay.base.task_faults import Fault, MarkedError, of_brokers
 from replay.scan.last_records import LastRecords
 

@@ -17,15 +17,28 @@ from changelog.contract.log.partition import partition_of
 from changelog.contract.rows.codec import SchemaIds, key_of
 from changelog.contract.rows.relation import Relation
 from changelog.contract.rows.types import array_type
-from changelog.native.base.batches import BatchNews, Limits, Slice
-from changelog.native.base.copy_cells import AvroField, AvroKind, AvroRows, CellForm, CopyCell
-from changelog.native.base.declarations import ffi
-from changelog.native.base.folded import FoldRecord, StrangePlaceError
-from changelog.native.base.news import News
-from changelog.native.base.runs import Transaction
-from changelog.native.base.selection import Mask, Selection
 from changelog.native.compiled.library import lib
-from changelog.native.compiled.loads.copyrows import RowCopier
+from changelog.native.compiled.loads import RowCopier
+from changelog.native.headers import api
+from changelog.native.loads import (
+    AvroField,
+    AvroKind,
+    AvroRows,
+    BatchNews,
+    CellForm,
+    CopyCell,
+    Limits,
+    Slice,
+)
+from changelog.native.records import (
+    FoldRecord,
+    Mask,
+    News,
+    Record,
+    Selection,
+    StrangePlaceError,
+    Transaction,
+)
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.stream.pgoutput import (
     DeleteMessage,
@@ -50,6 +63,8 @@ from tests.support.record_batches import TOPIC as BATCHED
 from tests.support.record_batches import batch_of, record_of
 from tests.support.source_texts import CASES
 
+FFI = api()
+
 WAYS = ("compiled", "plain")
 IDS = SchemaIds(KEY_SCHEMA_ID, VALUE_SCHEMA_ID)
 KINDS = [kind for kind, _ in CASES] + [array_type(kind, "x[]") for kind, _ in CASES]
@@ -73,15 +88,15 @@ class Connection:
     """What libpq gives, one text after the other."""
 
     def __init__(self, texts: Input) -> None:
-        self._left = [ffi.new("char[]", text) for text in texts]
+        self._left = [FFI.new("char[]", text) for text in texts]
         self._sizes = [len(text) for text in texts]
         self._given = 0
         self._kept = (
-            ffi.callback("int(void *, char **, int)", self._get),
-            ffi.callback("int(void *)", lambda _: 1),
-            ffi.callback("void(void *)", lambda _: None),
+            FFI.callback("int(void *, char **, int)", self._get),
+            FFI.callback("int(void *)", lambda _: 1),
+            FFI.callback("void(void *)", lambda _: None),
         )
-        self.libpq = ffi.new("libpq *", self._kept)
+        self.libpq = FFI.new("libpq *", self._kept)
 
     def _get(self, _connection: Any, buffer: Any, _async: int) -> int:
         while self._given < len(self._left):
@@ -97,17 +112,17 @@ def frames(some: Input) -> None:
     """Read messages of a replication connection."""
     found = []
     for way in WAYS:
-        texts, told = on(way, "buffers", "Texts")(), ffi.new("keepalives *")
+        texts, told = on(way, "Texts")(), FFI.new("keepalives *")
         source = Connection(some)  # its functions live as long as it does
-        done = on(way, "copydata", "read_stream")(
-            source.libpq, ffi.NULL, limit=20, most=1000, into=texts, status=told
+        done = on(way, "read_stream")(
+            source.libpq, FFI.NULL, limit=20, most=1000, into=texts, status=told
         )
         said = (told.wal_end, told.reply, told.heard)
         runs = [
             (texts.alike(place), texts.commit_from(place), texts.whole_before(place, 1 << 60))
             for place in range(len(texts))
         ]
-        rest = on(way, "buffers", "Texts")()
+        rest = on(way, "Texts")()
         rest.add_range(texts, len(texts) // 2, len(texts))
         found.append((done, list(texts), said, runs, texts.behind_commit(), list(rest)))
     assert found[0] == found[1]
@@ -117,11 +132,9 @@ def copy_lines(some: Input) -> None:
     """Read lines of a COPY."""
     found = []
     for way in WAYS:
-        texts = on(way, "buffers", "Texts")()
+        texts = on(way, "Texts")()
         source = Connection(some)  # its functions live as long as it does
-        done = on(way, "copydata", "read_copy")(
-            source.libpq, ffi.NULL, limit=20, most=1000, into=texts
-        )
+        done = on(way, "read_copy")(source.libpq, FFI.NULL, limit=20, most=1000, into=texts)
         found.append((done, list(texts)))
     assert found[0] == found[1]
 
@@ -130,7 +143,7 @@ def stream(some: Input) -> None:
     """Scan messages of pgoutput, and encode their rows."""
     found, runs = [], {}
     for way in WAYS:
-        texts, run = on(way, "buffers", "Texts")(some), on(way, "runs", "Run")()
+        texts, run = on(way, "Texts")(some), on(way, "Run")()
         is_run = run.scan(texts, 0, len(texts), before=_OPEN, sequence=0, step=_STEP)
         spans = list(run.relations())
         rows = [run.row(number) for number in range(max((s.last for s in spans), default=-1) + 1)]
@@ -152,8 +165,8 @@ def stream(some: Input) -> None:
 
 
 def _encode(relation: Relation, chosen: Selection | None, texts: Any, run: Any, place: int) -> None:
-    batch = on("compiled", "rows", "BatchCodec")(relation, IDS, chosen)
-    records = on("compiled", "buffers", "Records")(1)
+    batch = on("compiled", "BatchCodec")(relation, IDS, chosen)
+    records = on("compiled", "Records")(1)
     while place >= 0:
         start = len(records)
         odd = batch.add_rows(texts, run, place, records)
@@ -202,12 +215,12 @@ def lines(some: Input) -> None:
     number = some[0] if some else b"1"
     kind = some[1][0] if len(some) > 1 and some[1] else 0
     relation = _relation_of(kind)
-    batch = on("compiled", "rows", "BatchCodec")(relation, IDS)
+    batch = on("compiled", "BatchCodec")(relation, IDS)
     for text in some[2:]:
         line = (number + b"\t" + text).replace(b"\n", b"")
         texts, records = (
-            on("compiled", "buffers", "Texts")([line]),
-            on("compiled", "buffers", "Records")(1),
+            on("compiled", "Texts")([line]),
+            on("compiled", "Records")(1),
         )
         odd = batch.add_lines(texts, 0, lsn=1, sequence=2, ts_us=3, to=records)
         if odd is None:
@@ -231,7 +244,7 @@ def fold(some: Input) -> None:
 
 
 def _fold(way: str, *, most_bytes: int, keeps_faults: bool = True, by_offset: bool = False) -> Any:
-    return on(way, "fold", "Fold")(
+    return on(way, "Fold")(
         prefix=_PREFIX,
         since=b"\0" * 19 + b"\1",
         before=b"\xf0" * 20,
@@ -282,17 +295,14 @@ class Broker:
             "fetch.wait.max.ms": 5,
             "fetch.error.backoff.ms": 5,
         }
-        self.readers = {way: on(way, "reader", "RangeReader")(config) for way in WAYS}
+        self.readers = {way: on(way, "RangeReader")(config) for way in WAYS}
         self.columns = {way: _columns(way) for way in WAYS}
         self.intakes = {
-            way: on(way, "intake", "Intake")({**config, "enable.partition.eof": True}, into)
+            way: on(way, "Intake")({**config, "enable.partition.eof": True}, into)
             for way, into in self.columns.items()
         }
         self.batches = {
-            way: on(way, "loads.batch_reader", "BatchReader")(
-                {**config, "enable.partition.eof": True}
-            )
-            for way in WAYS
+            way: on(way, "BatchReader")({**config, "enable.partition.eof": True}) for way in WAYS
         }
 
     def send(self, key: bytes | None, value: bytes | None, headers: list[Any]) -> int:
@@ -342,7 +352,7 @@ def headers(some: Input) -> None:
     batched = []
     for way, batch_reader in broker().batches.items():
         batch_reader.assign([Slice(TOPIC, 0, start, end)])
-        into = on(way, "loads.batches", "Batch")([TOPIC])
+        into = on(way, "Batch")([TOPIC])
         limits = Limits(10, 1 << 20, with_headers=True)
         told = batch_reader.poll(into, limits, timeout_ms=_WAIT_S * 1000)
         batched.append((told, batch_reader.slices, batch_reader.is_done, list(into.all())))
@@ -356,12 +366,11 @@ def keys(some: Input) -> None:
         assert lib.partition_of(text, len(text), 3) == partition_of(text, 3)
     found = []
     for way in WAYS:
-        records = on(way, "buffers", "Records")(1)
-        record = on(way, "buffers", "Record")
+        records = on(way, "Records")(1)
         for number, text in enumerate(some):
             value = None if number % 3 == 0 else text
-            records.add(record(text, value, 5, number, 6, b"cudr"[number % 4 :][:1]))
-        written = on(way, "buffers", "WrittenPlaces")([(5, 3), (0, 0), (5, 9)])
+            records.add(Record(text, value, 5, number, 6, b"cudr"[number % 4 :][:1]))
+        written = on(way, "WrittenPlaces")([(5, 3), (0, 0), (5, 9)])
         left = records.leave_out_written(len(some) // 3, written)
         places = [records.is_left_out(place) for place in range(len(records))]
         found.append((left, places, list(records), records.take_counts()))
@@ -458,7 +467,7 @@ def batch(some: Input) -> None:
     texts = [None if text == b"-" else text for text in some]
     found = []
     for way in WAYS:
-        made = on(way, "loads.batches", "Batch")([BATCHED])
+        made = on(way, "Batch")([BATCHED])
         for place in range(len(texts) - 1):
             name = (texts[place + 1] or b"").replace(b"\0", b"").decode("latin-1")
             headers = [(name, texts[place]), ("", None)][: place % 3]
@@ -470,7 +479,7 @@ def batch(some: Input) -> None:
 
 
 def _columns(way: str) -> Any:
-    return on(way, "intake", "RecordColumns")(prefix=b"\0\0\0\0\7", buckets=1)
+    return on(way, "RecordColumns")(prefix=b"\0\0\0\0\7", buckets=1)
 
 
 def intake(some: Input) -> None:

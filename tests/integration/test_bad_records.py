@@ -119,14 +119,14 @@ def test_a_record_without_a_position_that_did_not_win_would_leave_an_old_row(ben
     def first_place(job, numbers):  # travels by its code, being no module's
         from unittest import mock
 
-        from changelog.native.plain import fold, reader
+        from changelog.native.plain import fold
         from replay.scan import last_records, task
         from replay.scan import range as reading
 
         with (
             mock.patch.object(fold, "_LAST", b"\x00" * 20),
             mock.patch.object(last_records, "Fold", fold.Fold),
-            mock.patch.object(reading, "RangeReader", reader.RangeReader),
+            mock.patch.object(reading, "RangeReader", fold.RangeReader),
         ):
             yield from task.run(job, numbers)
 

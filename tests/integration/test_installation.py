@@ -114,7 +114,7 @@ class Machine:
 
     def way_of(self, folder):
         """Return the module of the class that an unpacked wheel takes."""
-        code = "from changelog.native.fold import Fold; print(Fold.__module__)"
+        code = "from changelog.native import Fold; print(Fold.__module__)"
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=folder,

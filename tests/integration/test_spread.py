@@ -24,7 +24,7 @@ from changelog.contract.log.partition import partition_of
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin, key_schema
 from changelog.contract.rows.types import column_type
-from changelog.native.intake import RecordColumns
+from changelog.native import RecordColumns
 from tests.support.builders import INTEGERS, TEXT, decimal_type, make_relation
 from tests.support.handmade_log import HandmadeLog
 from views.base.address import Address

@@ -28,7 +28,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import column_type
-from changelog.native.intake import RecordColumns
+from changelog.native import RecordColumns
 from changelog.runtime.process.child import Child
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints

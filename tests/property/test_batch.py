@@ -15,9 +15,8 @@ from changelog.contract.base.errors import EncodeError
 from changelog.contract.rows.codec import SchemaIds, key_of
 from changelog.contract.rows.relation import UNCHANGED, Relation
 from changelog.contract.rows.types import ColumnType, array_type
-from changelog.native.buffers import Texts
-from changelog.native.rows import BatchCodec, Mask, Selection
-from changelog.native.runs import Run
+from changelog.native import BatchCodec, Run, Texts
+from changelog.native.records import Mask, Selection
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.stream.pgoutput import (
     DeleteMessage,

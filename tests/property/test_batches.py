@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.native.base.batches import MOST_GROUPS, BatchRecord
+from changelog.native.loads import MOST_GROUPS, BatchRecord
 from tests.support.native_ways import WAYS, on
 
 TOPICS = ("one", "other")
@@ -26,7 +26,7 @@ records = st.lists(
 
 
 def batch_on(way, given_records):
-    batch = on(way, "loads.batches", "Batch")(TOPICS)
+    batch = on(way, "Batch")(TOPICS)
     for each in given_records:
         batch.add(each)
     return batch

@@ -28,7 +28,7 @@ from changelog.contract.rows.relation import (
     ReplicaIdentity,
     TableName,
 )
-from changelog.native.buffers import Records, Texts
+from changelog.native import Records, Texts
 from changelog.runtime.failpoints import Failpoint
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import Assembler, Began, Changed

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelog.contract.rows.codec import RowCodec, frame
-from changelog.native.copydata import AvroField, AvroKind, AvroRows, CellForm, CopyCell, RowCopier
+from changelog.native import RowCopier
+from changelog.native.loads import AvroField, AvroKind, AvroRows, CellForm, CopyCell
 from tests.support.builders import BIGINT, INTEGER, TEXT, decimal_type, make_relation
 from tests.support.copy_tuples import tuples_of
 from tests.support.native_ways import needs_c

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from changelog.contract.base.errors import ProtocolError
 from changelog.contract.base.lsn import Lsn
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 from changelog.source.stream.merge import Lane, Merge
 from changelog.source.stream.pgoutput import Begin, Commit, LogicalMessage
 from tests.support.pgoutput_bytes import encode

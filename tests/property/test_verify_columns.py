@@ -16,7 +16,7 @@ from changelog.contract.base.errors import CorruptRecordError, LogError
 from changelog.contract.rows.relation import Column, Relation, TableName
 from changelog.contract.rows.schema import value_schema
 from changelog.contract.rows.types import array_type, column_type
-from changelog.native.compiled.decode import RowDecoder
+from changelog.native.compiled.intake import RowDecoder
 from tests.support.native_ways import needs_c
 from views.verify.log import columns as by_column
 from views.verify.log import tables

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.native.intake import NO_EPOCH, SCHEMA
+from changelog.native.columns import NO_EPOCH, SCHEMA
 from views.verify.records import fold as folding
 from views.verify.records.fold import FoldRules, fold
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from changelog.native.buffers import Record, Records, Texts
-from changelog.native.rows import BatchCodec
-from changelog.native.runs import Run, Transaction
+from changelog.native import BatchCodec, Records, Run, Texts
+from changelog.native.records import Record, Transaction
 
 OPEN = Transaction(commit_lsn=500, ts_us=600, xid=7)
 SEQUENCE, STEP = 40, 4

@@ -37,7 +37,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.standing import SeenStore, Standing
 from changelog.contract.rows.relation import KeyIndex
-from changelog.native.buffers import Records
+from changelog.native import Records
 from changelog.runtime.edge import set_up_logging, stop_on_signals
 from changelog.runtime.failpoints import Failpoint
 from changelog.runtime.process import silence

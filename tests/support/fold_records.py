@@ -16,7 +16,7 @@ def add_records(last: LastRecords, records: Iterable, *, position_of=None) -> No
         records: in the order of their offsets.
         position_of: gives another position than a record's header; for seeded defects.
     """
-    from changelog.native.fold import FoldRecord  # this function travels by value
+    from changelog.native.records import FoldRecord
 
     find = position_of or (lambda record: dict(record.headers() or ()).get(POSITION))
     with last.adding() as fold:

@@ -17,7 +17,7 @@ from changelog.contract.rows.codec import RowCodec
 from changelog.contract.rows.relation import Relation, Row, TableName
 from changelog.contract.rows.schema import SchemaPin, value_schema
 from changelog.contract.rows.types import array_type, column_type
-from changelog.native.intake import SCHEMA
+from changelog.native.columns import SCHEMA
 from tests.support.builders import BIGINT, TEXT, TEXTS, decimal_type, make_relation
 from views.verify.kept import keeper as keeping
 from views.verify.kept.keeper import Keeper, Keeping, Taken

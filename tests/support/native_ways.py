@@ -9,23 +9,8 @@ from typing import Any
 
 import pytest
 
+from changelog import native
 from changelog.native.choice import IS_COMPILED
-
-CLASSES = {
-    "loads.batch_reader": ("BatchReader",),
-    "loads.batches": ("Batch", "BatchRange"),
-    "buffers": ("Records", "Texts", "WrittenPlaces"),
-    "copydata": ("read_copy", "read_stream"),
-    "loads.copyrows": ("RowCopier",),
-    "decode": ("RowDecoder",),
-    "fold": ("Fold", "text_hashes"),
-    "intake": ("Intake", "RecordColumns"),
-    "producer": ("ProducerHandle",),
-    "reader": ("RangeReader",),
-    "rows": ("BatchCodec",),
-    "runs": ("Run",),
-}
-"""What there is on each way, by its module."""
 
 WAYS = ["compiled", "plain"] if IS_COMPILED else ["plain"]
 _WHERE = ("benchmarks.", "changelog.", "replay.", "tests.")
@@ -34,23 +19,28 @@ _NOT_WHERE = ("changelog.native.compiled", "changelog.native.plain")
 needs_c = pytest.mark.skipif(not IS_COMPILED, reason="about the compiled way")
 
 
-def on(way: str, module: str, name: str) -> Any:
-    """Return what a way has."""
-    return getattr(import_module(f"changelog.native.{way}.{module}"), name)
+NAMES = [(module, name) for module, names in native.NAMES.items() for name in names]
+"""Classes and functions that there are on each way, with their modules."""
+_MODULES = {name: module for module, name in NAMES}
+
+
+def on(way: str, name: str) -> Any:
+    """Return a class or a function of a way."""
+    return getattr(import_module(f"changelog.native.{way}.{_MODULES[name]}"), name)
 
 
 def take(way: str, patch: pytest.MonkeyPatch) -> None:
     """Let all modules that are loaded take a way."""
     taken = WAYS[0]
-    for module, names in CLASSES.items():
-        for name in names:
-            before, after = on(taken, module, name), on(way, module, name)
-            for where, place in list(sys.modules.items()):
-                if not where.startswith(_WHERE) or where.startswith(_NOT_WHERE):
-                    continue
-                for at, value in list(vars(place).items()):
-                    if value is before:
-                        patch.setattr(place, at, after)
+    for _, name in NAMES:
+        before, after = on(taken, name), on(way, name)
+        patch.setattr(native, name, after)  # for the modules that are loaded later
+        for where, place in list(sys.modules.items()):
+            if not where.startswith(_WHERE) or where.startswith(_NOT_WHERE):
+                continue
+            for at, value in list(vars(place).items()):
+                if value is before:
+                    patch.setattr(place, at, after)
 
 
 @pytest.fixture(params=WAYS, scope="module")

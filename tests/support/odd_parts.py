@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
-from changelog.native.intake import RecordColumns
+from changelog.native import RecordColumns
 from views.verify.log import spread
 from views.verify.log.part import PartJob
 from views.verify.records import topic

@@ -1,6 +1,7 @@
 """Batches of records, as a load reads them, of values and keys alone."""
 
-from changelog.native.batches import Batch, BatchRecord
+from changelog.native import Batch
+from changelog.native.loads import BatchRecord
 
 TOPIC = "t"
 

@@ -3,6 +3,6 @@
 import os
 from pathlib import Path
 
-from changelog.native.base import declarations
+from changelog.native import headers
 
-declarations.FOLDER = Path(os.environ["CHANGELOG_TESTS_LIBRARY"])
+headers.FOLDER = Path(os.environ["CHANGELOG_TESTS_LIBRARY"])

@@ -22,7 +22,8 @@ from changelog.contract.forms.event import Event, Stamp
 from changelog.contract.log.partition import partition_without_key
 from changelog.contract.rows.codec import SchemaIds, key_of
 from changelog.contract.rows.relation import Relation
-from changelog.native.buffers import Record, Records, Texts
+from changelog.native import Records, Texts
+from changelog.native.records import Record
 from changelog.postgres.connection import Connection
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect

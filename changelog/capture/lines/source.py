@@ -16,7 +16,7 @@ from changelog.config import Project
 from changelog.contract.base.errors import SourceError
 from changelog.contract.log.standing import PublicationVersion
 from changelog.contract.rows.relation import Relation, TableName
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 from changelog.postgres.connection import Connection
 from changelog.sections import CaptureSettings
 from changelog.source.connect.connect import connect, source_errors

@@ -33,7 +33,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import LastCommit
 from changelog.contract.rows.change import Truncate
 from changelog.contract.rows.relation import TableName
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 from changelog.runtime.failpoints import Failpoint, Told
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event

@@ -40,7 +40,8 @@ from changelog.contract.rows.codec import RowCodec, SchemaIds
 from changelog.contract.rows.relation import Column, KeyRow, Relation, Row
 from changelog.contract.rows.schema import value_schema
 from changelog.contract.rows.types import ColumnType, Kind
-from changelog.native.rows import BatchCodec, Mask, Selection
+from changelog.native import BatchCodec
+from changelog.native.records import Mask, Selection
 
 REDACTED = b"***"
 MASKED_TYPE = ColumnType("text", Kind.STRING)

@@ -28,7 +28,7 @@ from changelog.contract.rows.missing import avro_default
 from changelog.contract.rows.relation import Field, Relation, TableName
 from changelog.contract.rows.schema import LoggedSchema, key_schema
 from changelog.contract.rows.types import ColumnType, Kind
-from changelog.native.rows import BatchCodec
+from changelog.native import BatchCodec
 from changelog.source.tables.catalogue import Unknown
 from changelog.source.tables.filter import left_out
 

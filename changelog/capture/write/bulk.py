@@ -20,8 +20,8 @@ from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import Relation
-from changelog.native.buffers import Record, Records, Texts
-from changelog.native.runs import RelationSpan, Row, Run, Transaction
+from changelog.native import Records, Run, Texts
+from changelog.native.records import Record, RelationSpan, Row, Transaction
 from changelog.runtime.failpoints import Failpoint, Told, untold
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import SEQUENCE_STEP, Assembler

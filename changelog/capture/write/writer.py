@@ -30,7 +30,7 @@ from changelog.contract.rows.change import (
     records_of,
 )
 from changelog.contract.rows.relation import UNCHANGED, Field, KeyRow, Relation, Row
-from changelog.native.buffers import WrittenPlaces
+from changelog.native import WrittenPlaces
 
 
 class RecordSink(Protocol):

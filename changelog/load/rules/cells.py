@@ -16,7 +16,7 @@ from typing import Any
 
 from changelog.connect.rules.records.reading import BadRecordError, Number, json_of
 from changelog.load.rules.table import TableColumn
-from changelog.native.copydata import CsvColumn, JsonColumn
+from changelog.native.loads import CsvColumn, JsonColumn
 
 _NULL = rb"\N"
 _ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r", b"\t": rb"\t"}

@@ -10,7 +10,7 @@ from typing import Any
 
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.load.rules.table import TableColumn
-from changelog.native.copydata import AvroKind, CellForm
+from changelog.native.loads import AvroKind, CellForm
 
 _KINDS = {
     "boolean": AvroKind.BOOLEAN,

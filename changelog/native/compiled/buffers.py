@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from changelog.native.base.records import NO_MEMORY, ROW_OPS, Record
 from changelog.native.compiled.library import ffi, lib
+from changelog.native.records import NO_MEMORY, ROW_OPS, Read, Record
+
+if TYPE_CHECKING:
+    from changelog.native import protocols
 
 
 class Texts(Sequence[bytes]):
@@ -17,52 +20,37 @@ class Texts(Sequence[bytes]):
     """
 
     def __init__(self, texts: Iterable[bytes] = ()) -> None:
-        """Begin with some texts; the library adds more."""
         self.raw: Any = ffi.gc(ffi.new("texts *"), lib.texts_free)
         for text in texts:
             self.add(text)
 
     def add(self, text: bytes) -> None:
-        """Add one at the end."""
         if not lib.texts_add(self.raw, text, len(text)):
             raise MemoryError(NO_MEMORY)
 
-    def add_range(self, texts: Texts, first: int, end: int) -> None:
-        """Add some of others, from `first` to before `end`."""
+    def add_range(self, texts: protocols.Texts, first: int, end: int) -> None:
         if not lib.texts_add_range(self.raw, texts.raw, first, end):
             raise MemoryError(NO_MEMORY)
 
     @property
     def size(self) -> int:
-        """Return their bytes."""
         count = self.raw.count
         return int(self.raw.ends[count - 1]) if count else 0
 
     def clear(self) -> None:
-        """Forget them all, and keep the memory."""
         lib.texts_clear(self.raw)
 
     def alike(self, first: int) -> tuple[int, bool]:
-        """Return the end of the run of messages of one sort, and whether they are plain.
-
-        Plain are rows, and where transactions begin and end.
-        """
         end = lib.messages_alike(self.raw, first, _IS_PLAIN)
         return int(end), bool(_IS_PLAIN[0])
 
     def behind_commit(self) -> int:
-        """Return the place after the last message that ends a transaction, or 0."""
         return int(lib.messages_behind_commit(self.raw))
 
     def commit_from(self, first: int) -> int:
-        """Return the place of the first message from one on that ends a transaction, or the end."""
         return int(lib.messages_commit_from(self.raw, first))
 
     def whole_before(self, first: int, lsn: int) -> int:
-        """Return the end of a run of whole transactions that all commit before `lsn`.
-
-        It begins at `first`; that is returned where there is none.
-        """
         return int(lib.messages_whole_before(self.raw, first, lsn))
 
     def __len__(self) -> int:
@@ -73,7 +61,6 @@ class Texts(Sequence[bytes]):
     @overload
     def __getitem__(self, place: slice) -> list[bytes]: ...
     def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
-        """Copy one out, or some."""
         if isinstance(place, slice):
             return [self[index] for index in range(*place.indices(len(self)))]
         if not -len(self) <= place < len(self):
@@ -97,7 +84,6 @@ class WrittenPlaces(Sequence[tuple[int, int]]):
     """
 
     def __init__(self, places: Sequence[tuple[int, int]]) -> None:
-        """Take them in the order of partitions; (0, 0) where there is none."""
         self.raw: Any = ffi.new("written[]", [tuple(place) for place in places])
 
     def __len__(self) -> int:
@@ -108,7 +94,6 @@ class WrittenPlaces(Sequence[tuple[int, int]]):
     @overload
     def __getitem__(self, place: slice) -> list[tuple[int, int]]: ...
     def __getitem__(self, place: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
-        """Copy one out, or some."""
         if isinstance(place, slice):
             return [self[index] for index in range(*place.indices(len(self)))]
         return int(self.raw[place].lsn), int(self.raw[place].sequence)
@@ -123,12 +108,10 @@ class Records(Sequence[Record]):
     """
 
     def __init__(self, epoch: int) -> None:
-        """Begin with none."""
         self.raw: Any = ffi.gc(ffi.new("records *"), lib.records_free)
         self.epoch = self.raw.epoch = epoch
 
     def add(self, record: Record) -> None:
-        """Add one at the end."""
         key = ffi.NULL if record.key is None else record.key
         value = ffi.NULL if record.value is None else record.value
         sizes = len(record.key or b""), len(record.value or b"")
@@ -139,7 +122,6 @@ class Records(Sequence[Record]):
             raise MemoryError(NO_MEMORY)
 
     def clear(self) -> None:
-        """Forget them all, and keep the memory."""
         lib.records_clear(self.raw)
 
     def __len__(self) -> int:
@@ -150,7 +132,6 @@ class Records(Sequence[Record]):
     @overload
     def __getitem__(self, place: slice) -> list[Record]: ...
     def __getitem__(self, place: int | slice) -> Record | list[Record]:
-        """Copy one out, or some."""
         if isinstance(place, slice):
             return [self[index] for index in range(*place.indices(len(self)))]
         if not 0 <= place < len(self):
@@ -166,18 +147,15 @@ class Records(Sequence[Record]):
         )
 
     def keys(self, first: int, end: int) -> list[bytes]:
-        """Return the keys of some records of a table that has one."""
         records = (self.raw.list[place] for place in range(first, end))
         return [self._between(record.key, record.value) for record in records]
 
     def add_count(self, op: bytes, rows: int, size: int) -> None:
-        """Count rows, and bytes of keys and values, that were added one by one."""
         number = ROW_OPS.index(op)
         self.raw.rows[number] += rows
         self.raw.sizes[number] += size
 
     def take_counts(self) -> list[tuple[bytes, int, int]]:
-        """Return and forget for each operation that was met: its letter, rows, bytes."""
         rows, sizes = self.raw.rows, self.raw.sizes
         counts = []
         for number, op in enumerate(_OPS):
@@ -189,17 +167,45 @@ class Records(Sequence[Record]):
     def _between(self, start: int, end: int) -> bytes:
         return bytes(ffi.buffer(self.raw.bytes + start, end - start)) if end > start else b""
 
-    def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
-        """Leave out records from a number on that the log holds already; return how many.
-
-        The counts of rows and bytes from there on are of what is left.
-        """
+    def leave_out_written(self, first: int, written: protocols.WrittenPlaces) -> int:
         return int(lib.records_leave_out(self.raw, first, written.raw, len(written)))
 
     def leave_out(self, place: int) -> None:
-        """Do not produce one of them."""
         self.raw.list[place].left_out = 1
 
     def is_left_out(self, place: int) -> bool:
-        """Tell whether one of them is not produced."""
         return bool(self.raw.list[place].left_out)
+
+
+def read_stream(
+    libpq: Any,  # noqa: ANN401 - a struct of cffi's, as the next ones
+    connection: Any,  # noqa: ANN401
+    *,
+    limit: int,
+    most: int,
+    into: protocols.Texts,
+    status: Any,  # noqa: ANN401
+) -> Read:
+    """Read the payloads that have arrived on a replication connection, without waiting.
+
+    Args:
+        libpq: the library's `libpq`.
+        connection: of libpq.
+        limit: of messages.
+        most: of bytes; reads no more once there are so many.
+        into: where they go.
+        status: the library's `keepalives`, kept up to date.
+    """
+    return Read(lib.read_stream(libpq, connection, limit, most, into.raw, status))
+
+
+def read_copy(
+    libpq: Any,  # noqa: ANN401
+    connection: Any,  # noqa: ANN401
+    *,
+    limit: int,
+    most: int,
+    into: protocols.Texts,
+) -> Read:
+    """Read lines of a COPY, waiting for them; without their line feeds. Else as `read_stream`."""
+    return Read(lib.read_copy(libpq, connection, limit, most, into.raw))

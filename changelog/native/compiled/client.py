@@ -1,4 +1,4 @@
-"""librdkafka in the compiled library: found in confluent_kafka's copy, set up by its settings."""
+"""librdkafka in the library: found in confluent_kafka's copy, set up by its settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.native.compiled.library import ffi, lib
+from changelog.native.compiled.library import ffi, lib, text
 
 SAID_BYTES = 512
 _HINT = "install the version that this package names, or take Python's way: CHANGELOG_NATIVE=python"
@@ -27,13 +27,13 @@ def load() -> None:
     missing = lib.kafka_load(cimpl.__file__.encode())
     if missing != ffi.NULL:
         raise ConfigurationError(
-            f"confluent-kafka has no {ffi.string(missing).decode()}",
+            f"confluent-kafka has no {text(missing)}",
             hint=_HINT,
         )
     check_version(lib.kafka_version())
     reason = ffi.new("char[]", SAID_BYTES)
     if not lib.kafka_is_alike(reason, SAID_BYTES):
-        raise _refusal(lib.kafka_version(), ffi.string(reason).decode("utf-8", "replace"))
+        raise _refusal(lib.kafka_version(), text(reason))
 
 
 def check_version(version: int) -> None:
@@ -64,7 +64,7 @@ class Settings:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        texts = {name: _text(value) for name, value in config.items()}
+        texts = {name: _setting(value) for name, value in config.items()}
         self._strings = [
             (ffi.new("char[]", name.encode()), ffi.new("char[]", text.encode()))
             for name, text in texts.items()
@@ -74,15 +74,13 @@ class Settings:
         self.count = len(self._strings)
 
 
-def _text(value: object) -> str:
+def _setting(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def client_error(code: int, reason: str = "") -> KafkaException:
     """Return the exception that confluent_kafka would raise for a code of librdkafka's."""
-    return KafkaException(
-        KafkaError(code, reason or ffi.string(lib.kafka_error_text(code)).decode())
-    )
+    return KafkaException(KafkaError(code, reason or text(lib.kafka_error_text(code))))
 
 
 def opened(make: Callable[..., Any], config: Mapping[str, Any], *more: object) -> Any:  # noqa: ANN401 - C
@@ -101,5 +99,5 @@ def opened(make: Callable[..., Any], config: Mapping[str, Any], *more: object) -
     reason = ffi.new("char[]", SAID_BYTES)
     raw = make(settings.names, settings.values, settings.count, *more, reason, SAID_BYTES)
     if raw == ffi.NULL:
-        raise client_error(KafkaError._INVALID_ARG, ffi.string(reason).decode())
+        raise client_error(KafkaError._INVALID_ARG, text(reason))
     return raw

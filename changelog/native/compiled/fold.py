@@ -1,4 +1,4 @@
-"""The last record of each key of a range, in bounded memory: `fold.c`.
+"""The last record of each key of a range, in bounded memory: `fold.c`; and its reader: `reader.c`.
 
 Records come in the order of their offsets. The highest position wins, of equal ones the highest
 offset. Where the keys no longer fit into memory they go to a file in buckets, and each bucket is
@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from changelog.contract.base.position import POSITION_BYTES
-from changelog.native.base.folded import FoldColumns, FoldRecord, Strange, StrangePlaceError
-from changelog.native.base.records import Texts
-from changelog.native.compiled.library import ffi, lib
+from changelog.native.compiled.client import client_error, opened
+from changelog.native.compiled.library import ffi, lib, text
+from changelog.native.records import (
+    FoldColumns,
+    FoldRecord,
+    News,
+    Strange,
+    StrangePlaceError,
+    TextColumn,
+)
+
+if TYPE_CHECKING:
+    from changelog.native import protocols
 
 
 class Fold:
@@ -39,19 +49,6 @@ class Fold:
         homes: int | None,
         by_offset: bool = False,
     ) -> None:
-        """Begin without a record.
-
-        Args:
-            prefix: what every key begins with.
-            since: records before this position are dead; empty when none are.
-            before: the first position that does not count.
-            keeps_faults: whether a record without a place is kept with its fault.
-            most_bytes: of the memory for keys and their last records.
-            partition: of the range.
-            homes: the partitions of the topic, where each key has to lie in the one that its
-                hash names; None where keys may lie in others too.
-            by_offset: whether the last record of a key decides, whatever its position.
-        """
         buffers = [ffi.from_buffer(text) for text in (prefix, since, before)]
         pointers = [ffi.cast("uint8_t *", buffer) for buffer in buffers]
         options = ffi.new(
@@ -76,31 +73,21 @@ class Fold:
 
     @property
     def records(self) -> int:
-        """Return the number of records added."""
         return int(lib.fold_records(self.raw))
 
     @property
     def tombstones(self) -> int:
-        """Return the number of tombstones among them."""
         return int(lib.fold_tombstones(self.raw))
 
     @property
     def keys_held(self) -> int:
-        """Return the number of keys held in memory."""
         return int(lib.fold_keys(self.raw))
 
     @property
     def is_full(self) -> bool:
-        """Tell whether more is held than should be."""
         return bool(lib.fold_is_full(self.raw))
 
     def add(self, records: Sequence[FoldRecord]) -> None:
-        """Add records in the order of their offsets.
-
-        Raises:
-            StrangePlaceError: one has no place, and faults are not kept.
-            MemoryError: the memory that was granted is not there.
-        """
         raw_records = ffi.new("fold_record[]", len(records))
         alive = []
         for to, record in zip(raw_records, records, strict=True):
@@ -111,48 +98,17 @@ class Fold:
                     setattr(to, name, ffi.cast("uint8_t *", alive[-1]))
                     setattr(to, f"{name}_size", len(text))
             to.offset = record.offset
-        self.check(lib.fold_add(self.raw, raw_records, len(records)))
-
-    def check(self, outcome: int) -> None:
-        """Raise the error of a result of the library."""
-        if outcome == lib.FOLD_OK:
-            return
-        if outcome in _STRANGE:
-            offset = int(lib.fold_strange_offset(self.raw))
-            home = int(lib.fold_strange_place(self.raw))
-            raise StrangePlaceError(offset, _STRANGE[outcome], home)
-        if outcome == lib.FOLD_FILE:
-            raise OSError(ffi.errno, f"{os.strerror(ffi.errno)}: in the task's file of buckets")
-        raise MemoryError
+        _check(self.raw, lib.fold_add(self.raw, raw_records, len(records)))
 
     def spill(self, file: int) -> None:
-        """Write the records held to a file that the caller keeps open, and forget them.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        self.check(lib.fold_spill(self.raw, file))
+        _check(self.raw, lib.fold_spill(self.raw, file))
 
     def drain(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
-        """Return the last record of each key in no order; nothing is added then.
-
-        Those before `since` are left out, and tombstones there. What was spilled once has to be
-        spilled whole before.
-
-        Args:
-            rows: at a time.
-            most_bytes: at a time, of keys and values, unless one row has more.
-
-        Raises:
-            StrangePlaceError: a key does not belong to this partition.
-            OSError: the file cannot be read.
-            MemoryError: the memory that was granted is not there.
-        """
         sizes = ffi.new("fold_sizes *")
         while (outcome := lib.fold_next_bucket(self.raw)) != lib.FOLD_OVER:
-            self.check(outcome)
+            _check(self.raw, outcome)
             while True:
-                self.check(lib.fold_pick(self.raw, rows, most_bytes, sizes))
+                _check(self.raw, lib.fold_pick(self.raw, rows, most_bytes, sizes))
                 if not sizes.rows:
                     break
                 yield self._columns(sizes)
@@ -196,11 +152,57 @@ class Fold:
         )
 
     def close(self) -> None:
-        """Free the memory."""
         ffi.release(self.raw)
 
 
-def text_hashes(seed: int, of: Texts) -> bytes:
+def _check(fold: Any, outcome: int) -> None:  # noqa: ANN401 - the library's `fold`
+    """Raise the error of a result of the library."""
+    if outcome == lib.FOLD_OK:
+        return
+    if outcome in _STRANGE:
+        offset = int(lib.fold_strange_offset(fold))
+        home = int(lib.fold_strange_place(fold))
+        raise StrangePlaceError(offset, _STRANGE[outcome], home)
+    if outcome == lib.FOLD_FILE:
+        raise OSError(ffi.errno, f"{os.strerror(ffi.errno)}: in the task's file of buckets")
+    raise MemoryError
+
+
+class RangeReader:
+    """Reads ranges of partitions, one after the other."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._raw = opened(lib.reader_open, config)
+        self._news = ffi.new("reader_news *")
+
+    def assign(self, topic: str, partition: int, offset: int, *, timeout_s: float) -> None:
+        code = lib.reader_assign(
+            self._raw, topic.encode(), partition, offset, int(timeout_s * 1000)
+        )
+        if code:
+            raise client_error(code)
+
+    def rest(self) -> None:
+        lib.reader_assign(self._raw, ffi.NULL, 0, 0, 0)
+
+    def poll(self, into: protocols.Fold, end: int, *, timeout_ms: int) -> News:
+        news = self._news
+        lib.reader_poll(self._raw, into.raw, end, timeout_ms, news)
+        _check(into.raw, news.outcome)
+        return News(
+            news.added,
+            bool(news.is_over),
+            news.ends_at if news.ends_at >= 0 else None,
+            news.error,
+            text(lib.reader_said(self._raw)),
+            bool(news.is_fatal),
+        )
+
+    def close(self) -> None:
+        lib.reader_close(self._raw)
+
+
+def text_hashes(seed: int, of: TextColumn) -> bytes:
     """Return a hash of 64 bits for each text, concatenated."""
     ends, content = of
     count = len(ends) - 1

@@ -1,4 +1,4 @@
-"""librdkafka's consumer, whose records become columns without an object for each: `intake.c`."""
+"""Records of a topic, and rows in Avro, to columns: `intake.c` and `decode.c`. For the verifier."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from changelog.native.base.records_read import SCHEMA, IntakeNews, Outcome
+from changelog.native.columns import SCHEMA, FieldKind, IntakeNews, Outcome, RowColumn, RowField
+from changelog.native.compiled import library
 from changelog.native.compiled.client import client_error, opened
 from changelog.native.compiled.library import ffi, lib
 
@@ -20,12 +21,6 @@ class RecordColumns:
     """
 
     def __init__(self, *, prefix: bytes, buckets: int) -> None:
-        """Begin without a record.
-
-        Args:
-            prefix: what every key begins with; of at most 8 bytes.
-            buckets: how many there are.
-        """
         raw = lib.columns_new(ffi.from_buffer(prefix), len(prefix), buckets)
         if raw == ffi.NULL:
             raise MemoryError
@@ -33,7 +28,6 @@ class RecordColumns:
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes held."""
         return int(lib.columns_held(self.raw))
 
     def add(
@@ -44,20 +38,15 @@ class RecordColumns:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> None:
-        """Add a record."""
-        alive = [ffi.new("char[]", name.encode()) for name, _ in headers]
-        raw_headers = ffi.new("header[]", len(headers))
-        for to, name, (_, content) in zip(raw_headers, alive, headers, strict=True):
-            to.name, to.bytes, to.size = name, _pointer(content), len(content or b"")
+        raw_headers, _alive = library.headers(headers)
         sizes = len(key or b""), len(value or b"")
         if not lib.columns_add(
-            self.raw, partition, offset, _pointer(key), sizes[0], _pointer(value), sizes[1],
-            raw_headers, len(headers),
+            self.raw, partition, offset, library.pointer(key), sizes[0],
+            library.pointer(value), sizes[1], raw_headers, len(headers),
         ):  # fmt: skip
             raise MemoryError
 
     def take(self, bucket: int) -> pa.Table:
-        """Return the records of a bucket, and empty it."""
         columns = ffi.gc(ffi.new("column_set *"), lib.column_set_free)
         lib.columns_take(self.raw, bucket, columns)
         rows = int(columns.rows)
@@ -65,11 +54,7 @@ class RecordColumns:
             return SCHEMA.empty_table()
 
         def buffer(name: str, size: int) -> pa.Buffer:
-            if not size:
-                return pa.py_buffer(b"")  # there may be no memory behind it
-            return pa.foreign_buffer(
-                int(ffi.cast("uintptr_t", getattr(columns, name))), size, columns
-            )
+            return _buffer(columns, getattr(columns, name), size)
 
         buffers = {
             "part": [None, buffer("partitions", 4 * rows)],
@@ -89,29 +74,15 @@ class RecordColumns:
         return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
-def _pointer(raw: bytes | None) -> Any:  # noqa: ANN401 - of cffi's
-    return ffi.NULL if raw is None else ffi.from_buffer("uint8_t[]", raw)
-
-
 class Intake:
     """Reads slices of some partitions of a topic into columns."""
 
     def __init__(self, config: Mapping[str, Any], into: RecordColumns) -> None:
-        """Connect in the background.
-
-        Raises:
-            KafkaException: librdkafka does not know a setting.
-        """
         self._into = into
         self._raw = opened(lib.intake_open, config, into.raw)
         self._news = ffi.new("intake_news *")
 
     def assign(self, topic: str, slices: Mapping[int, tuple[int, int]]) -> None:
-        """Begin to read a slice of each partition: from its first offset up to its end.
-
-        Raises:
-            KafkaException: the client refuses.
-        """
         entries = [(part, first < end, first, end) for part, (first, end) in slices.items()]
         raw_slices = ffi.new("intake_slice[]", entries)
         code = lib.intake_assign(self._raw, topic.encode(), raw_slices, len(entries))
@@ -119,22 +90,105 @@ class Intake:
             raise client_error(code)
 
     def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
-        """Read until the slices are over, so much is held, something is wrong, or time is out.
-
-        Raises:
-            MemoryError: there is none left.
-        """
         news = self._news
         lib.intake_poll(self._raw, timeout_ms, most_bytes, news)
         outcome = Outcome(news.outcome)
         if outcome is Outcome.NO_MEMORY:
             raise MemoryError
-        reason = ffi.string(news.said).decode("utf-8", "replace")
+        reason = library.text(news.said)
         return IntakeNews(
             news.added, news.open, outcome, news.partition, news.offset, news.error, reason
         )
 
     def close(self) -> None:
-        """Disconnect, and free the memory."""
         lib.intake_close(self._raw)
         self._raw = ffi.NULL
+
+
+_ARROW = {
+    FieldKind.BOOLEAN: pa.uint8(),
+    FieldKind.INT: pa.int32(),
+    FieldKind.LONG: pa.int64(),
+    FieldKind.FLOAT: pa.float32(),
+    FieldKind.DOUBLE: pa.float64(),
+    FieldKind.DECIMAL: pa.binary(16),
+    FieldKind.STRING: pa.string(),
+    FieldKind.BYTES: pa.binary(),
+}
+_WITH_ENDS = {FieldKind.STRING, FieldKind.BYTES}
+
+
+class RowDecoder:
+    """Decodes rows of one writer's schema."""
+
+    def __init__(self, frame: bytes, fields: Sequence[RowField]) -> None:
+        self._frame, self._fields = frame, tuple(fields)
+        self._raw = ffi.new(
+            "decode_field[]",
+            [
+                (
+                    field.kind,
+                    0 if field.element is None else field.element,
+                    *library.branches(field.branches),
+                )
+                for field in self._fields
+            ],
+        )
+
+    def decode(self, rows: pa.BinaryArray) -> list[RowColumn] | None:
+        if not len(rows) or rows.null_count:
+            return None
+        _, ends, body = rows.buffers()
+        count = len(self._fields)
+        memory = ffi.new("decoded[]", count)
+        # A pointer: of an array with an owner of its own cffi does not know the length.
+        decoded = ffi.gc(ffi.cast("decoded *", memory), lambda _: _free(memory, count))
+        done = lib.decode_rows(
+            self._raw,
+            count,
+            ffi.from_buffer(self._frame),
+            ffi.cast("uint8_t *", body.address),
+            ffi.cast("int32_t *", ends.address) + rows.offset,
+            len(rows),
+            decoded,
+        )
+        if done != len(rows):
+            return None
+        return [_column(decoded, n, field) for n, field in enumerate(self._fields)]
+
+
+def _free(of: Any, count: int) -> None:  # noqa: ANN401 - a pointer of cffi's
+    for number in range(count):
+        lib.decoded_free(of + number)
+
+
+def _column(decoded: Any, number: int, field: RowField) -> RowColumn:  # noqa: ANN401
+    of = decoded[number]
+    texts = _array(decoded, of.text, FieldKind.STRING) if "text" in field.branches else None
+    if field.element is None:
+        return RowColumn(_array(decoded, of.own, field.kind), texts)
+    items = _array(decoded, of.items, field.element)
+    rows = int(of.own.count)
+    buffers = [
+        _buffer(decoded, of.own.is_there, rows // 8 + 1),
+        _buffer(decoded, of.own.ends, 4 * rows + 4),
+    ]
+    lists = pa.Array.from_buffers(pa.list_(items.type), rows, buffers, children=[items])
+    return RowColumn(lists, texts)
+
+
+def _array(owner: Any, of: Any, kind: FieldKind) -> pa.Array:  # noqa: ANN401
+    count = int(of.count)
+    if not count:
+        return pa.array([], _ARROW[kind])
+    buffers = [_buffer(owner, of.is_there, count // 8 + 1)]
+    if kind in _WITH_ENDS:
+        buffers.append(_buffer(owner, of.ends, 4 * count + 4))
+    buffers.append(_buffer(owner, of.data, int(of.size)))
+    return pa.Array.from_buffers(_ARROW[kind], count, buffers)
+
+
+def _buffer(owner: Any, pointer: Any, size: int) -> pa.Buffer:  # noqa: ANN401
+    if not size:
+        return pa.py_buffer(b"")  # there may be no memory behind it
+    return pa.foreign_buffer(int(ffi.cast("uintptr_t", pointer)), size, owner)

@@ -1,4 +1,4 @@
-"""The compiled library: opened once, with the declarations of its own header.
+"""The compiled library: opened once, with the declarations of its own header; values for it.
 
 It uses nothing of Python's, so one file serves every version, and a call lets other threads run.
 """
@@ -6,15 +6,15 @@ It uses nothing of Python's, so one file serves every version, and a call lets o
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.native.base.declarations import FOLDER, HEADER, ffi
+from changelog.native.headers import FOLDER, HEADER, api
 
-__all__ = ["ffi", "lib"]
-
+ffi = api()
 _HINT = "install the package again with a C compiler at hand; in a checkout: `make unit`"
 
 
@@ -54,3 +54,30 @@ def opened(library: Path, header: bytes) -> Any:  # noqa: ANN401 - the functions
 
 
 lib: Any = opened(path(FOLDER), HEADER)
+
+
+def pointer(content: bytes | None) -> Any:  # noqa: ANN401 - of cffi's
+    """Return a pointer to bytes, which is good as long as they are there; NULL for None."""
+    return ffi.NULL if content is None else ffi.from_buffer("uint8_t[]", content)
+
+
+def text(raw: Any) -> str:  # noqa: ANN401 - a C string
+    """Return a C string; what is not UTF-8 in it is replaced."""
+    return str(ffi.string(raw).decode("utf-8", "replace"))
+
+
+def headers(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[Any, object]:
+    """Return the headers of a record as an array of `header`, and what must live as long."""
+    names = [ffi.new("char[]", name.encode()) for name, _ in pairs]
+    entries = ffi.new("header[]", len(names))
+    for entry, name, (_, content) in zip(entries, names, pairs, strict=True):
+        entry.name, entry.bytes, entry.size = name, pointer(content), len(content or b"")
+    return entries, names
+
+
+def branches(names: Sequence[str]) -> tuple[bool, int, int, int]:
+    """Return whether a field is a union, and the places of a value, null and a text in it."""
+    value, null, written = (
+        names.index(name) if name in names else -1 for name in ("value", "null", "text")
+    )
+    return bool(names), max(0, value), null, written

@@ -1,19 +1,81 @@
-"""Rows of one version of a table to framed keys and values, many with one call."""
+"""Runs of the stream's messages, and rows of one version of a table to framed keys and values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from changelog.contract.rows.codec import SchemaIds, frame
 from changelog.contract.rows.relation import Column, Relation
 from changelog.contract.rows.text import branch_bytes, null_branch
 from changelog.contract.rows.types import Kind
-from changelog.native.base.records import NO_MEMORY
-from changelog.native.base.selection import Mask, Selection
-from changelog.native.compiled.buffers import Records, Texts
 from changelog.native.compiled.library import ffi, lib
-from changelog.native.compiled.runs import Run
+from changelog.native.records import NO_MEMORY, Mask, RelationSpan, Row, Selection, Transaction
+
+if TYPE_CHECKING:
+    from changelog.native import protocols
+
+
+class Run:
+    """Rows, begins and commits between two other messages; its memory is used again.
+
+    Attributes:
+        raw: the library's `run`.
+    """
+
+    def __init__(self) -> None:
+        self.raw: Any = ffi.gc(ffi.new("run *"), lib.run_free)
+
+    def scan(
+        self,
+        messages: protocols.Texts,
+        first: int,
+        end: int,
+        *,
+        before: Transaction | None,
+        sequence: int,
+        step: int,
+    ) -> bool:
+        raw = self.raw
+        raw.is_open, raw.next_sequence = before is not None, sequence
+        raw.end_lsn = raw.lsn = raw.ts_us = raw.xid = 0
+        if before is not None:
+            raw.lsn, raw.ts_us, raw.xid = before.commit_lsn, before.ts_us, before.xid
+        return bool(lib.run_scan(raw, messages.raw, first, end, step))
+
+    def relations(self) -> Iterator[RelationSpan]:
+        for place in range(self.raw.relation_count):
+            relation = self.raw.relations[place]
+            yield RelationSpan(relation.oid, relation.first, relation.last)
+
+    @property
+    def last(self) -> Transaction:
+        return Transaction(self.raw.lsn, self.raw.ts_us, self.raw.xid)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.raw.is_open)
+
+    def row(self, number: int) -> Row:
+        row = self.raw.rows[number]
+        return Row(row.message, row.next, row.lsn, row.sequence, row.ts_us, row.xid)
+
+    @property
+    def next_sequence(self) -> int:
+        return int(self.raw.next_sequence)
+
+    @property
+    def commits(self) -> int:
+        return int(self.raw.commits)
+
+    @property
+    def end_lsn(self) -> int:
+        return int(self.raw.end_lsn)
+
+    @property
+    def xids(self) -> list[int]:
+        return list(ffi.unpack(self.raw.xids, self.raw.begun)) if self.raw.begun else []
+
 
 _KINDS = {
     Kind.BOOLEAN: lib.KIND_BOOLEAN,
@@ -38,13 +100,6 @@ class BatchCodec:
     def __init__(
         self, relation: Relation, ids: SchemaIds, selection: Selection | None = None
     ) -> None:
-        """Prepare for one version of a table.
-
-        Args:
-            relation: as it is written.
-            ids: of its schemas.
-            selection: what of the rows is written; None is all, as it is.
-        """
         count = len(relation.columns)
         chosen = selection or Selection(
             width=count, places=tuple(range(count)), masks=(Mask.NONE,) * count
@@ -74,37 +129,21 @@ class BatchCodec:
             },
         )
 
-    def add_rows(self, messages: Texts, run: Run, first: int, to: Records) -> int | None:
-        """Add the records of the rows of one relation, from one of them on.
-
-        Args:
-            messages: of the stream.
-            run: where their rows are.
-            first: number of the first row, or of any other one behind which to go on.
-            to: the records.
-
-        Returns:
-            The number of the first row that is out of the ordinary, or None at the end. Its
-            records are to be added by the caller, who then goes on with the row behind it.
-        """
+    def add_rows(
+        self, messages: protocols.Texts, run: protocols.Run, first: int, to: protocols.Records
+    ) -> int | None:
         return _place(lib.encode_rows(self._table, messages.raw, run.raw, first, to.raw))
 
     def add_lines(
-        self, lines: Texts, first: int, *, lsn: int, sequence: int, ts_us: int, to: Records
+        self,
+        lines: protocols.Texts,
+        first: int,
+        *,
+        lsn: int,
+        sequence: int,
+        ts_us: int,
+        to: protocols.Records,
     ) -> int | None:
-        """Add the records of lines of COPY's text format, from one of them on.
-
-        Args:
-            lines: without their line feeds.
-            first: number of the first line.
-            lsn: of the position of all of them.
-            sequence: of the position of line 0; that of the others counts from there.
-            ts_us: their time.
-            to: the records.
-
-        Returns:
-            As `add_rows`.
-        """
         return _place(lib.encode_lines(self._table, lines.raw, first, lsn, sequence, ts_us, to.raw))
 
 

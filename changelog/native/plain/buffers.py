@@ -5,11 +5,16 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import TYPE_CHECKING, Any, overload
 
 from changelog.contract.log.partition import partition_of
-from changelog.native.base.records import PLAIN_LETTERS, ROW_OPS, Record
+from changelog.native.headers import api
+from changelog.native.records import PLAIN_LETTERS, ROW_OPS, Read, Record
 
+if TYPE_CHECKING:
+    from changelog.native import protocols
+
+_FFI = api()
 _LSN = struct.Struct(">Q")
 
 
@@ -21,32 +26,24 @@ class Texts(Sequence[bytes]):
     """
 
     def __init__(self, texts: Iterable[bytes] = ()) -> None:
-        """Begin with some texts."""
-        self._texts: list[bytes] = []
+        self.raw: list[bytes] = []
         self.size = 0
         for text in texts:
             self.add(text)
 
     def add(self, text: bytes) -> None:
-        """Add one at the end."""
-        self._texts.append(text)
+        self.raw.append(text)
         self.size += len(text)
 
-    def add_range(self, texts: Texts, first: int, end: int) -> None:
-        """Add some of others, from `first` to before `end`."""
+    def add_range(self, texts: protocols.Texts, first: int, end: int) -> None:
         for text in texts[first:end]:
             self.add(text)
 
     def clear(self) -> None:
-        """Forget them all."""
-        self._texts.clear()
+        self.raw.clear()
         self.size = 0
 
     def alike(self, first: int) -> tuple[int, bool]:
-        """Return the end of the run of messages of one sort, and whether they are plain.
-
-        Plain are rows, and where transactions begin and end.
-        """
         is_plain = first < len(self) and self._is_plain(first)
         end = first
         while end < len(self) and self._is_plain(end) == is_plain:
@@ -54,24 +51,18 @@ class Texts(Sequence[bytes]):
         return end, is_plain
 
     def _is_plain(self, place: int) -> bool:
-        text = self._texts[place]
+        text = self.raw[place]
         return bool(text) and text[0] in PLAIN_LETTERS
 
     def behind_commit(self) -> int:
-        """Return the place after the last message that ends a transaction, or 0."""
         places = range(len(self), 0, -1)
-        return next((end for end in places if self._texts[end - 1][:1] == b"C"), 0)
+        return next((end for end in places if self.raw[end - 1][:1] == b"C"), 0)
 
     def commit_from(self, first: int) -> int:
-        """Return the place of the first message from one on that ends a transaction, or the end."""
         places = range(first, len(self))
-        return next((at for at in places if self._texts[at][:1] == b"C"), len(self))
+        return next((at for at in places if self.raw[at][:1] == b"C"), len(self))
 
     def whole_before(self, first: int, lsn: int) -> int:
-        """Return the end of a run of whole transactions that all commit before `lsn`.
-
-        It begins at `first`; that is returned where there is none.
-        """
         place = first
         while place < len(self) and self._begins_before(place, lsn):
             commit = self.commit_from(place)
@@ -81,39 +72,36 @@ class Texts(Sequence[bytes]):
         return place
 
     def _begins_before(self, place: int, lsn: int) -> bool:
-        text = self._texts[place]
+        text = self.raw[place]
         is_begin = text[:1] == b"B" and len(text) > _LSN.size
         return is_begin and _LSN.unpack_from(text, 1)[0] < lsn
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self.raw)
 
     @overload
     def __getitem__(self, place: int) -> bytes: ...
     @overload
     def __getitem__(self, place: slice) -> list[bytes]: ...
     def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
-        """Return one, or some."""
-        return self._texts[place]
+        return self.raw[place]
 
 
 class WrittenPlaces(Sequence[tuple[int, int]]):
     """For each partition of a topic the LSN and sequence of the last record that it holds."""
 
     def __init__(self, places: Sequence[tuple[int, int]]) -> None:
-        """Take them in the order of partitions; (0, 0) where there is none."""
-        self._places = list(places)
+        self.raw = list(places)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.raw)
 
     @overload
     def __getitem__(self, place: int) -> tuple[int, int]: ...
     @overload
     def __getitem__(self, place: slice) -> list[tuple[int, int]]: ...
     def __getitem__(self, place: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
-        """Return one, or some."""
-        return self._places[place]
+        return self.raw[place]
 
 
 class Records(Sequence[Record]):
@@ -124,62 +112,51 @@ class Records(Sequence[Record]):
     """
 
     def __init__(self, epoch: int) -> None:
-        """Begin with none."""
         self.epoch = epoch
-        self._records: list[Record] = []
+        self.raw: list[Record] = []
         self._left_out: set[int] = set()
         self._rows: Counter[bytes] = Counter()
         self._sizes: Counter[bytes] = Counter()
 
     def add(self, record: Record) -> None:
-        """Add one at the end."""
-        self._records.append(record)
+        self.raw.append(record)
 
     def clear(self) -> None:
-        """Forget them all."""
-        self._records.clear()
+        self.raw.clear()
         self._left_out.clear()
         self._rows.clear()
         self._sizes.clear()
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.raw)
 
     @overload
     def __getitem__(self, place: int) -> Record: ...
     @overload
     def __getitem__(self, place: slice) -> list[Record]: ...
     def __getitem__(self, place: int | slice) -> Record | list[Record]:
-        """Return one, or some."""
-        return self._records[place]
+        return self.raw[place]
 
     def keys(self, first: int, end: int) -> list[bytes]:
-        """Return the keys of some records of a table that has one."""
-        return [record.key or b"" for record in self._records[first:end]]
+        return [record.key or b"" for record in self.raw[first:end]]
 
     def add_count(self, op: bytes, rows: int, size: int) -> None:
-        """Count rows, and bytes of keys and values, that were added one by one."""
         self._rows[op] += rows
         self._sizes[op] += size
 
     def take_counts(self) -> list[tuple[bytes, int, int]]:
-        """Return and forget for each operation that was met: its letter, rows, bytes."""
         letters = [ROW_OPS[place : place + 1] for place in range(len(ROW_OPS))]
         counts = [(letter, self._rows[letter], self._sizes[letter]) for letter in letters]
         self._rows.clear()
         self._sizes.clear()
         return [entry for entry in counts if entry[1]]
 
-    def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
-        """Leave out records from a number on that the log holds already; return how many.
-
-        The counts of rows and bytes from there on are of what is left.
-        """
+    def leave_out_written(self, first: int, written: protocols.WrittenPlaces) -> int:
         left_out = 0
         self._rows.clear()
         self._sizes.clear()
         for place in range(first, len(self)):
-            record = self._records[place]
+            record = self.raw[place]
             key = record.key or b""
             if (record.lsn, record.sequence) <= written[partition_of(key, len(written))]:
                 self._left_out.add(place)
@@ -189,9 +166,79 @@ class Records(Sequence[Record]):
         return left_out
 
     def leave_out(self, place: int) -> None:
-        """Do not produce one of them."""
         self._left_out.add(place)
 
     def is_left_out(self, place: int) -> bool:
-        """Tell whether one of them is not produced."""
         return place in self._left_out
+
+
+_DATA_HEADER, _KEEPALIVE_BYTES, _COPY_DONE = 25, 18, -1
+
+
+def read_stream(
+    libpq: Any,  # noqa: ANN401 - a struct of cffi's, as the next ones
+    connection: Any,  # noqa: ANN401
+    *,
+    limit: int,
+    most: int,
+    into: protocols.Texts,
+    status: Any,  # noqa: ANN401
+) -> Read:
+    """Read the payloads that have arrived; see `read_stream` in C."""
+    is_consumed = False
+    while len(into) < limit and into.size < most:
+        size, message = _copy_data(libpq, connection, wait=False)
+        if size > 0:
+            if not _take_message(message, into, status):
+                return Read.ODD
+            is_consumed = False
+        elif size < 0:
+            return Read.ENDED if size == _COPY_DONE else Read.FAILED
+        elif is_consumed:
+            break
+        elif not libpq.consume_input(connection):
+            return Read.LOST
+        else:
+            is_consumed = True
+    return Read.ALL
+
+
+def read_copy(
+    libpq: Any,  # noqa: ANN401
+    connection: Any,  # noqa: ANN401
+    *,
+    limit: int,
+    most: int,
+    into: protocols.Texts,
+) -> Read:
+    """Read lines of a COPY, waiting for them; without their line feeds. Else as `read_stream`."""
+    while len(into) < limit and into.size < most:
+        size, line = _copy_data(libpq, connection, wait=True)
+        if size < 0:
+            return Read.ENDED if size == _COPY_DONE else Read.FAILED
+        if line.find(b"\n") != len(line) - 1:
+            return Read.ODD
+        into.add(line[:-1])
+    return Read.ALL
+
+
+def _copy_data(libpq: Any, connection: Any, *, wait: bool) -> tuple[int, bytes]:  # noqa: ANN401
+    buffer = _FFI.new("char **")
+    size = libpq.get_copy_data(connection, buffer, not wait)
+    if size <= 0:
+        return size, b""
+    message = bytes(_FFI.buffer(buffer[0], size))
+    libpq.free_memory(buffer[0])
+    return size, message
+
+
+def _take_message(message: bytes, into: protocols.Texts, status: Any) -> bool:  # noqa: ANN401
+    status.heard += 1
+    if message[:1] == b"w" and len(message) > _DATA_HEADER:
+        into.add(message[_DATA_HEADER:])
+        return True
+    if message[:1] != b"k" or len(message) != _KEEPALIVE_BYTES:
+        return False
+    status.wal_end = max(status.wal_end, int.from_bytes(message[1:9], "big"))
+    status.reply |= message[-1] != 0
+    return True

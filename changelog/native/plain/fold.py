@@ -1,4 +1,4 @@
-"""The last record of each key of a range, in a dictionary.
+"""The last record of each key of a range, in a dictionary; and its reader, confluent-kafka's.
 
 Records come in the order of their offsets. The highest position wins, of equal ones the highest
 offset. Where the keys no longer fit into memory they go to a file in buckets, and each bucket is
@@ -9,16 +9,29 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from changelog.contract.base.headers import POSITION
 from changelog.contract.base.position import POSITION_BYTES
 from changelog.contract.log.partition import partition_of
-from changelog.native.base.folded import FoldColumns, FoldRecord, Strange, StrangePlaceError
-from changelog.native.base.records import Texts
+from changelog.kafka.messages import MessageBatches
+from changelog.native.records import (
+    FoldColumns,
+    FoldRecord,
+    News,
+    Strange,
+    StrangePlaceError,
+    TextColumn,
+)
+
+if TYPE_CHECKING:
+    from changelog.native import protocols
 
 _LAST = b"\xff" * POSITION_BYTES
 """The position of a record without one: past all others. What it would have done to its key is
@@ -26,6 +39,9 @@ not known, so that it decides about it."""
 _BUCKETS = 128
 _ENTRY_BYTES = 500  # of a key beside its bytes: five objects and a place in the dictionary
 _STORED = struct.Struct("=qqqB")  # offset, sizes of key and value, fault
+_MOST_MESSAGES, _BATCH_S = 512, 0.02
+_NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+_Headers = Sequence[tuple[str, str | bytes | None]] | None
 _FAULTS = (None, Strange.KEY, Strange.POSITION)
 
 
@@ -58,24 +74,11 @@ class Fold:
         homes: int | None,
         by_offset: bool = False,
     ) -> None:
-        """Begin without a record.
-
-        Args:
-            prefix: what every key begins with.
-            since: records before this position are dead; empty when none are.
-            before: the first position that does not count.
-            keeps_faults: whether a record without a place is kept with its fault.
-            most_bytes: of the memory for keys and their last records.
-            partition: of the range.
-            homes: the partitions of the topic, where each key has to lie in the one that its
-                hash names; None where keys may lie in others too.
-            by_offset: whether the last record of a key decides, whatever its position.
-        """
         self._prefix, self._since, self._before = prefix, since, before
         self._keeps_faults, self._most_bytes = keeps_faults, most_bytes
         self._by_offset = by_offset
         self._partition, self._homes = partition, homes
-        self._kept: dict[bytes | int, _KeptRecord] = {}  # by the offset where there is no key
+        self.raw: dict[bytes | int, _KeptRecord] = {}  # by the offset where there is no key
         self._held_bytes = 0
         self._file, self._file_end = -1, 0
         self._chunks: list[list[tuple[int, int]]] = [[] for _ in range(_BUCKETS)]
@@ -84,20 +87,13 @@ class Fold:
 
     @property
     def keys_held(self) -> int:
-        """Return the number of keys held in memory."""
-        return len(self._kept)
+        return len(self.raw)
 
     @property
     def is_full(self) -> bool:
-        """Tell whether more is held than should be."""
         return self._held_bytes > self._most_bytes
 
     def add(self, records: Sequence[FoldRecord]) -> None:
-        """Add records in the order of their offsets.
-
-        Raises:
-            StrangePlaceError: one has no place, and faults are not kept.
-        """
         for record in records:
             self._add(record)
 
@@ -123,28 +119,23 @@ class Fold:
 
     def _keep(self, record: _KeptRecord) -> None:
         name = record.offset if record.key is None else record.key
-        older = self._kept.get(name)
+        older = self.raw.get(name)
         if older is None:
             self._held_bytes += _ENTRY_BYTES + record.size
         elif older.position > record.position:
             return
         else:
             self._held_bytes += record.size - older.size
-        self._kept[name] = record
+        self.raw[name] = record
 
     def _forget(self) -> None:
-        self._kept.clear()
+        self.raw.clear()
         self._held_bytes = 0
 
     def spill(self, file: int) -> None:
-        """Write the records held to a file that the caller keeps open, and forget them.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
         self._file = file
         buckets: list[list[_KeptRecord]] = [[] for _ in range(_BUCKETS)]
-        for name, record in self._kept.items():
+        for name, record in self.raw.items():
             buckets[hash(name) % _BUCKETS].append(record)
         for chunks, bucket in zip(self._chunks, buckets, strict=True):
             stored = b"".join(map(_stored, bucket))
@@ -175,19 +166,6 @@ class Fold:
         return content
 
     def drain(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
-        """Return the last record of each key in no order; nothing is added then.
-
-        Those before `since` are left out, and tombstones there. What was spilled once has to be
-        spilled whole before.
-
-        Args:
-            rows: at a time.
-            most_bytes: at a time, of keys and values, unless one row has more.
-
-        Raises:
-            StrangePlaceError: a key does not belong to this partition.
-            OSError: the file cannot be read.
-        """
         if self._file < 0:
             yield from self._parts(rows, most_bytes)
             return
@@ -201,7 +179,7 @@ class Fold:
     def _parts(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
         part: list[_KeptRecord] = []
         size = 0
-        for record in self._kept.values():
+        for record in self.raw.values():
             if record.position < self._since:
                 continue
             if record.position == self._since and record.value is None:
@@ -222,11 +200,10 @@ class Fold:
                 raise StrangePlaceError(record.offset, Strange.STRAY, home)
 
     def close(self) -> None:
-        """Free the memory."""
         self._forget()
 
 
-def text_hashes(seed: int, of: Texts) -> bytes:
+def text_hashes(seed: int, of: TextColumn) -> bytes:
     """Return a hash of 64 bits for each text, concatenated."""
     ends, content = of
     key = seed.to_bytes(8)
@@ -273,3 +250,74 @@ def _columns(part: Sequence[_KeptRecord]) -> FoldColumns:
         values=pa.array([record.value for record in part], pa.binary()),
         faults=faults if any(faults) else None,
     )
+
+
+class RangeReader:
+    """Reads ranges of partitions, one after the other."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._consumer = Consumer({**config, "error_cb": self._hear})
+        self._messages = MessageBatches(self._consumer, _MOST_MESSAGES, lingers=False)
+        self._following = 0
+        self._errors: list[KafkaError] = []
+        self._is_fatal = False
+
+    def _hear(self, error: KafkaError) -> None:
+        self._is_fatal |= error.fatal()
+        self._errors.append(error)
+
+    def assign(self, topic: str, partition: int, offset: int, *, timeout_s: float) -> None:
+        self._consumer.list_topics(topic, timeout=timeout_s)
+        self._consumer.assign([TopicPartition(topic, partition, offset)])
+        self._following = offset
+
+    def rest(self) -> None:
+        self._consumer.unassign()
+
+    def poll(self, into: protocols.Fold, end: int, *, timeout_ms: int) -> News:
+        deadline = time.monotonic() + timeout_ms / 1000
+        added, ends_at = 0, None
+        self._errors.clear()
+        while time.monotonic() < deadline:
+            messages = self._messages.next(_BATCH_S, end - self._following)
+            records = [_record(message) for message in messages if message.error() is None]
+            into.add([record for record in records if record.offset < end])
+            added += sum(record.offset < end for record in records)
+            if records:
+                self._following = records[-1].offset + 1
+            for error, message in ((message.error(), message) for message in messages):
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    ends_at = message.offset()
+                elif error is not None:
+                    self._hear(error)
+            is_told = ends_at is not None or self._errors
+            if is_told or self._following >= end or into.is_full:
+                break
+        news = News(added, self._following >= end, ends_at, is_fatal=self._is_fatal)
+        if not self._errors:
+            return news
+        # The first, unless a later one says why no broker lets us in.
+        refusals = (error for error in self._errors if error.code() in _NOT_LET_IN)
+        error = next(refusals, self._errors[0])
+        return news._replace(error=error.code(), message=error.str())
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _record(message: Message) -> FoldRecord:
+    offset = message.offset()
+    assert offset is not None  # noqa: S101 - that of a record
+    key, value = _bytes(message.key()), _bytes(message.value())
+    return FoldRecord(key, value, position_of(cast(_Headers, message.headers())), offset)
+
+
+def position_of(headers: _Headers) -> bytes | None:
+    """Return the position: capture writes it first; where it does not, the last of the name."""
+    pairs = list(headers or ())
+    is_first = bool(pairs) and pairs[0][0] == POSITION
+    return _bytes(pairs[0][1] if is_first else dict(pairs).get(POSITION))
+
+
+def _bytes(raw: str | bytes | None) -> bytes | None:
+    return raw.encode() if isinstance(raw, str) else raw

@@ -18,7 +18,7 @@ from psycopg2 import errorcodes, errors, extensions, sql
 from changelog.contract.base.errors import SourceError, UnavailableSourceError
 from changelog.contract.log.backfill import Store
 from changelog.contract.rows.relation import Relation, TableName
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 from changelog.native.libpq import copy_lines
 from changelog.postgres.connection import Connection
 from changelog.runtime.process.silence import watched

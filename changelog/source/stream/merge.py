@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from changelog.contract.base.errors import ProtocolError
 from changelog.contract.base.lsn import Lsn
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 from changelog.source.stream.pgoutput import Begin, Commit, LogicalMessage, decode
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from changelog.contract.base.lsn import Lsn
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 from changelog.native.libpq import READ_BYTES
 from changelog.source.stream.merge import Lane, Merge
 from changelog.source.stream.pace import Pace

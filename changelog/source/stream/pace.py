@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 
 _BUSY = 100  # messages at once that tell of more to come
 _NAPS, _NAP_S = 4, 0.002

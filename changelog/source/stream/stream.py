@@ -15,7 +15,7 @@ from psycopg2.extras import LogicalReplicationConnection
 from changelog.contract.base.errors import UnavailableSourceError
 from changelog.contract.base.headers import POSTGRES_EPOCH_US
 from changelog.contract.base.lsn import Lsn
-from changelog.native.buffers import Texts
+from changelog.native import Texts
 from changelog.native.libpq import CopyBoth
 from changelog.runtime.process.silence import SILENCE_S
 from changelog.source.connect.connect import connect_replication

@@ -12,7 +12,7 @@ from benchmarks.order_log import ORDERS, Size, lines_of, parts_of
 from changelog.contract.base.headers import Op
 from changelog.contract.rows.codec import SchemaIds
 from changelog.contract.rows.schema import value_schema
-from changelog.native.buffers import Records
+from changelog.native import Records
 from tests.support.builders import read_avro
 
 

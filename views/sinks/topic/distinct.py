@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from changelog.native.fold import text_hashes
-from changelog.native.librdkafka import Texts
+from changelog.native import text_hashes
+from changelog.native.records import TextColumn
 
 _MOST = 32 << 20
 """Hashes that are compared here, 8 bytes each."""
-_PROBE: Texts = (memoryview(array("i", [0, 5])), memoryview(b"probe"))
+_PROBE: TextColumn = (memoryview(array("i", [0, 5])), memoryview(b"probe"))
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class KeyHashes:
     _parts: list[bytes] = field(default_factory=list)
     _count: int = 0
 
-    def add(self, keys: Texts) -> None:
+    def add(self, keys: TextColumn) -> None:
         """Take some keys."""
         self._count += len(keys[0]) - 1
         if self._count <= _MOST:

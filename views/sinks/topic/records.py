@@ -17,7 +17,8 @@ from pyspark.sql.types import DataType, DecimalType, StructType
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.rows.codec import frame
 from changelog.kafka.clients import writing_config
-from changelog.native.librdkafka import ProducerHandle, Texts
+from changelog.native import ProducerHandle
+from changelog.native.records import TextColumn
 from views.sinks.base import GONE
 from views.sinks.load import RESULT, counted, no_value, reported
 from views.sinks.rendering import check_session, document
@@ -177,7 +178,7 @@ class RecordWriter:
 
     def _send(
         self, producer: ProducerHandle, kafka: KafkaConnection, keys: pa.Array, values: pa.Array
-    ) -> Texts:
+    ) -> TextColumn:
         """Queue records, and return their keys; waits while the queue is full."""
         if values.null_count:
             row = values.is_null().index(True).as_py()

@@ -36,7 +36,8 @@ from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import log_error
 from changelog.kafka.scan import TO_END, OffsetRange, scan
 from changelog.kafka.send import OutgoingRecord, send
-from changelog.native.librdkafka import ProducerHandle, Texts
+from changelog.native import ProducerHandle
+from changelog.native.records import TextColumn
 from views.sinks.base import UnavailableSinkError
 
 TRANSACTION_S = 900
@@ -120,7 +121,7 @@ def require(error: KafkaError | tuple[KafkaError, str] | None) -> None:
         raise KafkaException(error[0] if isinstance(error, tuple) else error)
 
 
-def texts(array: pa.Array) -> Texts:
+def texts(array: pa.Array) -> TextColumn:
     """Return a column of byte strings without a null as its buffers."""
     _, ends, content = array.buffers()
     places = memoryview(ends).cast("i")[array.offset : array.offset + len(array) + 1]

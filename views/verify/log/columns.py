@@ -1,4 +1,4 @@
-"""Surviving rows by column: `changelog.native.intake` makes no object of a value.
+"""Surviving rows by column: `changelog.native` makes no object of a value.
 
 A batch of which it does not take every row goes by `views.verify.log.decode`, one row after the
 other, which is the rule and names the place of what is wrong. A fixed part of the rows, by their
@@ -18,8 +18,9 @@ from changelog.contract.base.errors import CorruptRecordError, LogError
 from changelog.contract.log.form import Envelope
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
+from changelog.native import RowDecoder
 from changelog.native.choice import IS_COMPILED
-from changelog.native.intake import FieldKind, RowColumn, RowDecoder, RowField
+from changelog.native.columns import FieldKind, RowColumn, RowField
 from views.verify.log.decode import AvroDecoder, Decoder
 from views.verify.records.read import place
 from views.verify.values.types import arrow_type, logged_type

@@ -20,7 +20,7 @@ from changelog.contract.log.order import refuse_own_places
 from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
-from changelog.native.intake import SCHEMA
+from changelog.native.columns import SCHEMA
 from views.base.pace import Tell, quiet
 from views.verify.log.bag import add_places, keep_rows, read_changes
 from views.verify.log.columns import is_by_column

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.native.intake import NO_EPOCH
+from changelog.native.columns import NO_EPOCH
 
 _PIECE_BYTES = 96 << 20
 _SURVIVOR = ["part", "off", "key", "value"]
@@ -49,7 +49,7 @@ def fold(
 
     Args:
         database: where it is computed.
-        tables: all records of some keys, as `changelog.native.intake` has them.
+        tables: all records of some keys, as `changelog.native` has them.
         rules: which of them count.
     """
     last = None

@@ -1,6 +1,6 @@
 """All records of a topic before a frontier's ends, by column, in buckets of keys.
 
-Threads read shares of the offsets, each with a consumer of its own: `changelog.native.intake` makes
+Threads read shares of the offsets, each with a consumer of its own: `changelog.native` makes
 no object of a record, and lets other threads run. What a record must be is looked at as it goes by.
 """
 
@@ -24,7 +24,8 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier
-from changelog.native.intake import NO_EPOCH, Fault, Intake, IntakeNews, Outcome, RecordColumns
+from changelog.native import Intake, RecordColumns
+from changelog.native.columns import NO_EPOCH, Fault, IntakeNews, Outcome
 from views.base.pace import Pace, Tell, quiet
 from views.verify.processes.pool import helpers
 from views.verify.records.buckets import KEPT_BYTES, Buckets

@@ -14,7 +14,7 @@ from changelog.load.rules.columns import MissingError, of_tombstone, parse_colum
 from changelog.load.rules.schema import Fit, SchemaField, form_of, read_schema, type_of
 from changelog.load.rules.separated import SeparatedError, fields_of
 from changelog.load.rules.table import TableColumn
-from changelog.native.copydata import AvroKind, CellForm
+from changelog.native.loads import AvroKind, CellForm
 from changelog.source.snapshot.copytext import parse_row
 
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.native.base.declarations import ffi
-from changelog.native.base.reading import Read
-from changelog.native.buffers import Record, Records, Texts
-from changelog.native.copydata import read_copy, read_stream
+from changelog.native import Records, Texts, read_copy, read_stream
+from changelog.native.headers import api
+from changelog.native.records import Read, Record
 from tests.support.native_ways import needs_c, on
+
+FFI = api()
 
 pytestmark = pytest.mark.usefixtures("native_way")
 
@@ -27,17 +28,17 @@ class Server:
     """What libpq would give: messages, then an end, or nothing for now."""
 
     def __init__(self, messages, end=0, *, is_lost=False):
-        self._left = [ffi.new("char[]", message) for message in messages]
+        self._left = [FFI.new("char[]", message) for message in messages]
         self._sizes = [len(message) for message in messages]
         self._end = end
         self._is_lost = is_lost
         self.freed = 0
         self._functions = (
-            ffi.callback("int(void *, char **, int)", self._get),
-            ffi.callback("int(void *)", lambda _: not self._is_lost),
-            ffi.callback("void(void *)", self._free),
+            FFI.callback("int(void *, char **, int)", self._get),
+            FFI.callback("int(void *)", lambda _: not self._is_lost),
+            FFI.callback("void(void *)", self._free),
         )
-        self.libpq = ffi.new("libpq *", self._functions)
+        self.libpq = FFI.new("libpq *", self._functions)
 
     def _get(self, _connection, buffer, _async):
         if self.freed == len(self._left):
@@ -50,13 +51,13 @@ class Server:
         self.freed += 1
 
     def stream(self, limit=1000, most=1000):
-        texts, told = Texts(), ffi.new("keepalives *")
-        done = read_stream(self.libpq, ffi.NULL, limit=limit, most=most, into=texts, status=told)
+        texts, told = Texts(), FFI.new("keepalives *")
+        done = read_stream(self.libpq, FFI.NULL, limit=limit, most=most, into=texts, status=told)
         return done, list(texts), told
 
     def copy(self, limit=1000, most=1000):
         texts = Texts()
-        done = read_copy(self.libpq, ffi.NULL, limit=limit, most=most, into=texts)
+        done = read_copy(self.libpq, FFI.NULL, limit=limit, most=most, into=texts)
         return done, list(texts)
 
 
@@ -185,8 +186,8 @@ def test_records_come_back_as_they_were(pairs):
 
 @needs_c
 def test_a_large_batch_leaves_no_large_memory_behind():
-    texts = on("compiled", "buffers", "Texts")([bytes(50 << 20)])
-    records = on("compiled", "buffers", "Records")(1)
+    texts = on("compiled", "Texts")([bytes(50 << 20)])
+    records = on("compiled", "Records")(1)
     records.add(Record(b"k", bytes(50 << 20), 1, 1, 1, b"c"))
     assert min(texts.raw.room, records.raw.room) >= 50 << 20
     texts.clear()

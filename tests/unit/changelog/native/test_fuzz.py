@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from changelog.native.base.declarations import HEADER
+from changelog.native.headers import HEADER
 from tests.fuzz.inputs import CORPUS, corpus
 from tests.support.native_ways import needs_c
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import shutil
@@ -15,21 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changelog import native
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.partition import partition_of
-from changelog.native import build, choice
-from changelog.native.base import declarations, headers
-from changelog.native.base.declarations import FOLDER, HEADER, ffi
-from changelog.native.base.reading import Read
-from changelog.native.base.records import ROW_OPS, Record
-from changelog.native.base.selection import Mask
-from tests.support.native_ways import CLASSES, needs_c, on
+from changelog.native import build, choice, headers
+from changelog.native.headers import FOLDER, HEADER, api
+from changelog.native.records import ROW_OPS, Mask, Read, Record
+from tests.support.native_ways import NAMES, needs_c, on
+from views import verify
 
 TOLD = """
 import logging
 logging.basicConfig()
 from changelog.native import choice
-from changelog.native.fold import Fold
+from changelog.native import Fold
 choice.warn_if_slow()
 choice.warn_if_slow()
 print(Fold.__module__)
@@ -58,17 +58,13 @@ def public(kind):
 
 
 @needs_c
-@pytest.mark.parametrize(
-    ("module", "name"), [(module, name) for module, names in CLASSES.items() for name in names]
-)
+@pytest.mark.parametrize(("module", "name"), NAMES)
 def test_both_ways_are_called_alike(module, name):
-    compiled, plain = (on(way, module, name) for way in ("compiled", "plain"))
+    compiled, plain = (on(way, name) for way in ("compiled", "plain"))
     if inspect.isfunction(compiled):
         assert str(inspect.signature(compiled)) == str(inspect.signature(plain))
         return
-    only_compiled = {"check"}  # of a call in C
-    expected = {name: how for name, how in public(compiled).items() if name not in only_compiled}
-    assert public(plain) == expected
+    assert public(plain) == public(compiled)
 
 
 def test_python_is_taken_where_it_is_asked_for_and_that_is_said_once():
@@ -124,10 +120,10 @@ def test_the_numbers_of_python_are_those_of_the_library():
     assert {each.name: each.value for each in Mask} == {
         each.name: getattr(lib, f"MASK_{each.name}") for each in Mask
     }
-    records = on("compiled", "buffers", "Records")(1)
+    records = on("compiled", "Records")(1)
     for op in ROW_OPS:
         records.add(Record(b"k", b"v", 5, 5, 5, bytes([op])))
-    written = on("compiled", "buffers", "WrittenPlaces")([(0, 0)])
+    written = on("compiled", "WrittenPlaces")([(0, 0)])
     records.leave_out_written(0, written)
     assert records.take_counts() == [(bytes([op]), 1, 2) for op in ROW_OPS]
 
@@ -164,7 +160,7 @@ def test_the_functions_of_the_client_are_found_or_named(tmp_path):
 # Where the package's own sources are, whichever library is open (`make sanitize`).
 SOURCES = Path(build.__file__).parent / "src"
 STRUCT = re.compile(r"typedef struct (\w+) \{\n((?:    .*;\n)+)\}")
-NAMES = {
+TYPES = {
     "rd_kafka_message": "rd_kafka_message_t",
     "rd_kafka_topic_partition": "rd_kafka_topic_partition_list_t",
     "rd_kafka_partition_list": "rd_kafka_topic_partition_list_t",
@@ -177,7 +173,7 @@ FIELDS = [
 
 
 def test_the_structs_are_read():
-    assert {struct for struct, _ in FIELDS} == set(NAMES)
+    assert {struct for struct, _ in FIELDS} == set(TYPES)
 
 
 @pytest.fixture(scope="module")
@@ -197,12 +193,13 @@ def is_alike(compiler, folder, struct, field):
     assert count == 1
     header.write_text(before + begin + moved, "ascii")
     build.compile_library(compiler, [str(folder / "src" / "kafka.c")], folder / "k.so", ["dl"])
-    return looked_at(ffi.dlopen(str(folder / "k.so")))
+    return looked_at(api().dlopen(str(folder / "k.so")))
 
 
 def looked_at(library):
     from confluent_kafka import cimpl
 
+    ffi = api()
     said = ffi.new("char[]", 100)
     assert library.kafka_load(cimpl.__file__.encode()) == ffi.NULL
     return library.kafka_is_alike(said, 100), ffi.string(said).decode()
@@ -223,7 +220,7 @@ def test_the_structs_of_the_client_are_those_that_c_was_compiled_with():
 @pytest.mark.parametrize(("struct", "field"), FIELDS)
 def test_twin_a_struct_with_a_field_elsewhere_is_named(compiler, tmp_path, struct, field):
     alike, said = is_alike(compiler, tmp_path, struct, field)
-    assert (alike, said) == (0, NAMES[struct])
+    assert (alike, said) == (0, TYPES[struct])
 
 
 @needs_c
@@ -231,11 +228,11 @@ def test_a_client_of_other_structs_is_refused_before_it_is_used(monkeypatch):
     from changelog.native.compiled import client
 
     def differs(said, size):
-        ffi.memmove(said, b"rd_kafka_message_t", 18)
+        api().memmove(said, b"rd_kafka_message_t", 18)
         return 0
 
     library = SimpleNamespace(
-        kafka_load=lambda _: ffi.NULL, kafka_version=lambda: 0x020B00FF, kafka_is_alike=differs
+        kafka_load=lambda _: api().NULL, kafka_version=lambda: 0x020B00FF, kafka_is_alike=differs
     )
     monkeypatch.setattr(client, "lib", library)
     with pytest.raises(ConfigurationError, match=r"2\.11\.0, .*: rd_kafka_message_t") as refused:
@@ -259,7 +256,7 @@ def test_a_record_that_is_dropped_is_told_with_its_topic():
     """Code and topic of a message lie where C looks for them."""
     from confluent_kafka import KafkaError
 
-    made = on("compiled", "producer", "ProducerHandle")({"bootstrap.servers": "127.0.0.1:1"})
+    made = on("compiled", "ProducerHandle")({"bootstrap.servers": "127.0.0.1:1"})
     assert made.send("orders", b"k", b"v", []) == 0
     made.purge()
     made.poll(1)
@@ -270,11 +267,25 @@ def test_a_record_that_is_dropped_is_told_with_its_topic():
 def test_headers_that_the_build_has_not_parsed_are_parsed(tmp_path, monkeypatch):
     header = b"int32_t twice(int32_t of);\n"
     (tmp_path / "some.h").write_bytes(header)
-    monkeypatch.setattr(declarations, "_SOURCES", tmp_path)
-    assert isinstance(declarations.declared("some"), cffi.FFI)  # nothing is there
+    monkeypatch.setattr(headers, "_SOURCES", tmp_path)
+    assert isinstance(headers.declared("some"), cffi.FFI)  # nothing is there
     headers.write_parsed(tmp_path / "some.h", tmp_path)
-    assert not isinstance(declarations.declared("some"), cffi.FFI)
+    assert not isinstance(headers.declared("some"), cffi.FFI)
     (tmp_path / "some.h").write_bytes(header + b"int32_t thrice(int32_t of);\n")
-    assert isinstance(declarations.declared("some"), cffi.FFI)  # it is of older declarations
+    assert isinstance(headers.declared("some"), cffi.FFI)  # it is of older declarations
     (tmp_path / "some.declared").write_text("import of_another_cffi\n", encoding="ascii")
-    assert isinstance(declarations.declared("some"), cffi.FFI)
+    assert isinstance(headers.declared("some"), cffi.FFI)
+
+
+def test_the_verifier_takes_nothing_of_the_native_part_that_others_read_records_by():
+    own = {*native.NAMES["intake"], "IS_COMPILED"}
+    taken = {
+        name.name: str(path)
+        for path in sorted(Path(verify.__file__).parent.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("changelog.native")
+        and node.module != "changelog.native.columns"
+        for name in node.names
+    }
+    assert taken.keys() - own == set()

@@ -16,7 +16,8 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.log.properties import RECORD_BYTES
 from changelog.kafka.cluster import Cluster, TopicEnds
-from changelog.native.buffers import Record, Records
+from changelog.native import Records
+from changelog.native.records import Record
 from changelog.sink import producer as producer_module
 from changelog.sink.producer import LogProducer
 from tests.support.wait import wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from changelog.native.reader import News
+from changelog.native.records import News
 from replay.base.task_faults import Fault, marked
 from replay.scan.range import PartitionRange, read_to_end
 

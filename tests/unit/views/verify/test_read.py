@@ -16,7 +16,7 @@ from changelog.contract.base.errors import CorruptRecordError, LogError, Unavail
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
-from changelog.native.base.records_read import SCHEMA, IntakeNews, Outcome
+from changelog.native.columns import SCHEMA, IntakeNews, Outcome
 from tests.support.native_ways import WAYS, needs_c, on
 from views.verify.records import read as asking
 from views.verify.records import topic as reading
@@ -49,7 +49,7 @@ begins = st.sampled_from([b"", FRAME, b"{"])
 
 
 def columns_of(way: str, records: list[Record], prefix: bytes, buckets: int = 1) -> list[pa.Table]:
-    made = on(way, "intake", "RecordColumns")(prefix=prefix, buckets=buckets)
+    made = on(way, "RecordColumns")(prefix=prefix, buckets=buckets)
     for offset, (key, value, headers) in enumerate(records):
         made.add(3, offset, key, value, headers)
     assert (made.held_bytes > 0) is bool(records)

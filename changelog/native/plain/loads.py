@@ -1,13 +1,28 @@
-"""Records that are kept in a list; the rule of `batch.c`."""
+"""Bulk loads: batches of records in lists; rows are left to the caller.
+
+The caller reads them by fastavro, or one by one, and writes COPY's text.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from changelog.contract.rows.codec import FRAME_BYTES
-from changelog.native.base.batches import MOST_GROUPS, Alike, BatchRecord, Groups
+from changelog.native.loads import (
+    MOST_GROUPS,
+    Alike,
+    AvroRows,
+    BatchRecord,
+    CopyCell,
+    CsvColumn,
+    Groups,
+    JsonColumn,
+)
+
+if TYPE_CHECKING:
+    from changelog.native import protocols
 
 _HEADER_BYTES = 16
 
@@ -21,32 +36,23 @@ class Batch:
     """
 
     def __init__(self, topics: Sequence[str]) -> None:
-        """Begin without a record.
-
-        Args:
-            topics: of the slices that are read, in their order.
-        """
         del topics
         self.raw: list[BatchRecord] = []
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.raw)
 
     def clear(self) -> None:
-        """Empty the batch; its ranges must not be used any more."""
         self.raw, self.size_bytes = [], 0
 
     def add(self, record: BatchRecord) -> None:
-        """Add a record."""
         self.raw.append(record)
         self.size_bytes += len(record.key or b"") + len(record.value or b"")
         for name, content in record.headers:
             self.size_bytes += _HEADER_BYTES + len(name.encode()) + len(content or b"")
 
     def all(self) -> BatchRange:
-        """Return the records."""
         return BatchRange(self, 0, len(self))
 
 
@@ -54,12 +60,10 @@ class BatchRange(Sequence[BatchRecord]):
     """Some records of a batch that follow on each other; to be used until that is cleared."""
 
     def __init__(self, batch: Batch, first: int, end: int) -> None:
-        """Refer to the records `[first, end)` of a batch."""
-        self._batch, self._first = batch, first
+        self.batch, self.first = batch, first
         self._records = batch.raw[first:end]
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self._records)
 
     @overload
@@ -67,22 +71,18 @@ class BatchRange(Sequence[BatchRecord]):
     @overload
     def __getitem__(self, place: slice) -> BatchRange: ...
     def __getitem__(self, place: int | slice) -> BatchRecord | BatchRange:
-        """Return a record, or a range of them."""
         if isinstance(place, slice):
             first, end, _ = place.indices(len(self))
-            return BatchRange(self._batch, self._first + first, self._first + max(first, end))
+            return BatchRange(self.batch, self.first + first, self.first + max(first, end))
         return self._records[place]
 
     def value(self, place: int) -> bytes | None:
-        """Return the value of a record, without the rest of it."""
         return self._records[place].value
 
     def column(self, name: str) -> Any:  # noqa: ANN401 - a buffer of numbers of 64 bits
-        """Return the numbers of a column: `partition`, `offset` or `timestamp_ms`."""
         return array("q", [getattr(record, name) for record in self._records])
 
     def groups(self, *, by_value: bool, by_key: bool) -> Groups:
-        """Return the records by the frames of their values, keys or both."""
         gone: array[int] = array("q")
         groups: dict[tuple[bytes, bytes], array[int]] = {}
         other: tuple[bytes, bytes] | None = None
@@ -102,3 +102,49 @@ class BatchRange(Sequence[BatchRecord]):
         return Groups(
             gone, tuple(Alike(*frame, rows, frame == other) for frame, rows in groups.items())
         )
+
+
+class RowCopier:
+    """Leaves rows to its caller."""
+
+    def __init__(
+        self, values: AvroRows | None, keys: AvroRows | None, cells: Sequence[CopyCell]
+    ) -> None:
+        """Take the arguments of the copier in C."""
+
+    def copied(
+        self,
+        records: protocols.BatchRange,
+        numbers: Sequence[Any],
+        chosen: array[int] | None = None,
+    ) -> bytes | None:
+        del numbers
+        return None if len(records if chosen is None else chosen) else b""
+
+
+class JsonLines:
+    """Leaves lines to its caller."""
+
+    def __init__(self, columns: Sequence[JsonColumn], *, all_known: bool, numbered: bool) -> None:
+        """Take the arguments of the writer in C."""
+
+    def lines(
+        self, records: protocols.BatchRange, chosen: array[int], first: int
+    ) -> tuple[int, bytes]:
+        del records, chosen, first
+        return 0, b""
+
+
+class CsvLines:
+    """Leaves lines to its caller."""
+
+    def __init__(
+        self, columns: Sequence[CsvColumn], *, fields: int, delimiter: bytes, numbered: bool
+    ) -> None:
+        """Take the arguments of the writer in C."""
+
+    def lines(
+        self, records: protocols.BatchRange, chosen: array[int], first: int
+    ) -> tuple[int, bytes]:
+        del records, chosen, first
+        return 0, b""

@@ -1,25 +1,33 @@
-"""librdkafka's producer without confluent-kafka's: it takes records out of the library's memory.
+"""Producer and reader that make no object of a record: librdkafka's by its public interface.
 
-confluent-kafka's object takes one record a call and has no way to its handle, so this one is made
-beside it, by the same copy of librdkafka and its public interface. Errors are confluent-kafka's.
+confluent_kafka's producer takes one record a call and has no way to its handle, so this one is made
+beside it, by the same copy of librdkafka. Errors are confluent_kafka's. The reader's records go
+into a batch: `batch.c`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
 from changelog.contract.base.headers import Headers
-from changelog.native.base.records import PARTITION_UA, Texts
-from changelog.native.compiled import client
-from changelog.native.compiled.buffers import Records
-from changelog.native.compiled.library import ffi, lib
+from changelog.native.compiled.client import SAID_BYTES, Settings, client_error, load, opened
+from changelog.native.compiled.library import ffi, lib, text
+from changelog.native.loads import (
+    BatchNews,
+    Limits,
+    Slice,
+)
+from changelog.native.records import (
+    NO_MEMORY,
+    PARTITION_UA,
+    TextColumn,
+)
 
-
-def _text(raw: Any) -> str:  # noqa: ANN401 - a C string
-    return str(ffi.string(raw).decode("utf-8", "replace"))
+if TYPE_CHECKING:
+    from changelog.native import protocols
 
 
 class ProducerHandle:
@@ -29,19 +37,12 @@ class ProducerHandle:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """Connect in the background.
-
-        Raises:
-            ValueError: librdkafka does not know a setting.
-        """
-        client.load()
-        settings = client.Settings(config)
-        reason = ffi.new("char[]", client.SAID_BYTES)
-        raw = lib.producer_new(
-            settings.names, settings.values, settings.count, reason, client.SAID_BYTES
-        )
+        load()
+        settings = Settings(config)
+        reason = ffi.new("char[]", SAID_BYTES)
+        raw = lib.producer_new(settings.names, settings.values, settings.count, reason, SAID_BYTES)
         if not raw:
-            raise ValueError(_text(reason))
+            raise ValueError(text(reason))
         self._raw = ffi.gc(raw, lib.producer_free)
         self._reported = 0
         self._code = ffi.new("int32_t *")
@@ -49,21 +50,17 @@ class ProducerHandle:
 
     @property
     def sent_records(self) -> int:
-        """Return the number of records that `send_records` has queued."""
         return int(self._tally[0])
 
     @property
     def sent_bytes(self) -> int:
-        """Return the size of their keys and values."""
         return int(self._tally[1])
 
     def failure(self) -> tuple[KafkaError, str] | None:
-        """Return the first failure and the topic of its record; without one it is the session's."""
         failure = lib.producer_failure(self._raw)
-        return (_error(failure), _text(failure.topic)) if failure.code else None
+        return (_error(failure), text(failure.topic)) if failure.code else None
 
     def told(self) -> KafkaError | None:
-        """Return the latest error of the connections, once."""
         count = lib.producer_tellings(self._raw)
         if count == self._reported:
             return None
@@ -78,7 +75,6 @@ class ProducerHandle:
         headers: Headers,
         partition: int = PARTITION_UA,
     ) -> int:
-        """Queue a record; returns an error's code, or 0."""
         names = [ffi.new("char[]", name.encode()) for name, _ in headers]
         raw = [content.encode() if isinstance(content, str) else content for _, content in headers]
         contents = [
@@ -105,12 +101,11 @@ class ProducerHandle:
     def send_records(
         self,
         topic: str,
-        records: Records,
+        records: protocols.Records,
         first: int,
         end: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue some records; return the place after the last one taken, and an error code or 0."""
         behind = lib.producer_send_records(
             self._raw, topic.encode(), records.raw, first, end, partition, self._code, self._tally
         )
@@ -119,15 +114,11 @@ class ProducerHandle:
     def send_columns(
         self,
         topic: str,
-        keys: Texts | None,
-        values: Texts,
+        keys: TextColumn | None,
+        values: TextColumn,
         first: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue rows from a place on; return the place after the last one taken, and a code or 0.
-
-        Without keys their records have none.
-        """
         columns = [
             part
             for column in (keys, values)
@@ -146,35 +137,27 @@ class ProducerHandle:
         return int(behind), int(self._code[0])
 
     def poll(self, timeout_s: float) -> None:
-        """Process the broker's reports; waits until one has come."""
         lib.producer_poll(self._raw, int(timeout_s * 1000))
 
     def flush(self, timeout_s: float) -> int:
-        """Wait for queued records; return an error code or 0."""
         return int(lib.producer_flush(self._raw, int(timeout_s * 1000)))
 
     def purge(self) -> None:
-        """Drop queued records."""
         lib.producer_purge(self._raw)
 
     def __len__(self) -> int:
-        """Return the number of records not acknowledged yet."""
         return int(lib.producer_queued(self._raw))
 
     def init_transactions(self, timeout_s: float) -> KafkaError | None:
-        """Fence off earlier producers of this transactional id."""
         return self._transact(lib.TRANSACTIONS_INIT, timeout_s)
 
     def begin_transaction(self) -> KafkaError | None:
-        """Begin a transaction."""
         return self._transact(lib.TRANSACTION_BEGIN, 0)
 
     def commit_transaction(self, timeout_s: float) -> KafkaError | None:
-        """Commit the transaction."""
         return self._transact(lib.TRANSACTION_COMMIT, timeout_s)
 
     def abort_transaction(self, timeout_s: float) -> KafkaError | None:
-        """Take the records of the transaction back."""
         return self._transact(lib.TRANSACTION_ABORT, timeout_s)
 
     def _transact(self, step: int, timeout_s: float) -> KafkaError | None:
@@ -186,8 +169,57 @@ class ProducerHandle:
 def _error(failure: Any) -> KafkaError:  # noqa: ANN401 - the library's `failure`
     return KafkaError(
         failure.code,
-        _text(failure.said) or None,
+        text(failure.said) or None,
         bool(failure.is_fatal),
         bool(failure.is_retriable),
         bool(failure.requires_abort),
     )
+
+
+class BatchReader:
+    """Reads slices of partitions into batches."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._raw = opened(lib.batch_reader_open, config)
+        self._news, self._limits = ffi.new("batch_news *"), ffi.new("batch_limits *")
+        self._slices: tuple[Slice, ...] = ()
+
+    def assign(self, slices: Sequence[Slice]) -> None:
+        topics = [ffi.new("char[]", part.topic.encode()) for part in slices]
+        entries = [
+            (topic, part.partition, 1, part.next, -1 if part.end is None else part.end)
+            for topic, part in zip(topics, slices, strict=True)
+        ]
+        raw_slices = ffi.new("batch_slice[]", entries)
+        code = lib.batch_reader_assign(self._raw, raw_slices, len(entries))
+        if code:
+            raise client_error(code)
+        self._slices = tuple(slices)
+
+    @property
+    def slices(self) -> list[Slice]:
+        raw = lib.batch_reader_slices(self._raw)
+        return [
+            part._replace(next=raw[n].next, end=None if raw[n].end < 0 else raw[n].end)
+            for n, part in enumerate(self._slices)
+        ]
+
+    @property
+    def is_done(self) -> bool:
+        raw = lib.batch_reader_slices(self._raw)
+        return not any(raw[n].is_open for n in range(len(self._slices)))
+
+    def poll(self, into: protocols.Batch, until: Limits, *, timeout_ms: int) -> BatchNews:
+        limits, news = self._limits, self._news
+        limits.records, limits.bytes, limits.timeout_ms = until.records, until.bytes, timeout_ms
+        limits.before_ms = -1 if until.before_ms is None else until.before_ms
+        limits.with_headers = until.with_headers
+        lib.batch_reader_poll(self._raw, into.raw, limits, news)
+        if not news.has_memory:
+            raise MemoryError(NO_MEMORY)
+        topic, reason = text(news.topic), text(news.said)
+        return BatchNews(news.added, news.open, news.error, topic, news.partition, reason)
+
+    def close(self) -> None:
+        lib.batch_reader_close(self._raw)
+        self._raw = ffi.NULL

@@ -1,0 +1,737 @@
+"""The native part as its callers have it: C (`compiled`) and Python (`plain`) do the same.
+
+Parameters are of the same implementation as the object that takes them: `raw` is for these alone.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+
+from changelog.native.loads import BatchRecord
+from changelog.native.records import PARTITION_UA, Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from confluent_kafka import KafkaError
+
+    from changelog.contract.base.headers import Headers
+    from changelog.contract.rows.codec import SchemaIds
+    from changelog.contract.rows.relation import Relation
+    from changelog.native.columns import IntakeNews, RowColumn, RowField
+
+    # Both implementations have these protocols: mypy checks it here.
+    from changelog.native.compiled import buffers as c_buffers
+    from changelog.native.compiled import fold as c_fold
+    from changelog.native.compiled import intake as c_intake
+    from changelog.native.compiled import kafka as c_kafka
+    from changelog.native.compiled import loads as c_loads
+    from changelog.native.compiled import rows as c_rows
+    from changelog.native.loads import (
+        AvroRows,
+        BatchNews,
+        CopyCell,
+        CsvColumn,
+        Groups,
+        JsonColumn,
+        Limits,
+        Slice,
+    )
+    from changelog.native.plain import buffers, fold, intake, kafka, loads, rows
+    from changelog.native.records import (
+        FoldColumns,
+        FoldRecord,
+        News,
+        RelationSpan,
+        Row,
+        Selection,
+        TextColumn,
+        Transaction,
+    )
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Items(Protocol[T_co]):
+    """A sequence by its length and places."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, place: int) -> T_co: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[T_co]: ...
+
+
+class Texts(Items[bytes], Protocol):
+    """Messages or lines, back to back; what one of them says is copied only when it is asked for.
+
+    Attributes:
+        raw: its memory, for the same implementation.
+    """
+
+    raw: Any
+
+    def __init__(self, texts: Iterable[bytes] = ()) -> None:
+        """Begin with some texts; the library adds more."""
+
+    def add(self, text: bytes) -> None:
+        """Add one at the end."""
+
+    def add_range(self, texts: Texts, first: int, end: int) -> None:
+        """Add some of others, from `first` to before `end`."""
+
+    @property
+    def size(self) -> int:
+        """Return their bytes."""
+
+    def clear(self) -> None:
+        """Forget them all, and keep the memory."""
+
+    def alike(self, first: int) -> tuple[int, bool]:
+        """Return the end of the run of messages of one sort, and whether they are plain.
+
+        Plain are rows, and where transactions begin and end.
+        """
+
+    def behind_commit(self) -> int:
+        """Return the place after the last message that ends a transaction, or 0."""
+
+    def commit_from(self, first: int) -> int:
+        """Return the place of the first message from one on that ends a transaction, or the end."""
+
+    def whole_before(self, first: int, lsn: int) -> int:
+        """Return the end of a run of whole transactions that all commit before `lsn`.
+
+        It begins at `first`; that is returned where there is none.
+        """
+
+
+class WrittenPlaces(Items[tuple[int, int]], Protocol):
+    """For each partition of a topic the LSN and sequence of the last record that it holds.
+
+    Attributes:
+        raw: its memory, for the same implementation.
+    """
+
+    raw: Any
+
+    def __init__(self, places: Sequence[tuple[int, int]]) -> None:
+        """Take them in the order of partitions; (0, 0) where there is none."""
+
+
+class Records(Items[Record], Protocol):
+    """Records that are to be produced, of one epoch.
+
+    Attributes:
+        raw: its memory, for the same implementation.
+        epoch: of their positions.
+    """
+
+    raw: Any
+    epoch: int
+
+    def __init__(self, epoch: int) -> None:
+        """Begin with none."""
+
+    def add(self, record: Record) -> None:
+        """Add one at the end."""
+
+    def clear(self) -> None:
+        """Forget them all, and keep the memory."""
+
+    def keys(self, first: int, end: int) -> list[bytes]:
+        """Return the keys of some records of a table that has one."""
+
+    def add_count(self, op: bytes, rows: int, size: int) -> None:
+        """Count rows, and bytes of keys and values, that were added one by one."""
+
+    def take_counts(self) -> list[tuple[bytes, int, int]]:
+        """Return and forget for each operation that was met: its letter, rows, bytes."""
+
+    def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
+        """Leave out records from a number on that the log holds already; return how many.
+
+        The counts of rows and bytes from there on are of what is left.
+        """
+
+    def leave_out(self, place: int) -> None:
+        """Do not produce one of them."""
+
+    def is_left_out(self, place: int) -> bool:
+        """Tell whether one of them is not produced."""
+
+
+class Run(Protocol):
+    """Rows, begins and commits between two other messages; its memory is used again.
+
+    Attributes:
+        raw: its memory, for the same implementation.
+    """
+
+    raw: Any
+
+    def __init__(self) -> None:
+        """Begin without a transaction."""
+
+    def scan(
+        self,
+        messages: Texts,
+        first: int,
+        end: int,
+        *,
+        before: Transaction | None,
+        sequence: int,
+        step: int,
+    ) -> bool:
+        """Find the rows of some messages; tells whether these are a run in the right order.
+
+        Args:
+            messages: of the stream.
+            first: number of the first.
+            end: number behind the last.
+            before: the transaction that is open before them.
+            sequence: number of its next row.
+            step: what these numbers grow by.
+        """
+
+    def relations(self) -> Iterator[RelationSpan]:
+        """Return the relations of which there are rows."""
+
+    @property
+    def last(self) -> Transaction:
+        """Return the transaction that began last, in the run or before it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether that one has not ended yet."""
+
+    def row(self, number: int) -> Row:
+        """Return a row."""
+
+    @property
+    def next_sequence(self) -> int:
+        """Return the number of the next row of the transaction that began last."""
+
+    @property
+    def commits(self) -> int:
+        """Return the number of transactions that ended in the run."""
+
+    @property
+    def end_lsn(self) -> int:
+        """Return the end of the last transaction that ended; 0 if none did."""
+
+    @property
+    def xids(self) -> list[int]:
+        """Return the numbers of the transactions that began in the run."""
+
+
+class BatchCodec(Protocol):
+    """Encodes what `RowCodec` encodes, to the same bytes, many rows at a time."""
+
+    def __init__(
+        self, relation: Relation, ids: SchemaIds, selection: Selection | None = None
+    ) -> None:
+        """Prepare for one version of a table.
+
+        Args:
+            relation: as it is written.
+            ids: of its schemas.
+            selection: what of the rows is written; None is all, as it is.
+        """
+
+    def add_rows(self, messages: Texts, run: Run, first: int, to: Records) -> int | None:
+        """Add the records of the rows of one relation, from one of them on.
+
+        Args:
+            messages: of the stream.
+            run: where their rows are.
+            first: number of the first row, or of any other one behind which to go on.
+            to: the records.
+
+        Returns:
+            The number of the first row that is out of the ordinary, or None at the end. Its
+            records are to be added by the caller, who then goes on with the row behind it.
+        """
+
+    def add_lines(
+        self, lines: Texts, first: int, *, lsn: int, sequence: int, ts_us: int, to: Records
+    ) -> int | None:
+        """Add the records of lines of COPY's text format, from one of them on.
+
+        Args:
+            lines: without their line feeds.
+            first: number of the first line.
+            lsn: of the position of all of them.
+            sequence: of the position of line 0; that of the others counts from there.
+            ts_us: their time.
+            to: the records.
+
+        Returns:
+            As `add_rows`.
+        """
+
+
+class Fold(Protocol):
+    """Folds the records of one range.
+
+    Attributes:
+        raw: its memory, for the same implementation.
+    """
+
+    raw: Any
+
+    def __init__(
+        self,
+        *,
+        prefix: bytes,
+        since: bytes,
+        before: bytes,
+        keeps_faults: bool,
+        most_bytes: int,
+        partition: int,
+        homes: int | None,
+        by_offset: bool = False,
+    ) -> None:
+        """Begin without a record.
+
+        Args:
+            prefix: what every key begins with.
+            since: records before this position are dead; empty when none are.
+            before: the first position that does not count.
+            keeps_faults: whether a record without a place is kept with its fault.
+            most_bytes: of the memory for keys and their last records.
+            partition: of the range.
+            homes: the partitions of the topic, where each key has to lie in the one that its
+                hash names; None where keys may lie in others too.
+            by_offset: whether the last record of a key decides, whatever its position.
+        """
+
+    @property
+    def records(self) -> int:
+        """Return the number of records added."""
+
+    @property
+    def tombstones(self) -> int:
+        """Return the number of tombstones among them."""
+
+    @property
+    def keys_held(self) -> int:
+        """Return the number of keys held in memory."""
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether more is held than should be."""
+
+    def add(self, records: Sequence[FoldRecord]) -> None:
+        """Add records in the order of their offsets.
+
+        Raises:
+            StrangePlaceError: one has no place, and faults are not kept.
+            MemoryError: the memory that was granted is not there.
+        """
+
+    def spill(self, file: int) -> None:
+        """Write the records held to a file that the caller keeps open, and forget them.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+
+    def drain(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
+        """Return the last record of each key in no order; nothing is added then.
+
+        Those before `since` are left out, and tombstones there. What was spilled once has to be
+        spilled whole before.
+
+        Args:
+            rows: at a time.
+            most_bytes: at a time, of keys and values, unless one row has more.
+
+        Raises:
+            StrangePlaceError: a key does not belong to this partition.
+            OSError: the file cannot be read.
+            MemoryError: the memory that was granted is not there.
+        """
+
+    def close(self) -> None:
+        """Free the memory."""
+
+
+class RangeReader(Protocol):
+    """Reads ranges of partitions, one after the other."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background.
+
+        Raises:
+            KafkaException: librdkafka does not know a setting.
+        """
+
+    def assign(self, topic: str, partition: int, offset: int, *, timeout_s: float) -> None:
+        """Begin at an offset, once the leader is known.
+
+        Raises:
+            KafkaException: the brokers do not answer in time, or refuse.
+        """
+
+    def rest(self) -> None:
+        """Read nothing more until the next range is assigned: else it fetches later records."""
+
+    def poll(self, into: Fold, end: int, *, timeout_ms: int) -> News:
+        """Read until the range is over, the fold is full, something is told, or the time is out.
+
+        Raises:
+            StrangePlaceError, MemoryError: as `Fold.add`.
+        """
+
+    def close(self) -> None:
+        """Disconnect, and free the memory."""
+
+
+class ProducerHandle(Protocol):
+    """A producer; one thread uses it at a time.
+
+    It is destroyed with the object; what is queued then is dropped.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background.
+
+        Raises:
+            ValueError, KafkaException: librdkafka does not know a setting.
+        """
+
+    @property
+    def sent_records(self) -> int:
+        """Return the number of records that `send_records` has queued."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """Return the size of their keys and values."""
+
+    def failure(self) -> tuple[KafkaError, str] | None:
+        """Return the first failure and the topic of its record; without one it is the session's."""
+
+    def told(self) -> KafkaError | None:
+        """Return the latest error of the connections, once."""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int = PARTITION_UA,
+    ) -> int:
+        """Queue a record; returns an error's code, or 0."""
+
+    def send_records(
+        self,
+        topic: str,
+        records: Records,
+        first: int,
+        end: int,
+        partition: int = PARTITION_UA,
+    ) -> tuple[int, int]:
+        """Queue some records; return the place after the last one taken, and an error code or 0."""
+
+    def send_columns(
+        self,
+        topic: str,
+        keys: TextColumn | None,
+        values: TextColumn,
+        first: int,
+        partition: int = PARTITION_UA,
+    ) -> tuple[int, int]:
+        """Queue rows from a place on; return the place after the last one taken, and a code or 0.
+
+        Without keys their records have none.
+        """
+
+    def poll(self, timeout_s: float) -> None:
+        """Process the broker's reports; waits until one has come."""
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for queued records; return an error code or 0."""
+
+    def purge(self) -> None:
+        """Drop queued records."""
+
+    def __len__(self) -> int:
+        """Return the number of records not acknowledged yet."""
+
+    def init_transactions(self, timeout_s: float) -> KafkaError | None:
+        """Fence off earlier producers of this transactional id."""
+
+    def begin_transaction(self) -> KafkaError | None:
+        """Begin a transaction."""
+
+    def commit_transaction(self, timeout_s: float) -> KafkaError | None:
+        """Commit the transaction."""
+
+    def abort_transaction(self, timeout_s: float) -> KafkaError | None:
+        """Take the records of the transaction back."""
+
+
+class Batch(Protocol):
+    """Records, kept until they are cleared.
+
+    Attributes:
+        raw: its memory, for the same implementation.
+    """
+
+    raw: Any
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        """Begin without a record.
+
+        Args:
+            topics: of the slices that are read, in their order.
+        """
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of keys, values and headers in bytes."""
+
+    def clear(self) -> None:
+        """Empty the batch; its ranges must not be used any more."""
+
+    def add(self, record: BatchRecord) -> None:
+        """Add a record.
+
+        Raises:
+            MemoryError: there is none left.
+        """
+
+    def all(self) -> BatchRange:
+        """Return the records."""
+
+
+class BatchRange(Items[BatchRecord], Protocol):
+    """Some records of a batch that follow on each other; to be used until that is cleared."""
+
+    def __init__(self, batch: Batch, first: int, end: int) -> None:
+        """Refer to the records `[first, end)` of a batch."""
+
+    @property
+    def batch(self) -> Batch:
+        """Return the batch whose records they are."""
+
+    @property
+    def first(self) -> int:
+        """Return the place of the first of them."""
+
+    def value(self, place: int) -> bytes | None:
+        """Return the value of a record, without the rest of it."""
+
+    def column(self, name: str) -> Any:  # noqa: ANN401 - a buffer of numbers of 64 bits
+        """Return the numbers of a column: `partition`, `offset` or `timestamp_ms`."""
+
+    def groups(self, *, by_value: bool, by_key: bool) -> Groups:
+        """Return the records by the frames of their values, keys or both.
+
+        Raises:
+            MemoryError: there is none left.
+        """
+
+
+class BatchReader(Protocol):
+    """Reads slices of partitions into batches."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background.
+
+        Raises:
+            KafkaException: librdkafka does not know a setting.
+        """
+
+    def assign(self, slices: Sequence[Slice]) -> None:
+        """Begin to read slices.
+
+        Raises:
+            KafkaException: the client refuses.
+        """
+
+    @property
+    def slices(self) -> list[Slice]:
+        """Return the slices being read, each with its next offset and its end."""
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether each slice is read to its end."""
+
+    def poll(self, into: Batch, until: Limits, *, timeout_ms: int) -> BatchNews:
+        """Read until all slices are read, a limit is reached, something is told, or time is out.
+
+        Raises:
+            MemoryError: there is none left.
+        """
+
+    def close(self) -> None:
+        """Disconnect, and free the memory."""
+
+
+class RowCopier(Protocol):
+    """Writes rows whose keys and values have one schema each."""
+
+    def __init__(
+        self, values: AvroRows | None, keys: AvroRows | None, cells: Sequence[CopyCell]
+    ) -> None:
+        """Take the schemas, None where nothing is read of them, and the cells of a row."""
+
+    def copied(
+        self, records: BatchRange, numbers: Sequence[Any], chosen: array[int] | None = None
+    ) -> bytes | None:
+        """Return the tuples of records, or None if one is not exactly as the fields declare.
+
+        Args:
+            records: among which they are.
+            numbers: columns of numbers of 64 bits that cells name, one for each of the records.
+            chosen: the places of those that are wanted; None: they all are.
+        """
+
+
+class JsonLines(Protocol):
+    """Writes lines of records whose values are objects."""
+
+    def __init__(self, columns: Sequence[JsonColumn], *, all_known: bool, numbered: bool) -> None:
+        """Take the columns of a line, in their order.
+
+        Args:
+            columns: each filled by a member of its own.
+            all_known: leave objects with other members to the caller.
+            numbered: write behind them the place of the record, and that it is not gone.
+        """
+
+    def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
+        """Return the number of lines written, and the lines.
+
+        What stands behind them is left to the caller: it is written otherwise, or refused.
+
+        Args:
+            records: among which they are; those that are chosen have values.
+            chosen: their places.
+            first: from which of these places on.
+        """
+
+
+class CsvLines(Protocol):
+    """Writes lines of records whose values are lines of CSV, or texts."""
+
+    def __init__(
+        self, columns: Sequence[CsvColumn], *, fields: int, delimiter: bytes, numbered: bool
+    ) -> None:
+        """Take the columns of a line, in their order.
+
+        Args:
+            columns: what fills each.
+            fields: how many a value has; 0 where values are texts.
+            delimiter: one byte between them.
+            numbered: write behind them the place of the record, and that it is not gone.
+        """
+
+    def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
+        """Return the number of lines written, and the lines; see `JsonLines.lines`."""
+
+
+class RecordColumns(Protocol):
+    """Records by column, in buckets by a hash of their key.
+
+    Attributes:
+        raw: its memory, for the same implementation.
+    """
+
+    raw: Any
+
+    def __init__(self, *, prefix: bytes, buckets: int) -> None:
+        """Begin without a record.
+
+        Args:
+            prefix: what every key begins with; of at most 8 bytes.
+            buckets: how many there are.
+        """
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes held."""
+
+    def add(
+        self,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+    ) -> None:
+        """Add a record."""
+
+    def take(self, bucket: int) -> pa.Table:
+        """Return the records of a bucket, and empty it."""
+
+
+class Intake(Protocol):
+    """Reads slices of some partitions of a topic into columns."""
+
+    def __init__(self, config: Mapping[str, Any], into: RecordColumns) -> None:
+        """Connect in the background.
+
+        Raises:
+            KafkaException: librdkafka does not know a setting.
+        """
+
+    def assign(self, topic: str, slices: Mapping[int, tuple[int, int]]) -> None:
+        """Begin to read a slice of each partition: from its first offset up to its end.
+
+        Raises:
+            KafkaException: the client refuses.
+        """
+
+    def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
+        """Read until the slices are over, so much is held, something is wrong, or time is out.
+
+        Raises:
+            MemoryError: there is none left.
+        """
+
+    def close(self) -> None:
+        """Disconnect, and free the memory."""
+
+
+class RowDecoder(Protocol):
+    """Decodes rows of one writer's schema."""
+
+    def __init__(self, frame: bytes, fields: Sequence[RowField]) -> None:
+        """Take the frame of 5 bytes that each row begins with, and its fields."""
+
+    def decode(self, rows: pa.BinaryArray) -> list[RowColumn] | None:
+        """Return the columns of rows, or None if a row is not exactly as the fields declare."""
+
+
+if TYPE_CHECKING:
+    _TEXTS: tuple[type[Texts], ...] = c_buffers.Texts, buffers.Texts
+    _WRITTEN_PLACES: tuple[type[WrittenPlaces], ...] = (
+        c_buffers.WrittenPlaces,
+        buffers.WrittenPlaces,
+    )
+    _RECORDS: tuple[type[Records], ...] = c_buffers.Records, buffers.Records
+    _RUN: tuple[type[Run], ...] = c_rows.Run, rows.Run
+    _BATCH_CODEC: tuple[type[BatchCodec], ...] = c_rows.BatchCodec, rows.BatchCodec
+    _FOLD: tuple[type[Fold], ...] = c_fold.Fold, fold.Fold
+    _RANGE_READER: tuple[type[RangeReader], ...] = c_fold.RangeReader, fold.RangeReader
+    _PRODUCER_HANDLE: tuple[type[ProducerHandle], ...] = (
+        c_kafka.ProducerHandle,
+        kafka.ProducerHandle,
+    )
+    _BATCH_READER: tuple[type[BatchReader], ...] = c_kafka.BatchReader, kafka.BatchReader
+    _BATCH: tuple[type[Batch], ...] = c_loads.Batch, loads.Batch
+    _BATCH_RANGE: tuple[type[BatchRange], ...] = c_loads.BatchRange, loads.BatchRange
+    _ROW_COPIER: tuple[type[RowCopier], ...] = c_loads.RowCopier, loads.RowCopier
+    _JSON_LINES: tuple[type[JsonLines], ...] = c_loads.JsonLines, loads.JsonLines
+    _CSV_LINES: tuple[type[CsvLines], ...] = c_loads.CsvLines, loads.CsvLines
+    _RECORD_COLUMNS: tuple[type[RecordColumns], ...] = c_intake.RecordColumns, intake.RecordColumns
+    _INTAKE: tuple[type[Intake], ...] = c_intake.Intake, intake.Intake
+    _ROW_DECODER: tuple[type[RowDecoder], ...] = c_intake.RowDecoder, intake.RowDecoder
