@@ -149,6 +149,43 @@ def test_twin_what_came_and_went_stays_on_the_log(capture, name):
     assert differing(capture, table)
 
 
+LENT = (
+    "ALTER TABLE wide RENAME a TO c",
+    "ALTER TABLE wide RENAME b TO a",
+)
+GIVEN_BACK = (
+    "ALTER TABLE wide RENAME a TO b",
+    "ALTER TABLE wide RENAME c TO a",
+)
+ROW = "INSERT INTO wide (id, a) VALUES (3, 'of b')"
+
+
+@pytest.mark.parametrize(
+    ("statements", "column"),
+    [((*SWAPPED, ROW, *SWAPPED), "b"), ((*LENT, ROW, *GIVEN_BACK), "b"), ((ROW,), "")],
+    ids=["names exchanged", "name lent", "neither"],
+)
+def test_a_column_that_is_left_out_lends_its_name_to_none(capture, statements, column):
+    capture.set(drop_columns=["public.wide.b"])
+    capture.finish()
+    run(capture, *at_once(*statements))
+    assert ("the log has no word of it" in capture.finish()) is bool(column)
+    assert {row["id"]: row["a"] for row in capture.rows("wide").values()} == {
+        1: "a",
+        2: "a",
+        3: None if column else "of b",
+    }
+
+
+@pytest.mark.matrix
+def test_twin_a_column_that_is_left_out_lends_its_name(capture):
+    capture.set(drop_columns=["public.wide.b"])
+    capture.finish()
+    run(capture, *at_once(*SWAPPED, ROW, *SWAPPED))
+    assert "no word" not in capture.finish(defect="forget_places")
+    assert capture.rows("wide")[3,]["a"] == "of b"
+
+
 @pytest.mark.parametrize("name", TOLD)
 def test_what_the_stream_tells_copies_nothing(capture, name):
     run(capture, *TOLD[name])

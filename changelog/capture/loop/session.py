@@ -65,7 +65,7 @@ from changelog.contract.log.backfill import BackfillRecord, TableBackfill
 from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier, LastCommit
 from changelog.contract.log.topic import ddl_topic, messages_topic, sequences_topic
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import Relation, TableName
 from changelog.runtime.failpoints import Failpoint
 from changelog.sink.last_values import last_values
 from changelog.sink.producer import LogProducer
@@ -76,7 +76,7 @@ from changelog.source.snapshot.toast import fetch_columns
 from changelog.source.stream.assemble import Assembler
 from changelog.source.stream.merged import MergedStream
 from changelog.source.stream.message import OWN_PREFIX, emit
-from changelog.source.stream.pgoutput import PLUGIN_OPTIONS, ROW_OPTIONS
+from changelog.source.stream.pgoutput import PLUGIN_OPTIONS, ROW_OPTIONS, RelationMessage
 from changelog.source.stream.slot import (
     ExportedSnapshot,
     SlotStatus,
@@ -648,8 +648,6 @@ class CaptureSession:
             dead_keys=partial(environment.dead_keys, producer, on_wait=waiting),
             hold_until=progress.hold_until,
         )
-        resolver = environment.catalogue.resolver(environment.relations.values())
-        assembler = Assembler(resolver, ledger.deaf_until)
         frontier_writer = self._frontier_writer(
             environment, producer, start, ledger, self._check_of(environment)
         )
@@ -660,6 +658,15 @@ class CaptureSession:
             standings=environment.frontiers.standings(capture.slot),
             new=start.skipped,
         )
+        resolver = environment.catalogue.resolver(environment.relations.values())
+
+        def resolve(message: RelationMessage) -> Relation | None:
+            relation = resolver(message)
+            if relation is not None:
+                watch.check_places(relation)
+            return relation
+
+        assembler = Assembler(resolve, ledger.deaf_until)
         tasks = TableTasks(
             environment=environment,
             start_state=start,

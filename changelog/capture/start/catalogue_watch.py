@@ -130,6 +130,21 @@ class CatalogueWatch:
         """
         self._filled.setdefault(self._environment.topics[table], {})[partition] = xid
 
+    def check_places(self, relation: Relation) -> None:
+        """Check that the columns of a table in the stream stand as the last look has seen them.
+
+        Columns that are left out of the log count too: one of them may have lent its name.
+
+        Raises:
+            SchemaConflictError: some may have changed names with others.
+        """
+        topic = self._environment.topics[relation.name]
+        if (standing := self._standings.get(topic)) is None:
+            return
+        if moved := standing.misplaced([column.name for column in relation.columns]):
+            change = f"columns {moved} stand where others did: they may have changed names"
+            raise _silent(relation.name, topic, change)
+
     def look(self, absent: Collection[str], failed: Failed) -> bool:
         """Look at the tables; False when no frontier may be written yet.
 

@@ -137,6 +137,27 @@ class Standing:
             )
         )
 
+    def misplaced(self, names: Sequence[str]) -> list[str]:
+        """Return the columns that do not stand where they may, by their numbers.
+
+        The stream brings columns by their numbers, so that a name stands where another column is
+        when columns have changed names meanwhile.
+
+        Args:
+            names: of the live columns in their order, maybe without some.
+        """
+        known = [
+            (place, name, self.columns[name].number)
+            for place, name in enumerate(names)
+            if name in self.columns
+        ]
+        in_order = sorted(number for _, _, number in known)
+        return sorted(
+            name
+            for (place, name, number), wanted in zip(known, in_order, strict=True)
+            if number != wanted or place >= number
+        )
+
     def has_other_columns(self, before: Standing) -> bool:
         """Tell whether columns came or went, or have another type."""
         mine = {name: (column.number, column.type) for name, column in self.columns.items()}

@@ -39,6 +39,22 @@ def new_file(standing, **columns):
 
 
 @pytest.mark.parametrize(
+    ("names", "moved"),
+    [
+        ("id a c", []),
+        ("id c", []),
+        ("id a c new", []),
+        ("gone id a c", ["a", "id"]),
+        ("id c a", ["a", "c"]),
+        ("id a gone c", []),  # a column that has gone since may have stood there
+        ("id gone a c", ["a"]),
+    ],
+)
+def test_a_name_stands_where_the_number_of_its_column_lets_it(names, moved):
+    assert with_columns(c=column(4)).misplaced(names.split()) == moved
+
+
+@pytest.mark.parametrize(
     ("now", "says"),
     [
         (PLAIN, ""),
