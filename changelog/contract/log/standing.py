@@ -146,16 +146,16 @@ class Standing:
         Args:
             names: of the live columns in their order, maybe without some.
         """
-        known = [
+        places = [
             (place, name, self.columns[name].number)
             for place, name in enumerate(names)
             if name in self.columns
         ]
-        in_order = sorted(number for _, _, number in known)
+        numbers = sorted(number for _, _, number in places)
         return sorted(
             name
-            for (place, name, number), wanted in zip(known, in_order, strict=True)
-            if number != wanted or place >= number
+            for (place, name, number), in_order in zip(places, numbers, strict=True)
+            if number != in_order or place >= number
         )
 
     def has_other_columns(self, before: Standing) -> bool:
