@@ -306,12 +306,7 @@ def settle(
     moved = [number for number in waiting if _has_moved(served.view, number, history, peers)]
     generation = unfinished_swap(list(holdings.values()), states, moved)
     if generation is not None:
-        behind = [name for name in served.sinks if holdings[name].published != generation]
-        steps.more(len(behind))
-        for name in behind:
-            steps.begin(f"{served.view} {generation} in {name}")
-            served.sinks[name].publish(generation)
-            steps.done()
+        swap([(served, generation)], steps=steps)
         *_, sealed = history.rows([served.view], generation=generation)
         note = "recorded by a later run: its own was killed"
         history.append([sealed.again(state=PUBLISHED, note=note)])
