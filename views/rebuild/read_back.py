@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +12,10 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import ChangelogError, SinkError
+from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.base.address import Address
-from views.generations.history import HistoryRow, as_built
+from views.base.config import VerifyMode
+from views.generations.history import History, HistoryRow, as_built
 from views.generations.served import Served
 from views.verify.compare.compare import rows_hash
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row, scratch
@@ -130,6 +132,27 @@ def check_whole(served: Served, sink: str, generation: int, rows: Sequence[Histo
             "values than those that were proved",
             hint=f"something else has changed it: `rebuild-view {served.view}` builds a new one",
         )
+
+
+def check_all_whole(
+    targets: Iterable[tuple[Served, int]],
+    history: History,
+    verify: VerifyMode,
+    steps: Steps = UNSEEN,
+) -> None:
+    """Check a generation of each view in all its sinks as `check_whole` does; counts the sinks.
+
+    Without verification a sink has to hold it whole, whatever its rows are.
+    """
+    for served, generation in targets:
+        rows = history.rows([served.view])
+        for name, sink in served.sinks.items():
+            steps.begin(f"{served.view} {generation} in {name}")
+            if verify is VerifyMode.NONE:
+                sink.rows(generation)
+            else:
+                check_whole(served, name, generation, rows)
+            steps.done()
 
 
 def _proof(row: HistoryRow | None, sink: str) -> Mapping[str, Any]:

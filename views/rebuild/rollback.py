@@ -21,7 +21,7 @@ from views.generations.served import MakeServed, Peers, Served, peers_of, served
 from views.generations.succession import line_of, rollback_targets, serving, went_back_from
 from views.generations.swap import settle, swap
 from views.project.spec import ViewSpec
-from views.rebuild.read_back import check_whole
+from views.rebuild.read_back import check_all_whole
 from views.rebuild.result.report import ViewResult
 
 
@@ -88,10 +88,11 @@ def roll_back(
                 _target(served, history, generation, place, steps=steps, peers=peers)
                 for served in servings
             ]
-            to_move = [target for target in view_targets if not target.is_done]
+            targets = [
+                (target.served, target.generation) for target in view_targets if not target.is_done
+            ]
             if settings.verify is not VerifyMode.NONE:
-                _require_whole(to_move, history)
-        targets = [(target.served, target.generation) for target in to_move]
+                check_all_whole(targets, history, settings.verify)
         with stages.stage("publish", "publish the previous generations"):
             seconds = swap(targets, confirm=place.confirm, steps=stages.steps())
         rows = [
@@ -144,13 +145,6 @@ def _target(
         )
     target = target if generation is None else generation
     return _Target(served, target, as_built(rows, target), before)
-
-
-def _require_whole(targets: Sequence[_Target], history: History) -> None:
-    for target in targets:
-        rows = history.rows([target.served.view])
-        for name in target.served.sinks:
-            check_whole(target.served, name, target.generation, rows)
 
 
 def _row(target: _Target, spec: ViewSpec) -> HistoryRow:

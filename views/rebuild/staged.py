@@ -25,7 +25,7 @@ from views.generations.staging import NothingStagedError, take_away
 from views.generations.succession import staged
 from views.generations.swap import retire, settle, swap
 from views.project.spec import ViewSpec
-from views.rebuild.read_back import check_whole
+from views.rebuild.read_back import check_all_whole
 from views.rebuild.result.report import ViewResult
 
 log = logging.getLogger("changelog.views")
@@ -87,10 +87,11 @@ def publish_staged(
             if settings.verify is not VerifyMode.NONE:
                 _require_verified(targets)
             to_move = [target for target in targets if not target.is_done]
-            _require_whole(to_move, history, steps, settings.verify)
+            targets_to_move = [(target.served, target.row.generation) for target in to_move]
+            steps.more(_sinks(served for served, _ in targets_to_move))
+            check_all_whole(targets_to_move, history, settings.verify, steps)
             to_move = _noted_together(to_move, history)
         with stages.stage("publish", "publish every sink at once"):
-            targets_to_move = [(target.served, target.row.generation) for target in to_move]
             seconds = swap(targets_to_move, confirm=place.confirm, steps=stages.steps())
         with stages.stage("record", "write the history"):
             _record(to_move, history, seconds)
@@ -177,22 +178,6 @@ def _target(
 
 def _sinks(servings: Iterable[Served]) -> int:
     return sum(len(served.sinks) for served in servings)
-
-
-def _require_whole(
-    targets: Sequence[_Target], history: History, steps: Steps, verify: VerifyMode
-) -> None:
-    """Ask every sink for its whole staged generation; one that lacks it refuses."""
-    steps.more(_sinks(target.served for target in targets))
-    for target in targets:
-        rows = history.rows([target.spec.name])
-        for name, sink in target.served.sinks.items():
-            steps.begin(f"{target.spec.name} {target.row.generation} in {name}")
-            if verify is VerifyMode.NONE:
-                sink.rows(target.row.generation)
-            else:
-                check_whole(target.served, name, target.row.generation, rows)
-            steps.done()
 
 
 def _require_verified(targets: Sequence[_Target]) -> None:
