@@ -36,6 +36,7 @@ from tests.support.hostile_rows import (
 )
 from tests.support.random_expressions import AT_ONCE, Drawn, everywhere
 from views.rebuild.plan.other_types import other_types
+from views.rebuild.plan.parts import annotated
 from views.verify.sql import translate as translation
 from views.verify.sql.evaluate import evaluate
 from views.verify.sql.translate import UnverifiableError, translate
@@ -348,8 +349,9 @@ def listed(lines) -> str:
 
 def may_be_asked_of_postgresql(line: str) -> bool:
     """Tell whether a line is of parts that PostgreSQL has compared, and nothing is said of it."""
+    sql, columns = query_of(line), {TABLE: column_types()}
     return signatures_of(line) <= everywhere() and not other_types(
-        query_of(line), {TABLE: column_types()}, {TABLE: {"k"}}
+        annotated(sql, columns), sql, columns, {TABLE: {"k"}}
     )
 
 

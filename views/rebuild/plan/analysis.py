@@ -28,6 +28,7 @@ from views.project.lineage import NO_DELTA, Untraceable, trace
 from views.project.output import Output, outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, short_name
 from views.rebuild.plan.other_types import other_types
+from views.rebuild.plan.parts import annotated
 from views.rebuild.plan.shape import shape_of
 from views.rebuild.plan.ties import open_order
 from views.verify.processes.scratch import answers
@@ -167,9 +168,11 @@ def analyse(
     if output_columns is None:
         return Analysis(unprovable=unprovable, whole=whole, sends=sends, key=key)
     unprovable = _check_names(spec, key, output_columns) or unprovable
+    column_types = {t: {c.column: c.type for c in schema.columns} for t, schema in own.items()}
+    typed = annotated(spec.source.sql, column_types)
     if unprovable is None:
         rows = {table: schema.key or PLACE_COLUMNS for table, schema in own.items()}
-        unprovable = open_order(query, spec.source.sql, columns, rows, key)
+        unprovable = open_order(typed, rows, key)
     return Analysis(
         unprovable=unprovable,
         whole=whole,
@@ -177,8 +180,9 @@ def analyse(
         key=key,
         shape=shape_of(output_columns, described, query, own),
         other_types=other_types(
+            typed,
             spec.source.sql,
-            {table: {c.column: c.type for c in schema.columns} for table, schema in own.items()},
+            column_types,
             {
                 table: {c.column for c in schema.columns if not c.nullable}
                 for table, schema in own.items()

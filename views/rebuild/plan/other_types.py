@@ -7,7 +7,7 @@ write for PostgreSQL's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
@@ -18,12 +18,13 @@ from views.meaning.types import base_of
 from views.rebuild.plan.nulls import Nulls
 from views.rebuild.plan.numbers import Number, Sort, number_of
 from views.rebuild.plan.other_values import other_values
-from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, annotated, is_of, said
+from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, captured_columns, is_of, said
 from views.rebuild.plan.texts import compared_texts
 from views.verify.values.names import folded, reading_name
 
 
 def other_types(
+    query: exp.Expr | None,
     sql: str,
     tables: Mapping[TableName, Mapping[str, ColumnType]],
     filled: Mapping[TableName, Collection[str]] | None = None,
@@ -31,11 +32,11 @@ def other_types(
     """Return a sentence for each value that is not PostgreSQL's, or not of its type.
 
     Args:
-        sql: the query.
+        query: with qualified columns and inferred types; None for one that is not understood.
+        sql: its text.
         tables: names and types of the columns of the captured tables.
         filled: which of them hold no null.
     """
-    query = annotated(sql, tables)
     if query is None:
         return ()  # said elsewhere: the query cannot be proved, or does not parse
     never = {
@@ -48,8 +49,8 @@ def other_types(
         for table, columns in tables.items()
         for name, kind in columns.items()
     }
-    spans = [place for place, kind in captured.items() if base_of(kind.name) == "interval"]
-    more = (*_intervals(query, spans), *values, *compared_texts(query, captured))
+    columns = [*captured_columns(query, captured)]
+    more = (*_intervals(columns), *values, *compared_texts(columns))
     return tuple(dict.fromkeys((*_sentences(query), *_lists(query, captured), *more)))
 
 
@@ -96,20 +97,18 @@ def _captured(
     return _captured(item.unalias(), inner, captured)
 
 
-def _intervals(query: exp.Expr, spans: Collection[tuple[str, str]]) -> Iterator[str]:
+def _intervals(columns: Iterable[tuple[exp.Column, ColumnType]]) -> Iterator[str]:
     """Yield a sentence for each text of an interval, which IntervalStyle decides in PostgreSQL."""
-    for scope in traverse_scope(query) if spans else ():
-        for column in scope.columns:
-            source, around = scope.sources.get(column.table), column.parent
-            is_text = isinstance(around, exp.Concat | exp.ConcatWs | exp.DPipe) or (
-                isinstance(around, exp.Cast) and around.to.is_type(*exp.DataType.TEXT_TYPES)
+    for column, kind in columns:
+        around = column.parent
+        is_text = isinstance(around, exp.Concat | exp.ConcatWs | exp.DPipe) or (
+            isinstance(around, exp.Cast) and around.to.is_type(*exp.DataType.TEXT_TYPES)
+        )
+        if is_text and base_of(kind.name) == "interval" and around is not None:
+            yield (
+                f"{said(column)} in {said(around)} is ISO 8601 text such as P1DT2H, "
+                "PostgreSQL's under IntervalStyle iso_8601"
             )
-            is_span = isinstance(source, exp.Table) and (source.name, column.name) in spans
-            if is_text and is_span and around is not None:
-                yield (
-                    f"{said(column)} in {said(around)} is ISO 8601 text such as P1DT2H, "
-                    "PostgreSQL's under IntervalStyle iso_8601"
-                )
 
 
 def _sentences(query: exp.Expr) -> Iterator[str]:

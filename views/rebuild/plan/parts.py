@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import traverse_scope
 
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType, Kind
@@ -52,6 +53,23 @@ def annotated(sql: str, tables: Mapping[TableName, Mapping[str, ColumnType]]) ->
         return annotate_types(query, schema=schema, dialect="spark")
     except (SqlglotError, RecursionError):
         return None
+
+
+def captured_columns(
+    query: exp.Expr, types: Mapping[tuple[str, str], ColumnType]
+) -> Iterator[tuple[exp.Column, ColumnType]]:
+    """Yield each place where a query names a column of a captured table, with its type.
+
+    Args:
+        query: with qualified columns.
+        types: of the captured columns, by the names of table and column.
+    """
+    for scope in traverse_scope(query):
+        for column in scope.columns:
+            source = scope.sources.get(column.table)
+            kind = types.get((source.name, column.name)) if isinstance(source, exp.Table) else None
+            if kind is not None:
+                yield column, kind
 
 
 def _name_of(kind: ColumnType) -> str:

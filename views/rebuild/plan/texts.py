@@ -6,10 +6,9 @@ view, or pasted the cast, may still take it for a comparison of values: `'12:00:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import traverse_scope
 
 from changelog.contract.rows.types import ColumnType
 from views.meaning.types import Meaning, base_of, is_text, meaning_of, written
@@ -22,32 +21,26 @@ _ORDERED = (
 )
 
 
-def compared_texts(query: exp.Expr, columns: Mapping[tuple[str, str], ColumnType]) -> Iterator[str]:
+def compared_texts(columns: Iterable[tuple[exp.Column, ColumnType]]) -> Iterator[str]:
     """Yield a sentence for each comparison of texts that looks like one of values.
 
     Args:
-        query: with qualified columns.
-        columns: type of each captured column, by the names of its table and itself.
+        columns: the places in a query of captured columns, with their types.
     """
-    for scope in traverse_scope(query):
-        for column in scope.columns:
-            source = scope.sources.get(column.table)
-            if not isinstance(source, exp.Table):
-                continue
-            kind = columns.get((source.name, column.name))
-            meaning = None if kind is None else meaning_of(kind)
-            if kind is None or meaning is None or meaning.is_list or not _is_cast(column.parent):
-                continue
-            text = column.parent
-            around = text.parent if text is not None else None
-            while isinstance(around, exp.Paren):
-                text, around = around, around.parent
-            if text is not None and around is not None and not _is_alike(around, text, meaning):
-                under = f" under {kind.collation}" if is_text(meaning) else ""
-                yield (
-                    f"{said(around)} compares texts by their code points, and not values of type "
-                    f"{base_of(kind.name)}{under}"
-                )
+    for column, kind in columns:
+        meaning = meaning_of(kind)
+        if meaning is None or meaning.is_list or not _is_cast(column.parent):
+            continue
+        text = column.parent
+        around = text.parent if text is not None else None
+        while isinstance(around, exp.Paren):
+            text, around = around, around.parent
+        if text is not None and around is not None and not _is_alike(around, text, meaning):
+            under = f" under {kind.collation}" if is_text(meaning) else ""
+            yield (
+                f"{said(around)} compares texts by their code points, and not values of type "
+                f"{base_of(kind.name)}{under}"
+            )
 
 
 def _is_cast(node: exp.Expr | None) -> bool:

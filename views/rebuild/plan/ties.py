@@ -12,13 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from changelog.contract.rows.relation import TableName
 from views.base.spark_sql import conjuncts
 from views.rebuild.plan.parts import said
-from views.verify.values.names import folded, parsed, reading_name, schema_of
+from views.verify.values.names import folded, reading_name
 
 _Column = tuple[str, str]
 """The name of a source in a query, and of one of its columns."""
@@ -32,35 +31,27 @@ _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def open_order(
-    query: exp.Expr,
-    sql: str,
-    columns: Mapping[TableName, Collection[str]],
+    query: exp.Expr | None,
     keys: Mapping[TableName, Sequence[str]],
     key: Collection[str],
 ) -> str | None:
     """Return the reason why an order of a query leaves rows open, or None.
 
     Args:
-        query: the query as it was parsed.
-        sql: its text.
-        columns: of each captured table.
+        query: with qualified columns; None for one that is not understood.
         keys: the columns of each that determine its rows; none where no columns do.
         key: the view's own.
     """
-    if query.find(exp.Window, exp.Limit, exp.Offset) is None:
+    if query is None or query.find(exp.Window, exp.Limit, exp.Offset) is None:
         return None
-    schema = schema_of(
-        {reading_name(t): dict.fromkeys(map(folded, own), "string") for t, own in columns.items()}
-    )
     unique = {reading_name(table): {*map(folded, own)} for table, own in keys.items()}
     own_key = {name.lower() for name in key}
     try:
-        whole = qualify(parsed(sql, columns), schema=schema, dialect="spark")
         places = (
             place
-            for scope in traverse_scope(whole)
+            for scope in traverse_scope(query)
             for place in _Rows(scope, unique).open_places(
-                own_key if scope.expression is whole else None
+                own_key if scope.expression is query else None
             )
         )
         return next(places, None)

@@ -8,6 +8,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import array_type, column_type
 from tests.support.hostile_rows import column_types, expressions, query_of
 from views.rebuild.plan.other_types import other_types
+from views.rebuild.plan.parts import annotated
 
 TABLE = TableName("public", "t")
 COLUMNS = {
@@ -35,7 +36,12 @@ COLUMNS = {
 
 
 def said(query: str) -> tuple[str, ...]:
-    return other_types(query, {TABLE: COLUMNS}, {TABLE: {"k"}})
+    return sentences(query, COLUMNS, {TABLE: {"k"}})
+
+
+def sentences(query: str, columns, filled=None) -> tuple[str, ...]:
+    typed = annotated(query, {TABLE: columns})
+    return other_types(typed, query, {TABLE: columns}, filled)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +195,7 @@ LETTERS_AND_BITS = {"upper(s)", "upper(s) ### k<>4", "upper('Straße')", "X'41'"
 def test_each_line_that_postgresql_answers_otherwise_is_said() -> None:
     columns = column_types()
     lines = expressions("otherwise")
-    unsaid = {line for line in lines if not other_types(query_of(line), {TABLE: columns})}
+    unsaid = {line for line in lines if not sentences(query_of(line), columns)}
     assert unsaid == LETTERS_AND_BITS
 
 

@@ -13,6 +13,7 @@ import views.base.engine_error as spark_errors
 from tests.support.compared_signatures import TABLE, TYPES
 from tests.support.hostile_rows import COLUMNS, column_types, expressions, query_of
 from views.rebuild.plan.other_types import other_types
+from views.rebuild.plan.parts import annotated
 from views.verify.sql import bags, constants, ends, moments
 from views.verify.sql import translate as translation
 from views.verify.sql.translate import UnverifiableError, translate
@@ -202,11 +203,13 @@ def strings(module: ModuleType) -> list[str]:
     return [each for each in found if "MACRO" not in each and " " in each]
 
 
+LOGGED = {TABLE: column_types()}
 SENTENCES = sorted({
     sentence
     for section in ("everywhere", "otherwise", "spark")
     for line in expressions(section)
-    for sentence in other_types(query_of(line), {TABLE: column_types()}, {TABLE: {"k"}})
+    for sql in [query_of(line)]
+    for sentence in other_types(annotated(sql, LOGGED), sql, LOGGED, {TABLE: {"k"}})
 })  # fmt: skip
 
 
