@@ -35,7 +35,7 @@ from filelock import FileLock, Timeout
 from changelog.contract.base.errors import ChangelogError, LockedError, UnavailableError
 from views.generations import reservation
 from views.generations.place import Place, folder_of
-from views.generations.reservation import Others, reserving
+from views.generations.reservation import Others, is_held, reserving
 from views.leases.leases import Leases
 from views.leases.record import Owner
 
@@ -93,13 +93,8 @@ def building(place: Place, views: Iterable[str], patience: Patience = _NONE) -> 
         LockedError: another process builds one; names the view and the owner.
         ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
-    folder, names = folder_of(place.root), sorted(set(views))
-    taken = {view: f'another rebuild of view "{view}" runs' for view in names}
-    with ExitStack() as stack:
-        for view in names:
-            stack.enter_context(_one(folder, view, "", taken[view], patience))
-            stack.enter_context(reserving(folder, view))
-        stack.enter_context(_leased(place, BUILD, taken, patience))
+    taken = {view: f'another rebuild of view "{view}" runs' for view in sorted(set(views))}
+    with _all(place, BUILD, taken, patience):
         yield
 
 
@@ -111,12 +106,21 @@ def following(place: Place, views: Iterable[str], patience: Patience = _NONE) ->
         LockedError: another process follows one; names the view and the owner.
         ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
-    folder, names = folder_of(place.root), sorted(set(views))
-    taken = {view: f'view "{view}" is followed' for view in names}
+    taken = {view: f'view "{view}" is followed' for view in sorted(set(views))}
+    with _all(place, FOLLOW, taken, patience):
+        yield
+
+
+@contextmanager
+def _all(place: Place, kind: str, taken: Mapping[str, str], patience: Patience) -> Iterator[None]:
+    folder = folder_of(place.root)
     with ExitStack() as stack:
-        for view in names:
-            stack.enter_context(_one(folder, view, ".follow", taken[view], patience))
-        stack.enter_context(_leased(place, FOLLOW, taken, patience))
+        for view, reason in taken.items():
+            own = "" if kind == BUILD else f".{kind}"
+            stack.enter_context(_one(folder, view, own, reason, patience))
+            if kind == BUILD:
+                stack.enter_context(reserving(folder, view))
+        stack.enter_context(_leased(place, kind, taken, patience))
         yield
 
 
@@ -254,14 +258,7 @@ class Moving:
         if self._place.leases is not None and self._is_wanted_elsewhere(self._place.leases):
             return True
         folder = folder_of(self._place.root)
-        for view in self._views:
-            lock = FileLock(folder / f"{view}.next.lock")
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                return True
-            lock.release()
-        return False
+        return any(is_held(folder / f"{view}.next.lock") for view in self._views)
 
     def _busy(self, taken: ExitStack, views: Sequence[str]) -> str | None:
         """Take the locks of views, waiting for the first alone; return a view that is taken."""

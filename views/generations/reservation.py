@@ -69,7 +69,7 @@ def others(folder: Path, view: str, *, builds: bool) -> Others:
     """
     own, dead_file = _paths(folder, view)
     building, dead = _read(own), _read(dead_file)
-    if builds or (building and _is_held(folder / f"{view}.lock")):
+    if builds or (building and is_held(folder / f"{view}.lock")):
         return Others(frozenset() if builds else building, dead, (dead_file,))
     return Others(dead=dead | building, files=(own, dead_file))
 
@@ -78,7 +78,8 @@ def _paths(folder: Path, view: str) -> tuple[Path, Path]:
     return folder / f"{view}.building", folder / f"{view}.left"
 
 
-def _is_held(path: Path) -> bool:
+def is_held(path: Path) -> bool:
+    """Tell whether some process holds the lock of a file."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)

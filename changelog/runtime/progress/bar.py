@@ -187,11 +187,6 @@ class StepBar(Steps):
         rate = self._done / max(time.monotonic() - self._started, 0.001)
         self._progress.update(self._task, completed=self._done, rate=rate)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Take the bar away."""
         self._progress.stop()

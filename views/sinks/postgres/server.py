@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import psycopg2
 from psycopg2 import errorcodes
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from changelog.contract.base.errors import SinkError
 from changelog.postgres.connection import DEFAULTS, Connection, opened, parts_of
 from changelog.postgres.errors import NotOpened, is_lost, why_not_opened, without_secrets
 from changelog.postgres.watched import watched
 from views.sinks.base import BusyError, UnavailableSinkError
+from views.sinks.retrying import retrying
 
 T = TypeVar("T")
 
@@ -80,14 +80,8 @@ class PostgresClient:
         Raises:
             UnavailableSinkError: they do so for too long.
         """
-        retrying = Retrying(
-            retry=retry_if_exception_type(BusyError),
-            stop=stop_after_delay(self.retry_seconds),
-            wait=wait_random_exponential(multiplier=0.05, max=1.0),
-            reraise=True,
-        )
         try:
-            return retrying(act)
+            return retrying(BusyError, self.retry_seconds, 0.05, 1.0)(act)
         except BusyError as error:
             raise UnavailableSinkError(
                 f"{self.place}: {error}", hint="end that transaction, or run it again later"
@@ -115,13 +109,6 @@ class PostgresClient:
         return {**DEFAULTS, **parameters, **fixed}
 
     def _connected(self, settings: Mapping[str, Any]) -> Connection:
-        retrying = Retrying(
-            retry=retry_if_exception_type(UnavailableSinkError),
-            stop=stop_after_delay(self.retry_seconds),
-            wait=wait_random_exponential(multiplier=0.2, max=5.0),
-            reraise=True,
-        )
-
         def once() -> Connection:
             try:
                 connection = opened(**settings)
@@ -131,7 +118,7 @@ class PostgresClient:
             connection.set_client_encoding("UTF8")
             return connection
 
-        return retrying(once)
+        return retrying(UnavailableSinkError, self.retry_seconds, 0.2, 5.0)(once)
 
     def _refusal(self, why: NotOpened) -> SinkError:
         if why.passes:

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import httpx
 import orjson
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.tls_trust import authorities
 from views.sinks.base import UnavailableSinkError
 from views.sinks.load import Entry, Refusal, too_many
+from views.sinks.retrying import retrying
 
 T = TypeVar("T")
 Body = Mapping[str, Any] | bytes | None
@@ -199,14 +199,8 @@ class SearchClient:
         return answer
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        retrying = Retrying(
-            retry=retry_if_exception_type(_BusyError),
-            stop=stop_after_delay(self.retry_seconds),
-            wait=wait_random_exponential(multiplier=0.2, max=5.0),
-            reraise=True,
-        )
         try:
-            return retrying(attempt)
+            return retrying(_BusyError, self.retry_seconds, 0.2, 5.0)(attempt)
         except _BusyError as error:
             raise UnavailableSinkError(
                 f"the search server {redacted(self.url)} does not accept requests: "

@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Self
 
 import duckdb
@@ -236,12 +235,7 @@ class Evidence:
         opening = scratch(self._folder, self._memory_limit, folders)
         self.database = self._inner.enter_context(opening)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the database, once reading ahead has ended."""
         self._is_over.set()
         for reading in self._ahead.values():

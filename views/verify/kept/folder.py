@@ -20,7 +20,6 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from changelog.contract.log.frontier import Frontier
@@ -133,12 +132,7 @@ class KeptTopic:
         self._read = self._text()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Release the lock."""
         if self._lock is not None:
             self._lock.close()
