@@ -97,7 +97,7 @@ def last_positions(
     copy of its table mends it.
 
     A record that capture cannot have written ends nothing: a running capture notices it by its
-    number and copies the table again (`changelog.capture.frontier.sole_writer`), and so does a
+    number and copies the table again (`changelog.capture.write.topic_watch`), and so does a
     start.
 
     Args:

@@ -1,7 +1,7 @@
 """Choose the frontier meant by "as of then", and list the alternatives. Pure.
 
 A state is exact at a frontier and nowhere between two: a record before a later frontier's ends may
-carry a value from after the moment that was asked for (`changelog.capture.frontier.settle` holds
+carry a value from after the moment that was asked for (`changelog.capture.state.progress` holds
 frontiers for that reason). So what is asked for is answered by the newest frontier at or before it,
 and only where it is certain that there was no newer one: the frontier topic is compacted too.
 

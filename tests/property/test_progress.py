@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.capture.frontier.settle import Progress
+from changelog.capture.state.progress import Progress
 from changelog.contract.base.lsn import Lsn
 
 STEPS = st.lists(

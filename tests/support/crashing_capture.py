@@ -20,9 +20,6 @@ from rich.console import Console
 
 from changelog.capture.copy import backfill, table_tasks
 from changelog.capture.copy import table_task as task
-from changelog.capture.frontier import frontier_writer as cut
-from changelog.capture.frontier import growth
-from changelog.capture.frontier import sole_writer as alone
 from changelog.capture.loop import session
 from changelog.capture.loop.run import CaptureRun, until_lsn
 from changelog.capture.rows import rules, tables
@@ -31,7 +28,8 @@ from changelog.capture.start import decide as start
 from changelog.capture.start import environment, outlook, roster
 from changelog.capture.state import rate
 from changelog.capture.state.report import CaptureReport
-from changelog.capture.write import bulk, fence, messages, sequences, writer
+from changelog.capture.write import bulk, fence, messages, sequences, topic_watch, writer
+from changelog.capture.write import frontier_writer as cut
 from changelog.config import load_project
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -328,7 +326,7 @@ def believe_start_lsn():
 
 def forget_foreign():
     """Do not look for records that others have written."""
-    alone.SoleWriter.foreign = lambda *_: {}
+    topic_watch.SoleWriter.foreign = lambda *_: {}
     resume._Findings._why_foreign = lambda *_: ""
 
 
@@ -391,7 +389,7 @@ def forget_silence():
 
 def forget_partitions():
     """Go on with the producer of before when a topic has got more partitions."""
-    growth.GrowthWatch.unknown = lambda _: set()
+    topic_watch.GrowthWatch.unknown = lambda _: set()
 
 
 def leave_generated_out():

@@ -36,12 +36,12 @@ from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.copy.table_task import TableTask
 from changelog.capture.copy.table_tasks import TableTasks
 from changelog.capture.copy.workers import CopyWorkers
-from changelog.capture.frontier.settle import Progress
 from changelog.capture.start.environment import Environment
 from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.policy import (
     TABLE_ERRORS,
 )
+from changelog.capture.state.progress import Progress
 from changelog.capture.state.rate import rate_of
 from changelog.capture.state.start_state import Context
 from changelog.capture.write.fence import XidSnapshot

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from changelog.capture.copy.table_task import TableTask
-from changelog.capture.frontier.settle import Progress
 from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.environment import Environment
 from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.start.roster import why_gone
 from changelog.capture.state.ledger import NEVER, Ledger
 from changelog.capture.state.policy import Reaction, answer, check_limit, with_way_out
+from changelog.capture.state.progress import Progress
 from changelog.capture.state.report import SnapshotProgress
 from changelog.capture.state.start_state import Context, StartState
 from changelog.contract.base.errors import ChangelogError, LookAgainError

@@ -31,7 +31,7 @@ from changelog.capture.start.outlook import (
     standing,
     uncarried,
 )
-from changelog.capture.start.replica_identity import to_alter
+from changelog.capture.start.rights import to_alter
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.policy import Reaction, check_limit, with_way_out
 from changelog.config import Project

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 
 from rich.table import Table
 
-from changelog.capture.frontier.beginnings import removed, watched
 from changelog.capture.inspect.missing import matching, missing
 from changelog.capture.start.history import behind
 from changelog.capture.state.lag import LagClock, Reserve, WalMark, WalRate, reserves
 from changelog.capture.state.newcomers import TRIED
+from changelog.capture.write.topic_watch import removed, watched
 from changelog.config import Project
 from changelog.contract.base.errors import (
     LogError,

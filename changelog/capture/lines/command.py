@@ -11,7 +11,7 @@ from typing import assert_never
 from changelog.capture.lines.file import LineFile, Stdout
 from changelog.capture.lines.run import LineRun, own_name
 from changelog.capture.lines.source import uses_given_slot
-from changelog.capture.start.replica_identity import Agreed, nobody_agrees
+from changelog.capture.start.rights import Agreed, nobody_agrees
 from changelog.config import Project, every_setting
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.form import Envelope, Output

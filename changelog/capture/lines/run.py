@@ -16,7 +16,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from changelog.capture.frontier.settle import Progress
 from changelog.capture.lines.file import FileState
 from changelog.capture.lines.line import (
     Begin,
@@ -29,8 +28,9 @@ from changelog.capture.lines.line import (
 )
 from changelog.capture.lines.source import LineSource, uses_given_slot
 from changelog.capture.start.decide import first_place
-from changelog.capture.start.replica_identity import Agreed, check_agreed, nobody_agrees
+from changelog.capture.start.rights import Agreed, check_agreed, nobody_agrees
 from changelog.capture.state.patience import FIRST_WAIT_S, LONGEST_WAIT_S, Patience, sleep
+from changelog.capture.state.progress import Progress
 from changelog.config import Project
 from changelog.contract.base.errors import (
     ConfigurationError,

@@ -11,7 +11,7 @@ import psycopg2
 from psycopg2 import sql
 
 from changelog.capture.rows.rules import CaptureRules, catalogue_of
-from changelog.capture.start.replica_identity import to_alter
+from changelog.capture.start.rights import to_alter
 from changelog.config import Project
 from changelog.contract.base.errors import SourceError
 from changelog.contract.log.standing import PublicationVersion

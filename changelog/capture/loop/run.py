@@ -14,7 +14,7 @@ from contextlib import closing
 from rich.console import Console
 
 from changelog.capture.loop.session import CaptureSession
-from changelog.capture.start.replica_identity import Agreed, nobody_agrees
+from changelog.capture.start.rights import Agreed, nobody_agrees
 from changelog.capture.start.roster import NewTablesError
 from changelog.capture.start.start_undo import StartUndo
 from changelog.capture.state.newcomers import Newcomers

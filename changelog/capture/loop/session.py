@@ -19,10 +19,6 @@ from changelog.capture.copy.backfill import Backfill
 from changelog.capture.copy.table_task import TableTask, table_tasks
 from changelog.capture.copy.table_tasks import TableTasks
 from changelog.capture.copy.workers import worker_id
-from changelog.capture.frontier.frontier_writer import FrontierWriter
-from changelog.capture.frontier.growth import GrowthWatch
-from changelog.capture.frontier.settle import Progress
-from changelog.capture.frontier.sole_writer import SoleWriter
 from changelog.capture.loop.heartbeat import Heartbeat
 from changelog.capture.loop.schema_watch import SchemaWatch
 from changelog.capture.loop.signals import Signals
@@ -40,18 +36,20 @@ from changelog.capture.start.outlook import (
     skipped_tables,
     uncarried,
 )
-from changelog.capture.start.replica_identity import Agreed, check_agreed, nobody_agrees
+from changelog.capture.start.rights import Agreed, check_agreed, nobody_agrees
 from changelog.capture.start.roster import Roster
 from changelog.capture.start.start_undo import StartUndo
 from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.policy import Reaction
+from changelog.capture.state.progress import Progress
 from changelog.capture.state.rate import rate_of
 from changelog.capture.state.start_state import Context, StartState
 from changelog.capture.write.bulk import BulkWriter
-from changelog.capture.write.ddl import DdlWriter
-from changelog.capture.write.messages import MessageLog, MessageWriter
+from changelog.capture.write.frontier_writer import FrontierWriter
+from changelog.capture.write.messages import DdlWriter, MessageLog, MessageWriter
 from changelog.capture.write.sequences import SequenceLog
+from changelog.capture.write.topic_watch import GrowthWatch, SoleWriter
 from changelog.capture.write.writer import RecordWriter
 from changelog.config import Project
 from changelog.contract.base.errors import (

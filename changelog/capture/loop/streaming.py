@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from changelog.capture.copy.backfill import Backfill
-from changelog.capture.frontier.frontier_writer import FrontierWriter
-from changelog.capture.frontier.settle import Progress
 from changelog.capture.loop.heartbeat import Heartbeat
 from changelog.capture.loop.schema_watch import SchemaWatch
 from changelog.capture.loop.signals import Signals
@@ -21,11 +19,12 @@ from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.roster import Roster
 from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.policy import TABLE_ERRORS
+from changelog.capture.state.progress import Progress
 from changelog.capture.state.rate import Rate, Throttle
 from changelog.capture.state.report import CaptureReport, op_of
 from changelog.capture.write.bulk import BulkWriter, NotInBulkError
-from changelog.capture.write.ddl import DdlWriter
-from changelog.capture.write.messages import MessageWriter
+from changelog.capture.write.frontier_writer import FrontierWriter
+from changelog.capture.write.messages import DdlWriter, MessageWriter
 from changelog.capture.write.sequences import SequenceLog
 from changelog.capture.write.writer import RecordWriter
 from changelog.contract.base.errors import RecordRefusedError, SourceError

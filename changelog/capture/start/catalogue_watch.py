@@ -20,10 +20,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from changelog.capture.frontier.settle import Progress
 from changelog.capture.start.environment import Environment
 from changelog.capture.start.sightings import judge
 from changelog.capture.state.policy import TABLE_ERRORS
+from changelog.capture.state.progress import Progress
 from changelog.contract.base.errors import (
     ChangelogError,
     KeyConflictError,

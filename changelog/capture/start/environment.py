@@ -19,10 +19,9 @@ from changelog.capture.rows.forms import check_forms
 from changelog.capture.rows.groups import TableGroups
 from changelog.capture.rows.rules import CaptureRules, catalogue_of, groups_of, narrowed
 from changelog.capture.rows.tables import CapturedTables
-from changelog.capture.start.replica_identity import to_alter
-from changelog.capture.start.rights import rights_lacking
+from changelog.capture.start.rights import rights_lacking, to_alter
 from changelog.capture.state.newcomers import NOT_THERE, WAITS, Newcomers
-from changelog.capture.write.ddl import KEPT_FOR_EVER
+from changelog.capture.write.messages import KEPT_FOR_EVER
 from changelog.config import Project
 from changelog.contract.base.errors import (
     ConfigurationError,

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from changelog.capture.frontier.beginnings import Ends, Starts, removed, watched
 from changelog.capture.start.environment import Environment
 from changelog.capture.state.policy import Reaction, answer, with_way_out
+from changelog.capture.write.topic_watch import Ends, Starts, removed, watched
 from changelog.contract.base.errors import RecordsRemovedError
 from changelog.contract.log.backfill import BackfillRecord, TableBackfill
 from changelog.contract.log.frontier import Frontier, missing

@@ -1,18 +1,62 @@
-"""The rights that the role lacks for a table that the log does not have yet."""
+"""Rights that the role needs for the tables, and the consent to alter them.
+
+`--replica-identity full`: the users' tables are altered only when somebody has said yes.
+
+It is asked when all else that can refuse a start has been looked at, so that a start which is
+refused alters nothing. One that fails later gives back what the tables had.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from changelog.capture.rows.rules import groups_of
-from changelog.capture.start.replica_identity import to_alter
 from changelog.config import Project
+from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.rows.relation import TableName
 from changelog.postgres.connection import Connection
-from changelog.source.connect.readiness import not_owned, unreadable
+from changelog.source.connect.readiness import check_owned, not_owned, unreadable
+from changelog.source.connect.replica_identity import Identity, tables_not_full
 from changelog.source.connect.system import in_recovery
 from changelog.source.tables.catalogue import Table
 from changelog.source.tables.publication import NOT_OURS, published_tables
+
+Agreed = Callable[[str], bool]
+"""Is told which tables would be altered, and gives whether they may be."""
+
+
+def nobody_agrees(_names: str) -> bool:
+    """Say no: nobody was asked."""
+    return False
+
+
+def to_alter(connection: Connection, tables: Iterable[Table]) -> list[Identity]:
+    """Return the present identity of each table to alter, partitions included.
+
+    Args:
+        connection: to the source.
+        tables: that are captured.
+    """
+    return tables_not_full(connection, [table.relation for table in tables if table.will_be_full])
+
+
+def check_agreed(connection: Connection, altered: Iterable[Identity], agreed: Agreed) -> None:
+    """Check that tables can and may be altered.
+
+    Raises:
+        SourceError: they belong to another role.
+        ConfigurationError: nobody says yes.
+    """
+    tables = [identity.table for identity in altered]
+    if not tables:
+        return
+    check_owned(connection, tables)
+    names = ", ".join(f'"{table}"' for table in tables)
+    if not agreed(names):
+        raise ConfigurationError(
+            f"REPLICA IDENTITY FULL was asked for, and not agreed to, for {names}",
+            hint="--yes does not ask; each update and delete then writes the old row too",
+        )
 
 
 def rights_lacking(

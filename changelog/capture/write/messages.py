@@ -1,31 +1,43 @@
-"""Messages of `pg_logical_emit_message` to a topic of their own: an outbox without a table.
+"""Messages of `pg_logical_emit_message`, and schema changes, to topics of their own.
 
-One record for each message: its prefix is the key and its content is the value, byte for byte.
-The topic is a log, not a table: records of one prefix do not replace each other, so it is not
-compacted, and the brokers' retention applies. It is made with one partition, on which records
-stand in the order of commits. Other programs that have given it more partitions still find the
-records of one prefix on one partition, in their order.
+Messages of the application are an outbox without a table.
 
-A message outside of a transaction is sent at its own place in the WAL, and counts as done even
-when the transaction around it is rolled back. Its position is the last byte of its own WAL record:
-no commit record begins there, so that it sorts among the transactions as it was written.
+One record for each message: its prefix is the key and its content is the value, byte for byte. The
+topic is a log, not a table: records of one prefix do not replace each other, so it is not
+compacted, and the brokers' retention applies. It is made with one partition, on which records stand
+in the order of commits. Other programs that have given it more partitions still find the records of
+one prefix on one partition, in their order.
+
+A message outside of a transaction is sent at its own place in the WAL, and counts as done even when
+the transaction around it is rolled back. Its position is the last byte of its own WAL record: no
+commit record begins there, so that it sorts among the transactions as it was written.
+
+A schema change is a message of a trigger of ours. There is one record for each command: the
+object's name is the key, and the value is a JSON document that names the captured tables which it
+concerns. The topic is a history: records of one object do not replace each other, and none expires.
+It has one partition, so that the commands stand in the order of their commits, and each record has
+the position at which the change took place among the rows.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from changelog.capture.write.writer import RecordSink
+from changelog.contract.base.errors import ProtocolError
 from changelog.contract.base.headers import TRANSACTIONAL, Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.pattern import expression
 from changelog.contract.base.position import Position
 from changelog.contract.log.partition import partition_of
+from changelog.contract.rows.relation import TableName
 from changelog.source.stream.assemble import Began, Emitted
 from changelog.source.stream.message import is_own
+from changelog.source.tables.ddl import SchemaChange
 
 log = logging.getLogger("changelog.capture")
 
@@ -120,3 +132,55 @@ class MessageWriter:
             self._has_warned = True
             log.info('not captured: messages, such as of the prefix "%s" (--messages)', prefix)
         return False
+
+
+KEPT_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""Settings of the topic when it is made."""
+
+
+class DdlWriter:
+    """Writes the schema changes of one epoch."""
+
+    def __init__(self, messages: MessageLog, tables: Mapping[int, TableName]) -> None:
+        """Start after the records on the log.
+
+        Args:
+            messages: takes the records.
+            tables: the captured tables by their object ids.
+        """
+        self._messages = messages
+        self._tables = tables
+
+    def write(self, message: Emitted, began: Began) -> int:
+        """Write the schema change of a trigger; returns how many records were not on the log yet.
+
+        Raises:
+            LogError: the broker refused an earlier record.
+        """
+        try:
+            change = SchemaChange.parse(message.content)
+        except ProtocolError as error:
+            # Whoever may connect may write such a message: it must not stop the rows.
+            log.warning("%s; left out", error)
+            return 0
+        captured = [self._tables[oid] for oid in change.tables if oid in self._tables]
+        if not captured:
+            return 0
+        key = change.identity.encode("utf-8")
+        return self._messages.write(key, _document(change, captured), message, began)
+
+
+def _document(change: SchemaChange, tables: Sequence[TableName]) -> bytes:
+    return json.dumps(
+        {
+            "command": change.tag,
+            "object_type": change.kind,
+            "object": change.identity,
+            "tables": [list(table) for table in tables],
+            "query": change.query,
+            "query_withheld": change.query is None,
+            "user": change.user,
+            "role": change.role,
+        },
+        ensure_ascii=False,
+    ).encode("utf-8")

@@ -1,6 +1,6 @@
 """Records of others show in the ends of the topics."""
 
-from changelog.capture.frontier.sole_writer import SoleWriter
+from changelog.capture.write.topic_watch import SoleWriter
 
 
 def test_what_was_written_by_us_is_not_foreign():

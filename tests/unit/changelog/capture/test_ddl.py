@@ -3,8 +3,7 @@
 import json
 import logging
 
-from changelog.capture.write.ddl import DdlWriter
-from changelog.capture.write.messages import MessageLog
+from changelog.capture.write.messages import DdlWriter, MessageLog
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import TableName
 from changelog.source.stream.assemble import Began, Emitted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from changelog.capture.frontier.growth import GrowthWatch
 from changelog.capture.state.start_state import StartState
+from changelog.capture.write.topic_watch import GrowthWatch
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Growth

@@ -10,12 +10,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from changelog.capture.frontier.beginnings import removed, watched
-from changelog.capture.frontier.growth import GrowthWatch
-from changelog.capture.frontier.settle import Progress
-from changelog.capture.frontier.sole_writer import SoleWriter
 from changelog.capture.rows.forms import check_not_grown
 from changelog.capture.state.ledger import Ledger
+from changelog.capture.state.progress import Progress
+from changelog.capture.write.topic_watch import GrowthWatch, SoleWriter, removed, watched
 from changelog.contract.base.errors import LookAgainError, UnavailableLogError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier, LastCommit
