@@ -50,14 +50,7 @@ class Answers:
         cluster_id: str,
         pulses: Callable[[], Sequence[Pulse]] = tuple,
     ) -> None:
-        """Take the shared state, and the worker that answers.
-
-        Args:
-            store: what all workers know.
-            worker: `host:port` of this one.
-            cluster_id: of the brokers.
-            pulses: returns those of the threads without which this worker does nothing.
-        """
+        """Take the shared state, this worker's `host:port`, and the pulses of its threads."""
         self._pulses = pulses
         self._store, self._worker, self._cluster_id = store, worker, cluster_id
         self.places = Offsets(store)

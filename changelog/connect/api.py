@@ -70,13 +70,7 @@ def routes(answers: Answers) -> list[Route]:
 
 
 def make_app(answers: Answers, admission: Admission, beside: Sequence[Addition] = ()) -> ASGIApp:
-    """Return the application.
-
-    Args:
-        answers: of the worker.
-        admission: who may ask.
-        beside: what is served under other paths.
-    """
+    """Return the application; `beside` is served under other paths."""
     handlers: dict[Any, Any] = {
         RequestError: _refused,
         ChangelogError: _failed,

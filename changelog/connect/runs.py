@@ -38,13 +38,6 @@ def run_connector(
 ) -> None:
     """Run a task of a connector until stopped.
 
-    Args:
-        servers: of the worker.
-        config: of the connector.
-        share: of its tasks.
-        stop: set by who wants an end.
-        telling: told what becomes of it.
-
     Raises:
         ChangelogError: it cannot go on, and waiting would not help; says why.
     """

@@ -76,14 +76,8 @@ def run_task(
 ) -> None:
     """Write the records of a share until stopped.
 
-    Args:
-        kafka: the brokers.
-        settings: what the sink does.
-        share: which partitions.
-        stop: set by who wants an end.
-        registry: of Avro's schemas, where the settings name none; None for none.
-        started: called when it reads.
-        waits: called with the reason why it waits, empty once it goes on.
+    `registry` is for settings that name none. `started` is called when it reads, `waits` with the
+    reason why it waits, empty once it goes on.
 
     Raises:
         ChangelogError: it cannot go on, and waiting would not help; says why.
@@ -145,15 +139,8 @@ def _attempt(
 ) -> None:
     """Read from the places until stopped, or until the partitions are others.
 
-    Args:
-        kafka: the brokers.
-        settings: what the sink does.
-        share: which partitions.
-        stop: set by who wants an end.
-        bad: takes records that cannot be written.
-        reading: reads keys and values.
-        awaited: topics that were not there before: they are read from their start.
-        began: told which topics are not there, once the others are read.
+    Topics of `awaited` were not there before: they are read from their start. `began` is told which
+    topics are not there, once the others are read.
     """
     watched = Watched(settings.name)
     config = {**kafka.client_config(group_id=settings.group), **_CLIENT}

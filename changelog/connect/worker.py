@@ -95,14 +95,7 @@ class Worker:
         group: str,
         name: str,
     ) -> None:
-        """Join the group.
-
-        Args:
-            servers: that its connectors use.
-            store: what all workers know.
-            group: of the workers that share the tasks.
-            name: of this one, `host:port`.
-        """
+        """Join the group; `name` is this worker's `host:port`."""
         self._servers, self._store, self._name = servers, store, name
         self._owned: set[int] = set()
         self._runs: dict[Task, _Run] = {}

@@ -217,9 +217,7 @@ def settings_of(
 def parse_places(texts: Sequence[str], *, at_end: bool) -> tuple[Start | None, Until | None]:
     """Return the start and the end of a read by `-o`, given once or as `s@` and `e@`.
 
-    Args:
-        texts: as they are given.
-        at_end: whether it ends at the present end, unless that is later.
+    With `at_end` it ends at the present end, unless that is later.
 
     Raises:
         ConfigurationError: one is no place, or a place is given twice.
@@ -259,11 +257,7 @@ def beginnings(
 ) -> Beginnings:
     """Return the start of a read and its group: one of `--group`, one of kcat's, or none.
 
-    Args:
-        start: what is asked for; None for nothing.
-        group: of `--group`.
-        letters: have the group of `-G`.
-        settings: the client's; with `-G` `auto.offset.reset` is taken out of it.
+    With `-G`, `auto.offset.reset` is taken out of the client's settings.
 
     Raises:
         ConfigurationError: two groups are named, or what begins a group is none of the words.

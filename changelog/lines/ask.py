@@ -1,4 +1,7 @@
-"""Asks the brokers for a topic's partitions, leaders, and first and last offsets."""
+"""Asks the brokers for a topic's partitions, leaders, and first and last offsets.
+
+Each question raises UnavailableLogError where no broker answers, and LogError where they refuse.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,6 @@ def find_topic(cluster: Cluster, topic: str) -> TopicDescription:
 
     Raises:
         ConfigurationError: there is no such topic.
-        UnavailableLogError: no broker answers.
-        LogError: they refuse.
     """
     cluster.meet()
     description = cluster.describe([topic]).get(topic)
@@ -44,12 +45,7 @@ class Leaders:
         self._brokers: dict[tuple[int, int | None], int] = {}
 
     def of(self, record: Message) -> int:
-        """Return the broker's number; -1 where the topic or its leader is gone.
-
-        Raises:
-            UnavailableLogError: the brokers do not answer.
-            LogError: they refuse.
-        """
+        """Return the broker's number; -1 where the topic or its leader is gone."""
         partition = record.partition() or 0
         term = partition, record.leader_epoch()
         if term not in self._brokers:
@@ -76,12 +72,7 @@ def chosen(topic: str, count: int, picked: Collection[int]) -> list[int]:
 def bounds_of(
     cluster: Cluster, topic: str, partitions: Iterable[int], *, committed: bool = True
 ) -> dict[int, Bounds]:
-    """Return the first and the end offset of partitions; `committed` ends at open transactions.
-
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
-    """
+    """Return the first and the end offset of partitions; `committed` ends at open transactions."""
     bounds = cluster.bounds([(topic, n) for n in partitions], committed=committed)
     return {n: Bounds(place.start, max(place.start, place.end)) for (_, n), place in bounds.items()}
 
@@ -89,12 +80,7 @@ def bounds_of(
 def offsets_since(
     cluster: Cluster, topic: str, partitions: Iterable[int], ms: int, *, committed: bool = True
 ) -> dict[int, int | None]:
-    """Return the first record of each partition since a time, or None if there is none.
-
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
-    """
+    """Return the first record of each partition since a time, or None if there is none."""
     offsets = cluster.since({(topic, n): ms for n in partitions}, committed=committed)
     return {n: offset for (_, n), offset in offsets.items()}
 
@@ -102,12 +88,7 @@ def offsets_since(
 def stored_offsets(
     consumer: Consumer, topic: str, partitions: Iterable[int]
 ) -> dict[int, int | None]:
-    """Return per partition where the consumer's group ended, or None if it has read nothing yet.
-
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
-    """
+    """Return per partition where the consumer's group ended, or None if it has read nothing yet."""
     failure = f'cannot read where the group is in topic "{topic}"'
     with explained(failure):
         answers = consumer.committed(

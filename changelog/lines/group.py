@@ -31,14 +31,7 @@ class GroupPlaces:
     """
 
     def __init__(self, group: str, topic: str, progress: Progress, *, anew: bool = False) -> None:
-        """Take the group, the topic, and the progress that moves the places.
-
-        Args:
-            group: its name; empty for none.
-            topic: which.
-            progress: of the read.
-            anew: whether a place that the group has counts for nothing at the start.
-        """
+        """Take the group, empty for none; with `anew` its place counts for nothing at the start."""
         self._group, self._topic, self._progress, self._anew = group, topic, progress, anew
         self._stored: dict[int, int] = {}
         self._shown: dict[int, int] = {}

@@ -128,10 +128,7 @@ def first_offsets(
 ) -> dict[int, int]:
     """Return per partition the offset at which a read begins.
 
-    Args:
-        place: where; not `Stored`.
-        bounds: what each partition holds.
-        since: of a time, per partition the first record since then; None where there is none.
+    `since` has, of a time, the first record of each partition since then; None where there is none.
 
     Raises:
         ConfigurationError: a partition does not have the offset.
@@ -173,11 +170,8 @@ def end_offsets(
 ) -> dict[int, int | None]:
     """Return per partition the offset at which a read ends, or None if that is not known yet.
 
-    Args:
-        place: where; None for no end.
-        bounds: what each partition holds.
-        since: of a time, per partition the first record since then; None where there is none.
-        now_ms: the time: one that has passed ends a read with what there is.
+    `since` is as for `first_offsets`. A time that has passed by `now_ms` ends a read with what
+    there is.
     """
     match place:
         case None:

@@ -70,11 +70,9 @@ class Progress:
     ) -> Sequence[R]:
         """Return the records to be shown, and note which partitions have reached their end.
 
-        Args:
-            batch: records, without what is no record.
-            before_ms: where a partition's end is not known, it is the first record with this time.
-            twice: whether partitions came or went while the batch was fetched, so that it may
-                hold records twice.
+        Where a partition's end is not known, it is the first record with the time `before_ms`. With
+        `twice` partitions came or went while the batch was fetched, so that it may hold records
+        twice.
         """
         if before_ms is not None or twice:
             return self._one_by_one(batch, before_ms)

@@ -42,11 +42,8 @@ def split(
 ) -> Iterator[list[bytes]]:
     """Return the lines of an input as they come, several at a time.
 
-    Args:
-        delimiter: what ends a line; behind the last one it may be missing.
-        stop: asked while nothing comes.
-        descriptor: standard input unless another one is said.
-        most: a line that is longer is no record.
+    Behind the last one the delimiter may be missing. A line of more than `most` bytes is no record.
+    `stop` is asked while nothing comes.
 
     Raises:
         StoppedError: `stop` told to end.
@@ -135,11 +132,7 @@ class Writing:
     ) -> None:
         """Prepare; nothing is asked yet.
 
-        Args:
-            kafka: the brokers.
-            target: where records go.
-            parse: makes a record of a line.
-            on_taken: is told how many more lines were taken; of none when the writing begins.
+        `on_taken` is told how many more lines were taken; of none when the writing begins.
         """
         self._kafka, self._target, self._parse, self._on_taken = kafka, target, parse, on_taken
         self.taken = 0
@@ -147,11 +140,7 @@ class Writing:
         self._last_queued, self._moved_at, self._asked_at = 0, 0.0, 0.0
 
     def run(self, lines: Iterator[list[bytes]], stop: Callable[[], bool]) -> None:
-        """Write each line.
-
-        Args:
-            lines: several at a time.
-            stop: asked while brokers are waited for.
+        """Write each line; `stop` is asked while brokers are waited for.
 
         Raises:
             StoppedError: the lines ended since somebody told; those before are written.

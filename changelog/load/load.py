@@ -118,16 +118,7 @@ class Load:
         latest: Schema | None,
         console: Console,
     ) -> None:
-        """Prepare; nothing is asked yet.
-
-        Args:
-            kafka: the brokers.
-            settings: what and where to.
-            rules: how records become rows.
-            schema: gives the schemas of ids.
-            latest: the newest schema of values, where it is known.
-            console: for the progress.
-        """
+        """Prepare; nothing is asked yet."""
         self._kafka, self._settings, self._rules = kafka, settings, rules
         self._schema, self._latest, self._console = schema, latest, console
         self._cluster = Cluster(kafka)

@@ -43,10 +43,8 @@ class Copier(NamedTuple):
     ) -> bytes | None:
         """Return the tuples of some records, or None if one cannot be written here.
 
-        Args:
-            records: of which some are written.
-            some: the places of those that are written.
-            ordinals: where rows are replaced, of each record its number, and that it is not gone.
+        `some` are the places of those that are written. Where rows are replaced, `ordinals` has of
+        each record its number, and that it is not gone.
         """
         numbers = [records.column(name) for name in self.numbers]
         return self.rows.copied(records, [*numbers, *ordinals], some)

@@ -53,10 +53,6 @@ class LoadTarget:
     def __init__(self, url: str, owner: str) -> None:
         """Connect, and make the table of places where it is missing.
 
-        Args:
-            url: libpq's connection string.
-            owner: of the places.
-
         Raises:
             UnavailableError: no server answers.
             SinkError: it refuses.
@@ -126,12 +122,8 @@ class LoadTarget:
     ) -> int:
         """Write the rows of records and move the places, all or nothing; returns their number.
 
-        Args:
-            writer: of the table.
-            records: in the order of each partition.
-            moves: from where to where, of each partition.
-            refuse: told of the records that cannot be written, before anything stands; None: the
-                first one is an error.
+        Records come in the order of each partition. `refuse` is told of those that cannot be
+        written, before anything stands; without it the first one is an error.
 
         Raises:
             OvertakenError: a place is no longer where this load left it.
@@ -219,12 +211,7 @@ class TableWriter:
     ) -> None:
         """Prepare to write some columns of a table.
 
-        Args:
-            table: as it is.
-            columns: that are written.
-            keys: by which rows are replaced; empty where they are appended.
-            encode: makes rows of records.
-            casts: columns whose texts PostgreSQL is to cast; asked for after `encode`.
+        `casts` returns the columns whose texts PostgreSQL is to cast; it is asked after `encode`.
         """
         self._table, self._columns, self._keys = table, tuple(columns), tuple(keys)
         self._encode, self._casts = encode, casts

@@ -28,10 +28,8 @@ def closed_database(
 ) -> duckdb.DuckDBPyConnection:
     """Open a database in memory.
 
-    Args:
-        settings: further ones, by DuckDB's names; what does not fit in memory goes to its
-            `temp_directory`.
-        folders: whose files it may read and write all the same.
+    What does not fit in memory goes to the `temp_directory` of the settings. Files in `folders` may
+    be read and written all the same.
     """
     database = duckdb.connect(":memory:", config=dict(settings or {}))
     if listed := [str(folder) for folder in folders]:

@@ -18,12 +18,10 @@ class Schedule:
     """Moments of an expression of cron, in one time zone."""
 
     def __init__(self, expression: str, *, zone: str = "", where: str = "--every") -> None:
-        """Take an expression of five fields.
+        """Take an expression of five fields: minute, hour, day, month, day of the week.
 
-        Args:
-            expression: minute, hour, day, month, day of the week.
-            zone: such as `Europe/Berlin`; that of this machine where it is empty.
-            where: who gave it, for errors.
+        A zone is such as `Europe/Berlin`; that of this machine where it is empty. `where` is who
+        gave the expression, for errors.
 
         Raises:
             ConfigurationError: it is none, or names no moment; or there is no such time zone.
@@ -58,10 +56,7 @@ class Schedule:
     ) -> Iterator[datetime]:
         """Yield each moment when it has come, until stopped; moments missed meanwhile are skipped.
 
-        Args:
-            stop: asked often.
-            now: the time.
-            wait: waits so many seconds.
+        `stop` is asked often; `wait` waits so many seconds.
         """
         while True:
             due = self.after(now())

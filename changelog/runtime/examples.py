@@ -12,9 +12,7 @@ _EPILOG = "epilog"
 def examples(*lines: str, more: str = "") -> str:
     """Return the end of a command's help: Markdown, a paragraph for each example.
 
-    Args:
-        lines: each a command in backticks, and what it does.
-        more: what else is to be said.
+    Each line is a command in backticks, and what it does.
     """
     title = "**Examples**" if len(lines) > 1 else "**Example**"
     return "\n\n".join(filter(None, (title, *lines, more)))

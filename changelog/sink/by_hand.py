@@ -34,12 +34,8 @@ def create_topics(
 ) -> MadeTopics:
     """Make topics with the settings of tables' topics; one that is there so is left as it is.
 
-    Args:
-        kafka: the brokers.
-        names: of the topics.
-        capture: has partitions, replicas and settings.
-        unkeyed: whether records will have no key, so that the topics are not compacted.
-        steps: counts topics twice: what they are like, and those that are made or altered.
+    With `unkeyed` records will have no key, so that the topics are not compacted. `steps` counts
+    topics twice: what they are like, and those that are made or altered.
 
     Raises:
         TopicSettingsError: one is there with other settings, and these are not to be altered.

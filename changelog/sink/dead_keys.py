@@ -40,18 +40,9 @@ def dead_keys(
     A partition is read whole before its first key is given, so the caller may write tombstones
     to it meanwhile. `on_wait` is called again and again: a topic may be long.
 
-    A record that capture did not write counts as older than all of its own.
-
-    Args:
-        kafka: the brokers.
-        topic: the topic to read.
-        since: what is older is dead.
-        ends: per partition where to stop.
-        prefix: the bytes that each key begins with. Other keys are left alone: no reader takes a
-            tombstone of theirs, and without one nobody reads them.
-        alive_from: per partition the offset before which all is dead, whatever position it bears.
-        max_keys: how many keys are held at once.
-        on_wait: called while a topic is read.
+    A record that capture did not write counts as older than all of its own. Keys that do not begin
+    with `prefix` are left alone: no reader takes a tombstone of theirs, and without one nobody
+    reads them. What lies before `alive_from` is dead, whatever position it bears.
 
     Raises:
         UnavailableLogError: the broker does not answer.

@@ -28,6 +28,9 @@ T = TypeVar("T")
 class FrontierLog:
     """Reads and writes the frontiers of one topic.
 
+    Each call raises UnavailableLogError where the broker does not answer, and LogError where it
+    refuses, or where the topic has several partitions.
+
     Attributes:
         through: a transactional producer: what is written stands together with its records.
     """
@@ -63,8 +66,7 @@ class FrontierLog:
     def cluster_id(self, *, patient: bool = True) -> str:
         """Return the cluster's identifier; the first request of this client, see `Cluster.meet`.
 
-        Args:
-            patient: waits for brokers that are not there, since they may be on their way.
+        A `patient` call waits for brokers that are not there, since they may be on their way.
 
         Raises:
             RefusedAccessError: the brokers do not let us in.
@@ -73,12 +75,7 @@ class FrontierLog:
         return self._cluster.meet(patient=patient)
 
     def last(self, slot: str) -> FrontierRecord | None:
-        """Return the newest frontier of a slot, or None if there is none or it was removed.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-            LogError: the topic has several partitions.
-        """
+        """Return the newest frontier of a slot, or None if there is none or it was removed."""
         key = slot.encode("utf-8")
         newest = self._read(key, partial(frontier_of, key))
         if newest is None:
@@ -88,12 +85,7 @@ class FrontierLog:
         return FrontierRecord(frontier, record.offset() or 0, appended_ms)
 
     def slots(self) -> list[str]:
-        """Return the slots of which the topic holds anything, in order; none without a topic.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-            LogError: it refuses.
-        """
+        """Return the slots of which the topic holds anything, in order; none without a topic."""
         ends = self._stable()
         if ends is None:
             return []
@@ -106,12 +98,7 @@ class FrontierLog:
         return sorted(slots)
 
     def backfill(self, slot: str) -> BackfillRecord | None:
-        """Return the progress of a slot's backfills, or None if there are none.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-            LogError: the topic has several partitions.
-        """
+        """Return the progress of a slot's backfills, or None if there are none."""
         newest = self._read(backfill_key(slot), BackfillRecord.from_json)
         return None if newest is None else newest[0]
 
@@ -130,17 +117,11 @@ class FrontierLog:
         Raises:
             UnavailableLogError: none within a minute; the record is dropped, so that it cannot
                 arrive behind a newer one. Whether it has arrived is not known.
-            LogError: the broker refuses it.
         """
         self._write(frontier.slot.encode("utf-8"), frontier.to_json())
 
     def write_backfill(self, record: BackfillRecord) -> None:
-        """Append how far the backfills are and wait for the broker's acknowledgement.
-
-        Raises:
-            UnavailableLogError: as for `write`.
-            LogError: the broker refuses it.
-        """
+        """Append how far the backfills are and wait for the broker's acknowledgement."""
         self._write(backfill_key(record.slot), record.to_json())
 
     def forget_backfill(self, slot: str) -> None:
@@ -148,22 +129,12 @@ class FrontierLog:
         self._write(backfill_key(slot), None)
 
     def standings(self, slot: str) -> Standings | None:
-        """Return the state of a slot's tables at the last look, or None if there was none.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-            LogError: the topic has several partitions.
-        """
+        """Return the state of a slot's tables at the last look, or None if there was none."""
         newest = self._read(standing_key(slot), Standings.from_json)
         return None if newest is None else newest[0]
 
     def write_standings(self, slot: str, standings: Standings) -> None:
-        """Append how the tables stand and wait for the broker's acknowledgement.
-
-        Raises:
-            UnavailableLogError: as for `write`.
-            LogError: the broker refuses it.
-        """
+        """Append how the tables stand and wait for the broker's acknowledgement."""
         self._write(standing_key(slot), standings.to_json())
 
     def _write(self, key: bytes, text: str | None) -> None:
@@ -199,12 +170,7 @@ class FrontierLog:
         return {topic: place.ends for topic, place in self.places(topics).items()}
 
     def starts(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Return the first offset of each partition of the topics that exist.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-            LogError: it refuses.
-        """
+        """Return the first offset of each partition of the topics that exist."""
         return {topic: place.starts for topic, place in self._ends(topics).items()}
 
     def standing(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
@@ -216,10 +182,6 @@ class FrontierLog:
 
         Records go from the topic's start on. So of a key that has one left, the newest is left; and
         of each there is one from the first frontier on.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-            LogError: the topic has several partitions.
         """
         (start, *_) = self.starts([self._topic]).get(self._topic, (0,))
         if not start:
@@ -245,7 +207,6 @@ class FrontierLog:
         made anew under us no longer holds what a frontier would speak for.
 
         Raises:
-            UnavailableLogError: the broker does not answer.
             LogError: a topic is missing, or another than at the first call.
         """
         places = self._ends(topics)
@@ -272,10 +233,6 @@ class FrontierLog:
         """Return the topics in which a transaction is open, and from which offset on.
 
         Readers of committed records do not see what lies behind it.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-            LogError: it refuses.
         """
         ends, stable = self._ends(topics), self._ends(topics, committed=True)
         return {

@@ -72,11 +72,7 @@ class LogProducer:
     ) -> None:
         """Write through a client that was made with the settings of `open`.
 
-        Args:
-            handle: the client.
-            on_wait: see the attribute.
-            is_transactional: see the attribute.
-            kafka: the brokers to ask, during a long wait, whether the topics still exist; or None.
+        `kafka` are the brokers to ask, during a long wait, whether the topics still exist; or None.
         """
         self._kafka = kafka
         self.on_wait = on_wait
@@ -101,12 +97,9 @@ class LogProducer:
     ) -> Self:
         """Begin to connect, in the background.
 
-        Args:
-            kafka: the brokers.
-            options: further librdkafka settings; those that the log needs cannot be changed.
-            on_wait: see the attribute.
-            transactional_id: for `take_over` and `commit`; without one, records stand at once.
-            transaction_s: after which the broker aborts one that is not committed.
+        Settings that the log needs cannot be changed by `options`. A `transactional_id` is for
+        `take_over` and `commit`; without one, records stand at once. The broker aborts a
+        transaction that is not committed after `transaction_s` seconds.
 
         Raises:
             ConfigurationError: librdkafka does not know a setting.
@@ -175,12 +168,8 @@ class LogProducer:
     ) -> None:
         """Queue some records in their order, as `produce` does with each.
 
-        Args:
-            topic: of all of them.
-            records: the records; those that are left out are not written.
-            first: number of the first.
-            end: number behind the last.
-            partition: where they go; None is where their keys say.
+        They are those from number `first` to before `end`; what is left out is not written. Without
+        a partition they go where their keys say.
 
         Raises:
             LogError: an earlier record, or one of these, is refused.

@@ -50,7 +50,7 @@ class RegisteredSchema(NamedTuple):
 
 
 class Registry:
-    """Registers the schemas of topics."""
+    """Registers the schemas of topics; UnavailableLogError: the registry does not answer."""
 
     def __init__(self, connection: RegistryConnection) -> None:
         """Make the client; it connects at the first request.
@@ -88,7 +88,6 @@ class Registry:
 
         Raises:
             SchemaConflictError: the topic has another key schema.
-            UnavailableLogError: the registry does not answer.
         """
         subject = f"{topic}-key"
         if (subject, schema) in self._ids:
@@ -101,26 +100,18 @@ class Registry:
         return pinned
 
     def key_id(self, topic: str) -> int | None:
-        """Return the id of a topic's key schema, or None where none is registered.
-
-        Raises:
-            UnavailableLogError: the registry does not answer.
-        """
+        """Return the id of a topic's key schema, or None where none is registered."""
         pinned = self._first(f"{topic}-key")
         return None if pinned is None else pinned[0]
 
     def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:
         """Return the id of a topic's value schema, registering it when it is new.
 
-        Args:
-            topic: whose values.
-            schema: of them.
-            fresh: whether all rows are written anew under it, so that it need not be compatible
-                with those before it.
+        With `fresh` all rows are written anew under it, so that it need not be compatible with
+        those before it.
 
         Raises:
             SchemaConflictError: the registry refuses the schema as incompatible.
-            UnavailableLogError: the registry does not answer.
         """
         subject = f"{topic}-value"
         if (subject, schema) not in self._ids:
@@ -144,7 +135,6 @@ class Registry:
 
         Raises:
             SchemaConflictError: they have another.
-            UnavailableLogError: the registry does not answer.
         """
         self._pinned(f"{topic}-key", schema)
 
@@ -153,7 +143,6 @@ class Registry:
 
         Raises:
             SchemaConflictError: the registry would refuse the schema as incompatible.
-            UnavailableLogError: the registry does not answer.
         """
         subject, registered = f"{topic}-value", Schema(schema, "AVRO")
         if not self.values(topic) or (fresh and self._level(subject) in _OURS):
@@ -172,7 +161,6 @@ class Registry:
 
         Raises:
             CorruptRecordError: one is not ours.
-            UnavailableLogError: the registry does not answer.
         """
         subject = f"{topic}-value"
         if topic not in self._values:
@@ -186,7 +174,6 @@ class Registry:
 
         Raises:
             CorruptRecordError: the registry does not know it, or it needs others.
-            UnavailableLogError: the registry does not answer.
         """
         name = f"schema {number}"
         schema = self._ask(name, lambda: _or_none(lambda: self._client.get_schema(number)))
@@ -200,11 +187,7 @@ class Registry:
         return RegisteredSchema(schema.schema_type or "AVRO", str(schema.schema_str))
 
     def latest(self, subject: str) -> RegisteredSchema | None:
-        """Return the newest schema of a subject, whoever wrote it, or None if there is no subject.
-
-        Raises:
-            UnavailableLogError: the registry does not answer.
-        """
+        """Return the newest schema of a subject, whoever wrote it, or None without one."""
         schema = self._ask_about(
             subject, lambda: _or_none(lambda: self._client.get_latest_version(subject).schema)
         )
@@ -213,11 +196,7 @@ class Registry:
         return RegisteredSchema(schema.schema_type or "AVRO", str(schema.schema_str))
 
     def present(self, subjects: Iterable[str]) -> list[str]:
-        """Return the existing ones of some subjects, in order.
-
-        Raises:
-            UnavailableLogError: the registry does not answer.
-        """
+        """Return the existing ones of some subjects, in order."""
         there = set(self._ask("subjects", self._client.get_subjects))
         return sorted(there & set(subjects))
 
@@ -225,13 +204,7 @@ class Registry:
         """Return the topics that lack a subject, or whose keys have another id there.
 
         One question where all is well. A registry may keep names from us: each that is missing is
-        asked for by itself.
-
-        Args:
-            topics: names, each with the id of its keys' schema; None for one without.
-
-        Raises:
-            UnavailableLogError: the registry does not answer.
+        asked for by itself. Each topic has the id of its keys' schema, None without one.
         """
         subjects = [f"{topic}-value" for topic in topics]
         subjects += [f"{topic}-key" for topic, number in topics.items() if number is not None]
@@ -248,7 +221,6 @@ class Registry:
 
         Raises:
             LogError: the registry refuses, such as one that is read-only.
-            UnavailableLogError: it does not answer.
         """
         for permanent in (False, True):  # a registry removes for good what is marked as removed
             self._ask_about(

@@ -98,16 +98,8 @@ def last_positions(
 
     A record that capture cannot have written ends nothing: a running capture notices it by its
     number and copies the table again (`changelog.capture.write.topic_watch`), and so does a
-    start.
-
-    Args:
-        kafka: the brokers.
-        frontiers: tells where topics end.
-        frontier: the last one, or None.
-        topics: the topics to read.
-        backfill: the copies that go on, or None.
-        wal_end: asks the server how far its WAL goes, where the log can hold no more than that;
-            None where it may, since the server has lost what the log has.
+    start. `wal_end` asks the server how far its WAL goes, where the log can hold no more than that;
+    None where it may, since the server has lost what the log has.
 
     Raises:
         LogError: another topic ends before what is known of it: the broker lost records.

@@ -25,16 +25,10 @@ _KEY, _VALUE = "key", "value"
 
 
 class SchemaTopic:
-    """Keeps the schemas of topics; does what `Registry` does."""
+    """Keeps the schemas of topics; does and raises what `Registry` does."""
 
     def __init__(self, kafka: KafkaConnection, topic: str, frontiers: FrontierLog) -> None:
-        """Prepare; nothing is read yet.
-
-        Args:
-            kafka: the brokers.
-            topic: of the schemas, one partition; it is there when a schema is noted.
-            frontiers: asks for offsets; its `on_wait` is called while the broker is slow.
-        """
+        """Prepare; nothing is read yet. The topic has one partition, and is there by a note."""
         self._kafka = kafka
         self._topic = topic
         self._frontiers = frontiers
@@ -48,7 +42,6 @@ class SchemaTopic:
 
         Raises:
             SchemaConflictError: the topic has another key schema.
-            UnavailableLogError: the broker does not answer.
         """
         if not self._versions(topic, _KEY):
             self._write(topic, _KEY, schema)
@@ -56,11 +49,7 @@ class SchemaTopic:
         return 0
 
     def key_id(self, topic: str) -> int | None:
-        """Return 0 for a topic whose key schema is noted, else None.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-        """
+        """Return 0 for a topic whose key schema is noted, else None."""
         return 0 if self._versions(topic, _KEY) else None
 
     def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
@@ -71,7 +60,6 @@ class SchemaTopic:
 
         Raises:
             SchemaConflictError: they have another.
-            UnavailableLogError: the broker does not answer.
         """
         versions = self._versions(topic, _KEY)
         if versions and not same_schema(versions[0], schema):
@@ -83,11 +71,7 @@ class SchemaTopic:
             )
 
     def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:  # noqa: ARG002 - nothing is refused here
-        """Note a topic's value schema when it is new. Gives 0: no record bears a number.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-        """
+        """Note a topic's value schema when it is new. Gives 0: no record bears a number."""
         if not any(same_schema(version, schema) for version in self._versions(topic, _VALUE)):
             self._write(topic, _VALUE, schema)
         return 0
@@ -97,7 +81,6 @@ class SchemaTopic:
 
         Raises:
             CorruptRecordError: one is not ours.
-            UnavailableLogError: the broker does not answer.
         """
         return [Version.of(version, 0) for version in self._versions(topic, _VALUE)]
 

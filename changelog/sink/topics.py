@@ -76,15 +76,10 @@ def plan_topics(
 ) -> TopicPlan:
     """List the missing topics and check the existing ones; changes nothing.
 
-    Args:
-        kafka: the brokers.
-        counts: per topic its partitions when it is made; an existing one keeps its own.
-        replication: of a new topic; -1 for the brokers' default.
-        settings: what each topic must have.
-        fix: alter a topic that differs instead of refusing it.
-        extra: per topic further settings when it is made, such as `FRONTIER_SETTINGS`.
-        unkeyed: topics whose records have no key, so that they cannot be compacted.
-        known_ids: Kafka's ids of topics that a log goes on with, though they differ.
+    `counts` has the partitions of topics that are made, for which `replication` is -1 for the
+    brokers' default, and `extra` has further settings, such as `FRONTIER_SETTINGS`. With `fix` a
+    topic that differs is altered, not refused. Topics of `unkeyed` cannot be compacted. A log goes
+    on with topics of `known_ids`, though they differ.
 
     Raises:
         ConfigurationError: one is kept by brokers or workers for themselves.

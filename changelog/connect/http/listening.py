@@ -17,12 +17,7 @@ sent then is let go with it: asyncio would hold it until the peer takes it, or f
 
 
 class Server(uvicorn.Server):
-    """A server that has streams end once it is asked to end, in place of waiting for them.
-
-    Args:
-        config: of the server.
-        beside: whose streams these are.
-    """
+    """A server that ends the streams of `beside` once it is asked to end, and does not wait."""
 
     def __init__(self, config: uvicorn.Config, beside: Sequence[Addition]) -> None:
         super().__init__(config)

@@ -80,14 +80,8 @@ def run_child(
 ) -> ExitResult:
     """Run a command until it ends, or until it has ended because it was asked to.
 
-    Args:
-        words: the command and its words.
-        variables: its settings; those of this process are not handed on.
-        stop: set by who wants an end.
-        name: whose words are in the log.
-        folder: where it runs.
-        started: called when it says something, again and again.
-        environment: beside the settings; that of this process where none is given.
+    The command's settings are `variables`; those of this process are not handed on. `started` is
+    called when it says something, again and again. Without an `environment` it has this process's.
     """
     around = os.environ if environment is None else environment
     kept = {key: value for key, value in around.items() if not key.startswith(PREFIX)}

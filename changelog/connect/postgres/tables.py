@@ -85,11 +85,8 @@ class Tables:
     ) -> Table | None:
         """Return the table of a topic, or None if it is missing and records do not say its columns.
 
-        Args:
-            cursor: of the transaction.
-            topic: whose table it is.
-            columns: that records say they have, with their types in SQL.
-            keys: columns of the key of a table that is made.
+        `columns` are those that records say they have, with their types in SQL; `keys` are for a
+        table that is made.
 
         Raises:
             SinkError: there is none, or it lacks a column of the settings.

@@ -97,11 +97,9 @@ class Target:
     ) -> None:
         """Write the operations of records and move the places, all or nothing.
 
-        Args:
-            requests: in the order of each partition.
-            moves: from where to where, of each partition.
-            refuse: told of the records that cannot be written, perhaps none, before anything
-                stands; what it raises undoes all.
+        Requests come in the order of each partition; `moves` says from where to where. `refuse` is
+        told of the records that cannot be written, perhaps none, before anything stands; what it
+        raises undoes all.
 
         Raises:
             OvertakenError: a place is no longer where this writer left it.

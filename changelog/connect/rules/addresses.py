@@ -15,35 +15,13 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.postgres.connection import parts_of
 
 ALLOWED = frozenset(
-    {
-        "host",
-        "hostaddr",
-        "port",
-        "dbname",
-        "user",
-        "password",
-        "application_name",
-        "fallback_application_name",
-        "channel_binding",
-        "client_encoding",
-        "connect_timeout",
-        "gssencmode",
-        "keepalives",
-        "keepalives_count",
-        "keepalives_idle",
-        "keepalives_interval",
-        "load_balance_hosts",
-        "options",
-        "require_auth",
-        "ssl_max_protocol_version",
-        "ssl_min_protocol_version",
-        "sslmode",
-        "sslnegotiation",
-        "sslrootcert",
-        "sslsni",
-        "target_session_attrs",
-        "tcp_user_timeout",
-    }
+    """
+    host hostaddr port dbname user password application_name fallback_application_name
+    channel_binding client_encoding connect_timeout gssencmode keepalives keepalives_count
+    keepalives_idle keepalives_interval load_balance_hosts options require_auth
+    ssl_max_protocol_version ssl_min_protocol_version sslmode sslnegotiation sslrootcert sslsni
+    target_session_attrs tcp_user_timeout
+    """.split()  # noqa: SIM905
 )
 """Parts of a connection string: none of them names a file with a secret, or another service."""
 
@@ -53,11 +31,7 @@ _TAKEN = {"PGSSLCERT", "PGSSLKEY", "PGSSLPASSWORD"}
 
 
 def address_of(dsn: str, named: str) -> dict[str, str]:
-    """Return the parts of a connection string.
-
-    Args:
-        dsn: a URL, or key=value.
-        named: names it to users.
+    """Return the parts of a connection string, a URL or key=value; `named` names it to users.
 
     Raises:
         ConfigurationError: it is none, has a part that is not allowed, or names no host; nothing

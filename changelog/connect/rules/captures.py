@@ -60,12 +60,7 @@ class CaptureJob:
     def variables(
         self, kafka: KafkaConnection, registry: RegistryConnection | None
     ) -> dict[str, str]:
-        """Return the environment in which `changelog capture` does this.
-
-        Args:
-            kafka: the worker's brokers.
-            registry: the worker's.
-        """
+        """Return the environment in which `changelog capture` does this."""
         settings = {**self.settings, "postgres.dsn": self.dsn, "kafka.brokers": kafka.brokers}
         schemas = self.registry or registry
         if schemas is not None and schemas.url:

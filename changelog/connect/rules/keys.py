@@ -16,29 +16,18 @@ MASK = "********"
 """What stands for a secret in each answer; given back, it means the one that is kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Key:
-    """One key.
+    """One key."""
 
-    Attributes:
-        name: the first name.
-        also: further names.
-        kind: STRING, INT, BOOLEAN, LIST or PASSWORD.
-        default: where nothing is given; None where there is none.
-        required: whether it has to be given.
-        choices: the only values, in small letters; empty for any.
-        least, most: of a number.
-        text: what it is for.
-    """
-
-    name: str
-    text: str
-    also: tuple[str, ...] = ()
-    kind: str = "STRING"
-    default: str | None = None
-    required: bool = False
-    choices: tuple[str, ...] = ()
-    least: int = 0
+    name: str  # the first one
+    text: str  # what it is for
+    also: tuple[str, ...] = ()  # further names
+    kind: str = "STRING"  # or INT, BOOLEAN, LIST, PASSWORD
+    default: str | None = None  # where nothing is given; None where there is none
+    required: bool = False  # whether it has to be given
+    choices: tuple[str, ...] = ()  # the only values, in small letters; empty for any
+    least: int = 0  # of a number
     most: int = 2**31 - 1
 
     def definition(self, order: int) -> dict[str, Any]:
@@ -78,15 +67,15 @@ def class_named(named: str, classes: Iterable[str]) -> str | None:
 
 REGISTRY_KEYS = (
     Key(
-        name="schema.registry.url",
+        "schema.registry.url",
+        "Registry of Avro's schemas; the worker's by default.",
         also=("value.converter.schema.registry.url", "key.converter.schema.registry.url"),
-        text="Registry of Avro's schemas; the worker's by default.",
     ),
     Key(
-        name="basic.auth.user.info",
+        "basic.auth.user.info",
+        "user:password at the registry.",
         also=("value.converter.basic.auth.user.info", "key.converter.basic.auth.user.info"),
         kind="PASSWORD",
-        text="user:password at the registry.",
     ),
 )
 """Where the registry of Avro's schemas is, of sinks and captures."""

@@ -121,7 +121,7 @@ def validation(plugin: str, config: Mapping[str, Any]) -> dict[str, Any]:
         value = next((shown[name] for name in names if name in shown), key.default)
         configs.append(_validated(key.definition(order), value, errors, key.choices))
     for name in sorted(errors_of.keys() - names_shown):
-        unknown = Key(name=name, text="")
+        unknown = Key(name, "")
         configs.append(_validated(unknown.definition(len(configs) + 1), None, errors_of[name], ()))
     return {
         "name": plugin,

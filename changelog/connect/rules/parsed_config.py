@@ -26,14 +26,7 @@ class ParsedConfig:
         kind: str,
         instead: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Take a configuration.
-
-        Args:
-            keys: that there are.
-            config: what is given.
-            kind: the kind of connector, for messages.
-            instead: by beginnings of further keys that users may have, what to write for them.
-        """
+        """Take a configuration; `instead` says what to write for other keys, by beginnings."""
         self._keys = {name: key for key in keys for name in (key.name, *key.also)}
         self._kind, self._instead = kind, instead
         self.values: dict[str, str] = {}

@@ -14,39 +14,19 @@ from changelog.runtime.cron import Schedule
 
 REBUILD_CLASS = "changelog.Rebuild"
 REBUILD_KEYS = (
-    Key(name="name", required=True, text="Name of the connector, unique among all."),
+    Key("name", "Name of the connector, unique among all.", required=True),
+    Key("connector.class", "changelog.Rebuild.", required=True, choices=(REBUILD_CLASS.lower(),)),
+    Key("tasks.max", "A rebuild has one task.", kind="INT", default="1", least=1, most=MOST_TASKS),
     Key(
-        name="connector.class",
+        "project",
+        "Folder of the project, under the folder that the workers' --projects names.",
         required=True,
-        choices=(REBUILD_CLASS.lower(),),
-        text="changelog.Rebuild.",
     ),
-    Key(
-        name="tasks.max",
-        kind="INT",
-        default="1",
-        least=1,
-        most=MOST_TASKS,
-        text="A rebuild has one task.",
-    ),
-    Key(
-        name="project",
-        required=True,
-        text="Folder of the project, under the folder that the workers' --projects names.",
-    ),
-    Key(name="views", kind="LIST", required=True, text="Views of the project; * for all."),
-    Key(
-        name="schedule",
-        default="once",
-        text="once, or the five fields of cron, in UTC: 30 2 * * 1-5.",
-    ),
-    Key(
-        name="verify",
-        choices=("full", "changed", "sample", "none"),
-        text="As --verify of rebuild-view.",
-    ),
-    Key(name="from", choices=("start", "checkpoint"), text="As --from of rebuild-view."),
-    Key(name="refresh", kind="BOOLEAN", text="As --refresh: only what came since."),
+    Key("views", "Views of the project; * for all.", kind="LIST", required=True),
+    Key("schedule", "once, or the five fields of cron, in UTC: 30 2 * * 1-5.", default="once"),
+    Key("verify", "As --verify of rebuild-view.", choices=("full", "changed", "sample", "none")),
+    Key("from", "As --from of rebuild-view.", choices=("start", "checkpoint")),
+    Key("refresh", "As --refresh: only what came since.", kind="BOOLEAN"),
 )
 _ONCE, _ALL = "once", "*"
 _VIEW = re.compile(r"[A-Za-z_]\w*")

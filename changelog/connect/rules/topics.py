@@ -36,10 +36,7 @@ def check_topics(settings: SinkSettings, group: str) -> None:
 def check_dead_letters(topic: str, there: Collection[str], settings: Mapping[str, str]) -> None:
     """Refuse a topic that is there and is no place for dead letters.
 
-    Args:
-        topic: that is there.
-        there: the topic, and its `twin_of` if that is there.
-        settings: of the topic.
+    `there` holds the topic, and its `twin_of` if that is there.
 
     Raises:
         ConfigurationError: it is a group's, or would lose them.

@@ -28,11 +28,7 @@ def check_expression(text: str, where: str) -> None:
 
     PostgreSQL judges the expression itself; here its brackets have to close, so that none of it
     stands behind the statement's own bracket. It is read as PostgreSQL reads it; what depends on
-    the server's settings, or would need more to be read so, is refused.
-
-    Args:
-        text: the condition.
-        where: names the setting.
+    the server's settings, or would need more to be read so, is refused. `where` names the setting.
 
     Raises:
         ConfigurationError: it does not stay one.

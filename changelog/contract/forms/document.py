@@ -145,7 +145,10 @@ def joined(members: Iterable[str]) -> str:
 
 
 class Documents:
-    """Writes rows and keys of one relation version."""
+    """Writes rows and keys of one relation version.
+
+    A value without an exact form raises EncodeError, which names table and column.
+    """
 
     def __init__(self, relation: Relation, *, prefix: str = "") -> None:
         """Prepare; `prefix` is put before each column's name."""
@@ -157,19 +160,11 @@ class Documents:
         self._key = [self._columns[index] for index in relation.key_indexes]
 
     def members(self, row: Row) -> list[str]:
-        """Return the members of a whole row.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Return the members of a whole row."""
         return self._written(self._columns, row)
 
     def known_members(self, row: Row) -> list[str]:
-        """Return the members of a row but for values that the stream left out.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Return the members of a row but for values that the stream left out."""
         pairs = zip(self._columns, row, strict=True)
         pairs_sent = [(column, field) for column, field in pairs if field is not UNCHANGED]
         return self._written(
@@ -177,11 +172,7 @@ class Documents:
         )
 
     def key_members(self, key: KeyRow) -> list[str]:
-        """Return the members of a key.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Return the members of a key."""
         return self._written(self._key, key)
 
     def _written(
@@ -204,7 +195,7 @@ class Documents:
 
 
 class DocumentCodec:
-    """Encodes the keys and rows of one relation version as JSON documents."""
+    """Encodes keys and rows of one relation version as JSON documents; raises as `Documents`."""
 
     def __init__(self, relation: Relation) -> None:
         """Prepare for one version of a table."""
@@ -212,11 +203,7 @@ class DocumentCodec:
         self._documents = Documents(relation)
 
     def encode_key(self, key: KeyRow) -> bytes:
-        """Encode a primary key.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Encode a primary key."""
         return joined(self._documents.key_members(key)).encode("utf-8")
 
     def encode_value(self, row: Row) -> bytes:

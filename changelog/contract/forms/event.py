@@ -65,7 +65,10 @@ WORDS = {
 
 
 class EventEncoder(Protocol):
-    """Encodes the changes of one relation version."""
+    """Encodes the changes of one relation version.
+
+    A value without an exact form raises EncodeError, which names table and column.
+    """
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
         """Return the value of a record; raises EncodeError."""
@@ -130,11 +133,7 @@ class NestedDocuments:
         self._database = quoted(origin.database)
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Return the value of a record.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Return the value of a record; raises EncodeError."""
         seen, ts = stamp.seen_us, stamp.ts_us
         text = (
             f'{{"before":{self._before(event)},"after":{self._row(event.after)},"source":{{'
@@ -167,11 +166,7 @@ class FlatDocuments:
         self._where = f'"schema":{quoted(name.schema)},"table":{quoted(name.table)}'
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Return the value of a record.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Return the value of a record; raises EncodeError."""
         members = [
             f'"op":"{event.op.value.decode()}"',
             f'"type":"{WORDS[event.op]}"',
@@ -204,11 +199,7 @@ class LabelledDocuments:
         )
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Return the value of a record.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Return the value of a record; raises EncodeError."""
         row = labelled_row(self._documents.relation, event)
         gone = "true" if event.op is Op.DELETE else "false"
         labels = (

@@ -203,11 +203,7 @@ class NestedRecords:
         self._where = b"".join(map(_string, relation.name))
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Return the value of a record, framed.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Return the value of a record, framed; raises EncodeError."""
         before = event.before
         if before is None and event.op is Op.DELETE and event.key:
             before = key_as_row(self._relation, event.key)
@@ -261,11 +257,7 @@ class FlatRecords:
         self._nothing = self._rows.encode_value([None] * len(rows.columns))[FRAME_BYTES:]
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Return the value of a record, framed.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Return the value of a record, framed; raises EncodeError."""
         before = event.before
         if before is None and event.op is Op.DELETE:
             before = key_as_row(self._relation, event.key)
@@ -295,11 +287,7 @@ class LabelledRecords:
         self._where = b"".join(map(_string, relation.name))
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Return the value of a record, framed.
-
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
-        """
+        """Return the value of a record, framed; raises EncodeError."""
         row = labelled_row(self._relation, event)
         moments = map(encode_long, (stamp.lsn, stamp.ts_us, stamp.seen_us))
         return b"".join(

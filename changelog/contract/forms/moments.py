@@ -33,10 +33,8 @@ def moment_text(since: int, *, digits: int = 6, zoned: bool = True) -> str:
     >>> moment_text(1_706_704_496_789_000)
     '2024-01-31T12:34:56.789+00:00'
 
-    Args:
-        since: parts of a second since 1970.
-        digits: how many digits a part has: 3 for milliseconds, 6 for microseconds.
-        zoned: whether the zone is said.
+    `since` counts parts of a second since 1970, with so many digits: 3 for milliseconds, 6 for
+    microseconds.
     """
     seconds, fraction = divmod(since, 10**digits)
     zone = "+00:00" if zoned else ""

@@ -117,11 +117,8 @@ class Frontier:
         """Return per partition the first offset to read of a topic whose partitions start there.
 
         What lies before is dead, whatever it is: rows of before a fresh copy, or records of others
-        that were the reason for one.
-
-        Args:
-            topic: the topic to read.
-            starts: per partition the first offset that is still there.
+        that were the reason for one. `starts` has per partition the first offset that is still
+        there.
         """
         alive = self.alive_from.get(topic, ())
         begins = [max(pair) for pair in zip_longest(starts, alive, fillvalue=0)]
@@ -272,11 +269,8 @@ def missing(starts: Sequence[int], alive_from: Sequence[int]) -> Iterator[str]:
     """Yield the partitions of a compacted topic that may have lost live records.
 
     The cleaner leaves a partition's start where it is. DeleteRecords moves it, and so does a
-    cleanup.policy that deletes, if only for a while.
-
-    Args:
-        starts: per partition the first offset that is still there.
-        alive_from: per partition the offset before which all is dead; 0 where it is not known.
+    cleanup.policy that deletes, if only for a while. `starts` has per partition the first offset
+    that is still there, `alive_from` the offset before which all is dead; 0 where it is not known.
     """
     for partition, (start, alive) in enumerate(zip_longest(starts, alive_from, fillvalue=0)):
         if start > alive:

@@ -39,10 +39,8 @@ class JoinedFrontier(Frontier):
 def joined(first: Frontier, parts: Mapping[str, tuple[TableName, Frontier]]) -> JoinedFrontier:
     """Return a frontier that also names topics of other frontiers.
 
-    Args:
-        first: whose epoch and LSN are told as those of all.
-        parts: each further topic, with the name that its table has for readers, and the frontier
-            that it is read to.
+    `parts` has each further topic, with the name that its table has for readers, and the frontier
+    that it is read to.
     """
 
     def both(name: str) -> dict[str, object]:

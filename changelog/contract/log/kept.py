@@ -29,9 +29,7 @@ def check_not_kept(
 ) -> None:
     """Refuse to write to topics that brokers or workers keep for themselves.
 
-    Args:
-        topics: that are to be written.
-        existing: returns those of some names that exist.
+    `existing` returns those of some names that exist.
 
     Raises:
         ConfigurationError: one is kept so.

@@ -115,9 +115,7 @@ class Standing:
     def change_since(self, before: Standing, truncated: Collection[int]) -> str:
         """Return the silent change since an earlier look, or an empty text.
 
-        Args:
-            before: the table at that look.
-            truncated: transactions of which the stream said that they truncated the table.
+        `truncated` has the transactions of which the stream said that they truncated the table.
         """
         if self.oid != before.oid:
             return "another table has its name now"
@@ -213,11 +211,9 @@ class Standing:
     def _revalued(self, before: Standing, emptied: Collection[int]) -> str:
         """Return the columns whose values may have changed when new files were created.
 
-        Args:
-            before: the table at an earlier look.
-            emptied: transactions that have truncated the table before they made its last files:
-                all rows came after that, and by the stream, so only the same transaction may have
-                altered columns when there were rows again.
+        `emptied` has transactions that truncated the table before they made its last files: all
+        rows came after that, and by the stream, so only the same transaction may have altered
+        columns when there were rows again.
         """
         columns = {
             name: column
@@ -279,8 +275,7 @@ class Standing:
     def to_json(self, types: dict[str, int]) -> list[Any]:
         """Return it as the record stores it.
 
-        Args:
-            types: takes in those of the table as JSON, each once, with its place.
+        `types` takes in those of the table as JSON, each once, with its place.
         """
         shown = None
         if self.types is not None:

@@ -19,9 +19,7 @@ _SIZELESS = "null"
 def check_tame(text: str, subject: str) -> None:
     """Refuse an Avro schema under which a short record could end its reader.
 
-    Args:
-        text: the schema.
-        subject: names it for the message, such as `schema 7`.
+    `subject` names it for the message, such as `schema 7`.
 
     Raises:
         CorruptRecordError: it is recursive, nests too deep, has items without a size, or is no

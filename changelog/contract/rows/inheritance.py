@@ -25,12 +25,7 @@ def alone(table: TableName, children: Iterable[TableName]) -> str:
 def unread(
     read: Collection[TableName], children: Mapping[TableName, tuple[TableName, ...]]
 ) -> list[str]:
-    """Return a line for each table that is read without the tables that inherit from it.
-
-    Args:
-        read: tables that are read together.
-        children: of `Frontier`.
-    """
+    """Return a line for each table that is read without the tables that inherit from it."""
     lines = []
     for table in sorted(set(read) & children.keys()):
         others = set(children[table]) - set(read)

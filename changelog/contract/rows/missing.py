@@ -35,9 +35,7 @@ _FLOAT = struct.Struct("<f")
 def avro_default(kind: ColumnType, text: bytes) -> str | None:
     """Return a value as the JSON of an Avro default, or None if it cannot be one.
 
-    Args:
-        kind: the column's type.
-        text: the value as PostgreSQL writes it under `SESSION_SETTINGS`.
+    `text` is the value as PostgreSQL writes it under `SESSION_SETTINGS`.
     """
     with suppress(ValueError, ArithmeticError, EncodeError):
         default = _default(kind, text)

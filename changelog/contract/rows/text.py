@@ -296,13 +296,9 @@ def branch_bytes(*, nullable: bool, null_second: bool) -> tuple[bytes, bytes]:
 def encoder(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> Encoder:
     """Return the function that turns a column's text into its Avro bytes, union branch included.
 
-    The function does not take null: the caller writes `null_branch`. It raises EncodeError for
-    a value without an exact Avro form.
-
-    Args:
-        kind: the column's type.
-        nullable: whether null is a branch.
-        null_second: whether it is the second one, as in a column with a default.
+    The function does not take null: the caller writes `null_branch`. It raises EncodeError for a
+    value without an exact Avro form. With `null_second` null is the union's second branch, as in a
+    column with a default.
     """
     first, second = branch_bytes(nullable=nullable, null_second=null_second)
     if kind.kind is Kind.DECIMAL:

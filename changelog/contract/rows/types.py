@@ -148,11 +148,9 @@ def column_type(
 ) -> ColumnType:
     """Map a type that is neither an array nor a domain.
 
-    Args:
-        base: `pg_type.typname`, such as `int4`.
-        formatted: `format_type(oid, typmod)`, such as `numeric(10,2)`.
-        form: what sort of type it is.
-        builtin: whether it is in the schema `pg_catalog`: users may name a type `date` too.
+    `base` is `pg_type.typname`, such as `int4`; `formatted` is `format_type(oid, typmod)`, such as
+    `numeric(10,2)`. One that is `builtin` is in the schema `pg_catalog`: users may name a type
+    `date` too.
     """
     if form in {TypType.ENUM, TypType.COMPOSITE, TypType.RANGE, TypType.MULTIRANGE}:
         built = builtin and form in {TypType.RANGE, TypType.MULTIRANGE}
@@ -170,10 +168,7 @@ def column_type(
 def array_type(element: ColumnType, formatted: str, delimiter: str = ",") -> ColumnType:
     """Map an array; an element that would need an escape of its own travels as text.
 
-    Args:
-        element: the element's type.
-        formatted: `format_type` of the array.
-        delimiter: `pg_type.typdelim` of the element: `;` for `box`, `:` for PostGIS.
+    `delimiter` is `pg_type.typdelim` of the element: `;` for `box`, `:` for PostGIS.
     """
     mapped = element.mapped
     if element.has_escape:

@@ -154,15 +154,7 @@ def envelope_lines(
     broker: Callable[[Any], int],
     delimiter: bytes,
 ) -> Lines:
-    """Return the renderer of records as kcat's objects of JSON; a null is a null.
-
-    Args:
-        topic: which.
-        key: how keys are shown as a token of JSON.
-        value: how values are.
-        broker: returns the broker that has a record.
-        delimiter: what stands behind each object.
-    """
+    """Return the renderer of records as kcat's objects of JSON; a null is a null."""
     pattern = b'{"topic":"%b"' % topic.encode() + (  # its characters need no escapes
         b',"partition":%d,"offset":%d%b,"broker":%d%b,"key":%b,"payload":%b}'
     )

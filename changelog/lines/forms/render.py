@@ -117,12 +117,8 @@ def template_lines(
 ) -> Lines:
     """Return the renderer of a template.
 
-    Args:
-        parts: of the template.
-        key: how keys are shown; None as they are.
-        value: how values are shown; None as they are.
-        null: what stands for null, and for what a record does not have.
-        delimiter: what stands behind each record.
+    Keys and values are shown as they are where `key` or `value` is None. `null` stands also for
+    what a record does not have.
     """
     pattern, columns = b"", []
     for part in parts:

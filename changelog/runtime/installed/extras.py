@@ -48,9 +48,7 @@ def pip_command(*extras: str) -> str:
 def check_extra(extra: str, subject: str) -> None:
     """Check that the modules of an extra are installed, without importing them.
 
-    Args:
-        extra: its name.
-        subject: what needs it, for the error.
+    `subject` is what needs it, for the error.
 
     Raises:
         MissingExtraError: some are not.

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 def working_beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
     """Run `work` in a thread during a block, and wait for its end after it.
 
-    Args:
-        name: of the thread.
-        work: has to return soon after its event is set.
+    It has to return soon after its event is set.
     """
     done = threading.Event()
     thread = threading.Thread(target=work, args=(done,), name=name, daemon=True)

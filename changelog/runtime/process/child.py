@@ -31,10 +31,8 @@ class Child:
     def __init__(self, module: str, *, name: str, hint: str) -> None:
         """Start the child, which imports its modules in the background.
 
-        Args:
-            module: run as a program, which does its `requests`.
-            name: what it is to people.
-            hint: what to do when it dies.
+        The module is run as a program, which does its `requests`; `hint` says what to do when it
+        dies.
         """
         self._name, self._hint = name, hint
         self._process = subprocess.Popen(  # noqa: S603 - our own module

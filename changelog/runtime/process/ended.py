@@ -19,11 +19,8 @@ def wait_or_end(
 ) -> bool:
     """Wait for the end of a child; it never outlives this call.
 
-    Args:
-        process: the child.
-        stop: set by who wants an end: the child is asked to end by SIGTERM.
-        end_s: how long it may take then, before it is killed.
-        killed: called just before that.
+    When `stop` is set the child is asked to end by SIGTERM; after `end_s` seconds it is killed, and
+    `killed` is called just before that.
 
     Returns:
         Whether the end was asked for.

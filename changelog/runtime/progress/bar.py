@@ -32,12 +32,8 @@ _TIME_LEFT = 7
 def _columns(console: Console, counted: str, most: int) -> tuple[ProgressColumn, ...]:
     """Return the columns of a bar: the name, the amount done, the time left; all in one line.
 
-    The name of what is done gives way where a terminal is narrow.
-
-    Args:
-        console: the terminal.
-        counted: how much is done, by rich's format.
-        most: columns that this takes.
+    The name of what is done gives way where a terminal is narrow. `counted` is how much is done, by
+    rich's format, in `most` columns at most.
     """
     bar = 40 if console.width >= _WIDE else 12
     name_width = max(console.width - bar - most - _TIME_LEFT - 3, 8)
@@ -64,12 +60,8 @@ class RowBar:
     ) -> None:
         """Prepare; nothing is shown yet.
 
-        Args:
-            console: where the bar goes, if that is a terminal.
-            title: is done.
-            estimate: how many rows there are, `done` counted; 0 where nobody knows.
-            done: so many were there before.
-            says_sum: whether the end is told; a command that tells it itself leaves no bar behind.
+        The estimate counts `done` too; 0 where nobody knows. A command that tells the sum itself
+        leaves no bar behind.
         """
         self._title = title
         self._says_sum = says_sum
@@ -143,13 +135,7 @@ class StepBar(Steps):
     """
 
     def __init__(self, console: Console, title: str, steps: int = 0) -> None:
-        """Prepare; nothing is shown yet.
-
-        Args:
-            console: where the bar goes, if that is a terminal.
-            title: is done, in a word.
-            steps: how many there are, as far as one knows by now.
-        """
+        """Prepare; nothing is shown yet."""
         self._title = title
         self._progress = Progress(
             *_columns(

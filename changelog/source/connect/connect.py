@@ -97,10 +97,8 @@ def _connection_error(why: NotOpened) -> ChangelogError:
 def source_error(error: psycopg2.Error, failure: str, *, lost: bool = False) -> SourceError:
     """Turn an error of psycopg2 into ours.
 
-    Args:
-        error: what psycopg2 raised.
-        failure: what was being done, such as `cannot create the publication "x"`.
-        lost: the caller has seen that the connection is closed.
+    `failure` says what was being done, such as `cannot create the publication "x"`; `lost`, that
+    the caller has seen that the connection is closed.
     """
     message = redacted((error.diag.message_primary or str(error)).strip())
     hint = error.diag.message_hint or ""

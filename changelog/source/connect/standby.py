@@ -86,12 +86,7 @@ class Primary:
     """The primary of a standby; reached when something has to be written."""
 
     def __init__(self, dsn: str, standby: SystemIdentity) -> None:
-        """Take the primary's connection string.
-
-        Args:
-            dsn: its connection string; empty where nobody named it.
-            standby: who the source is.
-        """
+        """Take the primary's connection string, empty where nobody named it, and the standby."""
         self._dsn = dsn
         self._standby = standby
         self._connection: Connection | None = None

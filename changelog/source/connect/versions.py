@@ -64,11 +64,7 @@ def for_version(query: str, version: int) -> str:
 def need(version: int, since: int, feature: str, hint: str) -> None:
     """Check that a server is new enough for something.
 
-    Args:
-        version: of the server.
-        since: the first version that can do it.
-        feature: what cannot be done before, a sentence's beginning: `--ddl`.
-        hint: what to do with this server.
+    `feature` cannot be done before: a sentence's beginning, such as `--ddl`.
 
     Raises:
         SourceError: it is older.

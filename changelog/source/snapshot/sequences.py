@@ -43,11 +43,6 @@ def read_sequences(
 ) -> tuple[Sequence, ...]:
     """Return the sequences that columns of captured tables own, or whose names are wanted.
 
-    Args:
-        connection: to the source, in autocommit mode.
-        table_filter: the patterns of the captured tables.
-        captured: their object ids.
-
     Raises:
         SourceError: one cannot be read: the role needs SELECT on it.
     """

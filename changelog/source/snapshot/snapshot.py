@@ -242,10 +242,6 @@ class TablePlan:
 def plan_tables(connection: Connection, relations: Iterable[Relation]) -> dict[int, TablePlan]:
     """Look up, by oid, where the rows of tables are now; a table that is gone is left out.
 
-    Args:
-        connection: in autocommit mode.
-        relations: the tables.
-
     Raises:
         TablesBusyError: one is locked by others for longer than `LOCK_WAIT_MS`.
     """

@@ -100,10 +100,8 @@ class Assembler:
     def __init__(self, resolve: Resolve, deaf_until: Mapping[int, Lsn] | None = None) -> None:
         """Begin without a relation.
 
-        Args:
-            resolve: looks a relation up.
-            deaf_until: relations whose changes are not wanted up to a commit LSN, by oid; they are
-                not resolved before. Read whenever a change comes.
+        `deaf_until` has relations, by oid, whose changes are not wanted up to a commit LSN; they
+        are not resolved before. It is read whenever a change comes.
         """
         self._deaf_until: Mapping[int, Lsn] = {} if deaf_until is None else deaf_until
         self._resolve = resolve

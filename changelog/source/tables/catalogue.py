@@ -259,11 +259,7 @@ class Catalogue:
         self._streamed: dict[int, tuple[RelationMessage, Relation]] = {}
 
     def tables(self, oids: Collection[int] | None = None) -> tuple[Table, ...]:
-        """List the user's permanent tables by name; partitions are left out for their roots.
-
-        Args:
-            oids: of the only ones to list.
-        """
+        """List the user's permanent tables by name; partitions are left out for their roots."""
         return steadily(lambda: self._at_once(oids))
 
     def names(self) -> dict[int, TableName]:
@@ -705,16 +701,7 @@ def _obstacle(
     *,
     ways: str,
 ) -> tuple[str, str]:
-    """Return the obstacle to capturing a table and the remedy, or two empty strings.
-
-    Args:
-        name: of the table.
-        key: its primary key, or none.
-        columns: that the stream brings.
-        identity: its replica identity.
-        leaves: its partitions.
-        ways: what to do where it has no key.
-    """
+    """Return the obstacle to capturing a table and the remedy, or two empty strings."""
     other_index = identity is ReplicaIdentity.INDEX and not key.is_identity
     problems = [
         (

@@ -77,12 +77,7 @@ HAS_KEY = Picked(
 
 
 def pick(name: str, indexes: Sequence[Index]) -> Picked:
-    """Choose the index that gives a table without a primary key its key.
-
-    Args:
-        name: an index's name or `AUTO`.
-        indexes: of the table.
-    """
+    """Choose the index, by its name or `AUTO`, that gives a table without a primary key its key."""
     fit = [index for index in indexes if not index.fault]
     if name != AUTO:
         return _named(name, indexes)

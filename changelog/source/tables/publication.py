@@ -154,10 +154,7 @@ def sendable(operations: tuple[str, ...], version: int) -> tuple[str, ...]:
 def sends_stored(connection: Connection, name: str, *, is_ours: bool) -> bool:
     """Tell whether a publication sends stored generated columns, or will once it is made.
 
-    Args:
-        connection: to the source.
-        name: of the publication.
-        is_ours: whether capture makes and alters it; it then sends what the server can.
+    One that is ours, which capture makes and alters, sends what the server can.
 
     Raises:
         SourceError: it cannot be read.

@@ -32,9 +32,7 @@ _MOST_NAMES = 10
 def uncaptured(connection: Connection, table_filter: TableFilter) -> tuple[str, ...]:
     """Return a line for each kind of object in the database that is not captured.
 
-    Args:
-        connection: to the source, in autocommit mode.
-        table_filter: whose names count; temporary tables count whatever their names are.
+    Temporary tables count whatever their names are.
 
     Raises:
         SourceError: the catalogue cannot be read.

@@ -73,9 +73,7 @@ SELECT attrelid, attnum, atttypid, atttypmod, attisdropped
 def user_types(cursor: Cursor, oids: Collection[int]) -> dict[int, dict[int, UserType]]:
     """Return the enums and composite types that columns of some tables show, by table and oid.
 
-    Args:
-        cursor: of a transaction that sees one moment.
-        oids: of the tables.
+    The cursor is of a transaction that sees one moment.
     """
     if not oids:
         return {}

@@ -71,67 +71,30 @@ SPARK_JARS: tuple[Artifact, ...] = (
 
 # What Hadoop needs to reach an S3-compatible store, part by part: the bundle of them all, which it
 # names itself, is fifty times as large.
+_AWS_PARTS = """
+    annotations apache-client arns auth aws-core aws-query-protocol aws-xml-protocol
+    checksums checksums-spi crt-core endpoints-spi http-auth http-auth-aws
+    http-auth-aws-eventstream http-auth-spi http-client-spi identity-spi json-utils
+    metrics-spi netty-nio-client profiles protocol-core regions retries retries-spi s3
+    s3-transfer-manager sdk-core sts third-party-jackson-core url-connection-client utils
+    utils-lite
+""".split()  # noqa: SIM905
 S3_JARS: tuple[Artifact, ...] = (
     Artifact("org.apache.hadoop", "hadoop-aws", "3.5.0"),
-    *(
-        Artifact("software.amazon.awssdk", name, _AWS_VERSION)
-        for name in (
-            "annotations",
-            "apache-client",
-            "arns",
-            "auth",
-            "aws-core",
-            "aws-query-protocol",
-            "aws-xml-protocol",
-            "checksums",
-            "checksums-spi",
-            "crt-core",
-            "endpoints-spi",
-            "http-auth",
-            "http-auth-aws",
-            "http-auth-aws-eventstream",
-            "http-auth-spi",
-            "http-client-spi",
-            "identity-spi",
-            "json-utils",
-            "metrics-spi",
-            "netty-nio-client",
-            "profiles",
-            "protocol-core",
-            "regions",
-            "retries",
-            "retries-spi",
-            "s3",
-            "s3-transfer-manager",
-            "sdk-core",
-            "sts",
-            "third-party-jackson-core",
-            "url-connection-client",
-            "utils",
-            "utils-lite",
-        )
-    ),
+    *(Artifact("software.amazon.awssdk", name, _AWS_VERSION) for name in _AWS_PARTS),
     Artifact("software.amazon.eventstream", "eventstream", "1.0.1"),
     Artifact("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1"),
     Artifact("org.reactivestreams", "reactive-streams", "1.0.4"),
 )
 
+_KAFKA_PARTS = """
+    kafka_2.13 kafka-clients kafka-server kafka-server-common kafka-metadata kafka-raft
+    kafka-storage kafka-storage-api kafka-group-coordinator kafka-group-coordinator-api
+    kafka-coordinator-common kafka-share-coordinator kafka-transaction-coordinator
+    kafka-tools-api kafka-tools
+""".split()  # noqa: SIM905
 KAFKA_JARS: tuple[Artifact, ...] = (
-    _kafka("kafka_2.13"),
-    KAFKA_CLIENTS,
-    _kafka("kafka-server"),
-    _kafka("kafka-server-common"),
-    _kafka("kafka-metadata"),
-    _kafka("kafka-raft"),
-    _kafka("kafka-storage"),
-    _kafka("kafka-storage-api"),
-    _kafka("kafka-group-coordinator"),
-    _kafka("kafka-group-coordinator-api"),
-    _kafka("kafka-coordinator-common"),
-    _kafka("kafka-share-coordinator"),
-    _kafka("kafka-transaction-coordinator"),
-    _kafka("kafka-tools-api"),
-    _kafka("kafka-tools"),
+    *map(_kafka, _KAFKA_PARTS),
     Artifact("com.yammer.metrics", "metrics-core", "2.2.0"),
     Artifact("org.pcollections", "pcollections", "4.0.2"),
     Artifact("com.google.re2j", "re2j", "1.8"),

@@ -20,13 +20,9 @@ def unpack(archive: Path, target: Path, *, inner: str = "") -> Path:
     """Unpack a tar or zip into `target` unless that is there already; return `target`.
 
     The work is done beside `target`, which then appears by one rename: a target that exists is
-    whole. Devices, names that lead out of the target, and links to anything but a neighbour in
-    the same directory (as libraries have for their versions) are refused.
-
-    Args:
-        archive: what to unpack.
-        target: the directory that is made.
-        inner: the name of a tar in the zip `archive`; it alone is unpacked.
+    whole. Devices, names that lead out of the target, and links to anything but a neighbour in the
+    same directory (as libraries have for their versions) are refused. `inner` is the name of a tar
+    in the zip `archive`; it alone is unpacked.
     """
     if target.is_dir():
         return target

@@ -64,13 +64,9 @@ class PostgresServer(Server):
     ) -> None:
         """Describe the server.
 
-        Args:
-            directory: for its data, log and pid file.
-            port: on 127.0.0.1.
-            version: a major one, of those that `bin_dir` knows.
-            settings: for postgresql.conf, over the defaults of this module; read at each start.
-            password: of the superuser; with one, every connection needs it (scram-sha-256).
-                Only the first start of a directory sets it.
+        `version` is a major one, of those that `bin_dir` knows. `settings` go over the defaults of
+        this module, at each start. With a password, of the superuser, every connection needs it
+        (scram-sha-256); only the first start of a directory sets it.
         """
         super().__init__(directory, port)
         self._version = version

@@ -36,12 +36,9 @@ class Reading:
     """Reads the records of a sink."""
 
     def __init__(self, *, key_form: str, value_form: str, schema: Schema | None) -> None:
-        """Take the converters' names, empty for what a record looks like, and what gives schemas.
+        """Take the converters' names, empty for what a record looks like.
 
-        Args:
-            key_form: of the keys.
-            value_form: of the values.
-            schema: of an id of the registry; None where there is no registry.
+        `schema` gives the schema of an id of the registry; None where there is no registry.
         """
         self._forms = {"key": key_form, "value": value_form}
         self._schema = schema
