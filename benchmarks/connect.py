@@ -43,7 +43,7 @@ from changelog.connect.task import Share, run_task
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.process.garbage_collection import collect_rarely
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 
 _DEADLINE_S = 900.0

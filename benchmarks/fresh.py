@@ -44,7 +44,7 @@ from benchmarks.line import POSTGRES
 from benchmarks.machine import Noise, about, cpu_s
 from benchmarks.orders import execute
 from changelog.runtime.tls_trust import authorities
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 
 _POLL_S = 0.2  # a change counts as later by half of it

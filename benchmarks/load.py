@@ -34,7 +34,7 @@ from benchmarks.figures import Figures, say, tell
 from benchmarks.machine import Noise
 from benchmarks.order_log import PARTITIONS, Size, write
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 
 _TYPES = (

@@ -41,8 +41,8 @@ from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.log.frontier import Frontier
 from changelog.runtime.process.garbage_collection import collect_rarely
-from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.places import cache_dir
+from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 from replay.spark.session import session
 from views.base.config import RebuildSettings

@@ -30,8 +30,8 @@ from benchmarks.figures import Figures, say, tell
 from benchmarks.line import POSTGRES
 from benchmarks.machine import Noise, about
 from changelog.connect.postgres.places import PLACES
-from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.ports import pick
+from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 
 NAME = TOPIC = "bench"

@@ -33,7 +33,7 @@ from changelog.runtime.setting import PREFIX, Declared, Given, WrittenFloat, dec
 from changelog.sections import CaptureSettings, Kafka, Postgres, Registry, Sources, of_source
 
 if TYPE_CHECKING:
-    from changelog.stack.base.endpoints import Endpoints
+    from changelog.stack.base.state import Endpoints
 
 log = logging.getLogger("changelog.config")
 

@@ -70,7 +70,7 @@ def routes(answers: Answers) -> list[Route]:
 
 
 def make_app(answers: Answers, admission: Admission, beside: Sequence[Addition] = ()) -> ASGIApp:
-    """Return the application; `beside` is served under other paths."""
+    """Return the application; additions are served under other paths."""
     handlers: dict[Any, Any] = {
         RequestError: _refused,
         ChangelogError: _failed,

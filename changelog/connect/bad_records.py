@@ -13,7 +13,7 @@ from changelog.connect.rules.settings import SinkSettings
 from changelog.connect.rules.topics import check_dead_letters
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import SinkError
-from changelog.contract.log.kept import twin_of
+from changelog.contract.log.topic import twin_of
 from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import explained

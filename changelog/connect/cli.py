@@ -90,11 +90,9 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
     from changelog.connect.api import make_app
     from changelog.connect.http.additions import Place, additions
     from changelog.connect.http.admission import LOOPBACK, Admission
-    from changelog.connect.http.connections import Connection
-    from changelog.connect.http.listening import Server, listening
+    from changelog.connect.http.listening import Connection, Server, listening
     from changelog.connect.runs import Servers
-    from changelog.connect.sessions import EndedSessions
-    from changelog.connect.store import Store, make_topics
+    from changelog.connect.store import EndedSessions, Store, make_topics
     from changelog.connect.worker import Worker
     from changelog.kafka.cluster import Cluster
 

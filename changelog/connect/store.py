@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from changelog.connect.rules.state import ConnectCluster
+from changelog.connect.rules.state import ConnectCluster, ended_record
 from changelog.connect.rules.topics import state_topic, tasks_topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
@@ -143,3 +143,29 @@ class Store:
         self._stop.set()
         self._thread.join()
         self._consumer.close()
+
+
+class EndedSessions:
+    """The sessions that have ended."""
+
+    def __init__(self, store: Store) -> None:
+        """Take the state that workers share."""
+        self._store = store
+
+    def end(self, name: str, until: int) -> None:
+        """End a session, which would last until a time in seconds; forget sessions that are over.
+
+        Raises:
+            UnavailableLogError: the brokers do not answer.
+            LogError: they refuse.
+        """
+        now = time.time()
+        with self._store.read() as cluster:
+            over = [session for session, end in cluster.ended.items() if end < now]
+        records = [ended_record(name, until), *(ended_record(session, None) for session in over)]
+        self._store.write(records)
+
+    def has_ended(self, name: str) -> bool:
+        """Tell whether a session was ended."""
+        with self._store.read() as cluster:
+            return name in cluster.ended

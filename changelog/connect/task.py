@@ -27,7 +27,7 @@ from changelog.connect.rules.settings import PkMode, SinkSettings
 from changelog.connect.schemas import Schemas
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import LogError, UnavailableError
-from changelog.contract.log.kept import refused_topic, twin_of
+from changelog.contract.log.topic import refused_topic, twin_of
 from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import is_missing, log_error

@@ -31,7 +31,8 @@ class GroupPlaces:
     """
 
     def __init__(self, group: str, topic: str, progress: Progress, *, anew: bool = False) -> None:
-        """Take the group, empty for none; with `anew` its place counts for nothing at the start."""
+        """Take the group; empty for none."""
+        # With `anew` the place that the group has counts for nothing at the start.
         self._group, self._topic, self._progress, self._anew = group, topic, progress, anew
         self._stored: dict[int, int] = {}
         self._shown: dict[int, int] = {}

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogError
-from changelog.contract.log.kept import check_not_kept
-from changelog.contract.log.topic import frontier_topic, locks_topic, own_topics
+from changelog.contract.log.topic import check_not_kept, frontier_topic, locks_topic, own_topics
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import is_forbidden
 from changelog.sink.frontier import FrontierLog

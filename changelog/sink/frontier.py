@@ -20,6 +20,7 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord, frontier_o
 from changelog.contract.log.standing import Standings, standing_key
 from changelog.kafka.cluster import Cluster, TopicEnds, nothing
 from changelog.kafka.newest import NewestRecords
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.producer import WRITE_S, LogProducer
 
 T = TypeVar("T")
@@ -254,3 +255,20 @@ class FrontierLog:
         if self._producer is not None:
             self._producer.close()
             self._producer = None
+
+
+def last_values(kafka: KafkaConnection, frontiers: FrontierLog, topic: str) -> dict[bytes, bytes]:
+    """Return the last value of each key that has one.
+
+    Raises:
+        UnavailableLogError: the broker does not answer.
+        LogError: the topic is missing, or refused.
+    """
+    (end, *_) = frontiers.ends([topic])[topic]
+    values: dict[bytes, bytes] = {}
+    for record in scan(kafka, [OffsetRange(topic, 0, 0, end)]):
+        key, value = record.key() or b"", record.value()
+        values.pop(key, None)
+        if value is not None:
+            values[key] = value
+    return values

@@ -24,8 +24,7 @@ from confluent_kafka.admin import (
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
-from changelog.contract.log.kept import check_not_kept, twin_of
-from changelog.contract.log.topic import LARGEST, TopicSettings
+from changelog.contract.log.topic import LARGEST, TopicSettings, check_not_kept, twin_of
 from changelog.kafka.cluster import Cluster, TopicDescription, until_led
 
 log = logging.getLogger("changelog.capture")

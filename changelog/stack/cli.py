@@ -15,7 +15,7 @@ from rich.table import Column, Table
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.examples import examples
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from changelog.stack.download.artifacts import ALL, SPARK_JARS
 from changelog.stack.download.fetch import resolve
 from changelog.stack.download.jre import has_wheel, java_home

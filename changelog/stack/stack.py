@@ -20,9 +20,8 @@ from filelock import FileLock, Timeout
 
 from changelog.contract.base.errors import ConfigurationError, LockedError, StackError
 from changelog.stack.base import ports as port_choice
-from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.places import make_directory
-from changelog.stack.base.state import StackState, read_state, write_state
+from changelog.stack.base.state import Endpoints, StackState, read_state, write_state
 from changelog.stack.download.artifacts import KAFKA_JARS, OPENSEARCH, REGISTRY, Artifact
 from changelog.stack.download.fetch import resolve
 from changelog.stack.servers.cache import CacheServer

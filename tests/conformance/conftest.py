@@ -26,8 +26,8 @@ from psycopg2.extras import RealDictCursor
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.runtime.tls_trust import authorities
-from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.ports import pick
+from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 from tests.support.cache_cluster import cache_cluster
 from tests.support.elasticsearch import ElasticServer

@@ -17,7 +17,7 @@ import redis
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.declared import PLACEHOLDER
 from changelog.runtime.tls_trust import authorities
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from replay.store import increment
 from tests.support.captured_project import captured_database
 from tests.support.declared_log import COMPACT, KEEP, Log

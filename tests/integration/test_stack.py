@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from changelog.contract.base.errors import StackError
 from changelog.runtime.tls_trust import authorities
-from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.ports import is_free, pick
 from changelog.stack.base.process import wait_until
+from changelog.stack.base.state import Endpoints
 from changelog.stack.cli import app
 from changelog.stack.servers.kafka import KafkaServer
 from changelog.stack.servers.postgres import PostgresServer

@@ -31,7 +31,7 @@ from changelog.contract.rows.types import column_type
 from changelog.native import RecordColumns
 from changelog.runtime.process.child import Child
 from changelog.runtime.tls_trust import authorities
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from tests.support.builders import BIGINT, INTEGER, TEXT, TEXTS, decimal_type, make_relation
 from tests.support.handmade_log import HandmadeLog
 from views.base.address import Address

@@ -4,7 +4,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from tests.soak.captures import command
 from tests.soak.child import Child
 from tests.soak.fold import Log

@@ -14,7 +14,7 @@ import psycopg2
 from deltalake import DeltaTable
 from psycopg2.extensions import make_dsn
 
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 from views import cli
 from views.generations.history import History

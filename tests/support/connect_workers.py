@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 
 DEADLINE_S = 120
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from psycopg2.extensions import parse_dsn
 
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from changelog.stack.servers.postgres import bin_dir
 from tests.support.captured_project import SHORT_LIVED
 from tests.support.page import Block, blocks_of

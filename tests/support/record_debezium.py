@@ -29,8 +29,8 @@ import httpx
 import psycopg2
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.ports import pick
+from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 from tests.support.wait import wait_until
 

@@ -19,10 +19,9 @@ from psycopg2.extensions import make_dsn
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import StackError
-from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.places import make_directory
 from changelog.stack.base.ports import pick
-from changelog.stack.base.state import StackState, write_state
+from changelog.stack.base.state import Endpoints, StackState, write_state
 from changelog.stack.download.artifacts import ALL
 from changelog.stack.download.fetch import resolve
 from changelog.stack.servers.kafka import KafkaServer

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from changelog.config import load_project
 from changelog.runtime.tls_trust import authorities
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 from tests.support.captured_project import CapturedProject, captured_database
 from views.base.config import RebuildSettings, Source, VerifyMode

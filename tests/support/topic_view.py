@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from changelog.config import load_project
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import Endpoints
 from tests.support.captured_project import write_settings
 from views.generations.served import served_of
 from views.project.catalog import catalog_of

@@ -65,7 +65,7 @@ from changelog.contract.log.frontier import Frontier, LastCommit
 from changelog.contract.log.topic import ddl_topic, messages_topic, sequences_topic
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.runtime.failpoints import Failpoint
-from changelog.sink.last_values import last_values
+from changelog.sink.frontier import last_values
 from changelog.sink.producer import LogProducer
 from changelog.sink.resume import WrittenRecords, last_positions
 from changelog.source.connect.standby import running_logged

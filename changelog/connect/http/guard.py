@@ -57,7 +57,7 @@ class _Pace:
 
 
 class Guard:
-    """Checks that each request passes first; `beside` is served under other paths."""
+    """Checks that each request passes first; additions are served under other paths."""
 
     def __init__(self, app: ASGIApp, admission: Admission, beside: Sequence[Addition]) -> None:
         self._app, self._admission, self._beside = app, admission, beside

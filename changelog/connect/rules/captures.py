@@ -19,7 +19,7 @@ from changelog.connect.rules.capture_keys import (
     PRODUCER_ALLOWED_TEXT,
     SETTINGS,
 )
-from changelog.connect.rules.parsed_config import ParsedConfig
+from changelog.connect.rules.keys import ParsedConfig
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.setting import variable_of

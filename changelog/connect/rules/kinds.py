@@ -8,8 +8,7 @@ from typing import Any
 
 from changelog.connect.rules.capture_keys import CAPTURE_CLASSES, CAPTURE_KEYS
 from changelog.connect.rules.captures import capture_given
-from changelog.connect.rules.keys import GROUP, MASK, Key, class_named
-from changelog.connect.rules.parsed_config import ParsedConfig
+from changelog.connect.rules.keys import GROUP, MASK, Key, ParsedConfig, class_named
 from changelog.connect.rules.rebuilds import REBUILD_CLASS, REBUILD_KEYS, rebuild_given
 from changelog.connect.rules.settings import sink_given
 from changelog.connect.rules.sink_keys import SINK_CLASSES, SINK_KEYS

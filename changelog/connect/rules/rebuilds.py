@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from changelog.connect.rules.keys import MOST_TASKS, Key
-from changelog.connect.rules.parsed_config import ParsedConfig
+from changelog.connect.rules.keys import MOST_TASKS, Key, ParsedConfig
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.cron import Schedule
 

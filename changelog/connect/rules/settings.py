@@ -9,8 +9,7 @@ from enum import Enum
 from typing import Any
 
 from changelog.connect.rules.addresses import address_of
-from changelog.connect.rules.keys import class_named
-from changelog.connect.rules.parsed_config import ParsedConfig
+from changelog.connect.rules.keys import ParsedConfig, class_named
 from changelog.connect.rules.sink_keys import ADB_CLASS, CONVERTERS, SINK_INSTEAD, SINK_KEYS
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError

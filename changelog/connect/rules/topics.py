@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from changelog.connect.rules.settings import SinkSettings
 from changelog.contract.base.errors import ConfigurationError
-from changelog.contract.log.kept import STATE, TASKS, refused_topic, twin_of
+from changelog.contract.log.topic import STATE, TASKS, refused_topic, twin_of
 
 
 def state_topic(group: str) -> str:

@@ -37,8 +37,7 @@ from changelog.source.tables.key_index import (
     quoted_name,
 )
 from changelog.source.tables.pgtypes import TypeResolver
-from changelog.source.tables.uncaptured import uncaptured
-from changelog.source.tables.unnoticed import unnoticed
+from changelog.source.tables.unnoticed import uncaptured, unnoticed
 
 # Permanent ordinary tables and roots of partitioned ones; a partition comes with its root.
 _OWN = """

@@ -1,10 +1,10 @@
-"""The remembered state of a stack: its servers and their ports."""
+"""The remembered state of a stack: its servers and their ports; and their addresses."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from changelog.contract.base.errors import StackError
@@ -53,3 +53,18 @@ def _unreadable(path: Path) -> StackError:
         f"{path} cannot be read as the state of a stack",
         hint="remove that file: the data stays, the ports are chosen anew",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """The addresses of the servers; None for a server that was not asked for."""
+
+    postgres: str
+    brokers: str
+    schema_registry: str
+    search: str | None = None
+    cache: str | None = None
+
+    def to_json(self) -> str:
+        """Return one line of JSON with the names of the fields as keys."""
+        return json.dumps(asdict(self))

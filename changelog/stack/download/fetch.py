@@ -13,15 +13,25 @@ import functools
 import hashlib
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from changelog.contract.base.errors import StackError
 from changelog.stack.base.places import cache_dir, is_root, make_directory
-from changelog.stack.base.progress import download_display
 from changelog.stack.download import jre
 from changelog.stack.download.artifacts import SPARK_JARS, Artifact, pin_of
 from changelog.stack.download.ivy import Ivy
@@ -195,3 +205,50 @@ def _not_fetched(store: Path, missing: Sequence[Artifact], output: str) -> Stack
 def _tells_why(line: str) -> bool:
     words = ("UnknownHost", "SSL", "PKIX", "timed out", "refused", "not found", "invalid sha1")
     return any(word.lower() in line.lower() for word in words)
+
+
+_LINE_EVERY_SECONDS = 5.0
+
+
+@contextmanager
+def download_display(console: Console | None = None) -> Iterator[Callable[[FetchProgress], None]]:
+    """Return a function that shows the progress it is called with."""
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    columns = (
+        TextColumn("{task.fields[count]} files"),
+        BarColumn(10),  # all of it fits on 60 columns
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("download", total=None, count="")
+
+        def show(progress: FetchProgress) -> None:
+            count = f"{progress.artifacts}/{progress.artifacts_total}"
+            bar.update(task, completed=progress.bytes, total=progress.bytes_total, count=count)
+
+        yield show
+
+
+class _Lines:
+    """A line at the start, every few seconds, and at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = 0.0
+
+    def __call__(self, progress: FetchProgress) -> None:
+        done = progress.artifacts == progress.artifacts_total
+        now = time.monotonic()
+        if not done and now - self._last < _LINE_EVERY_SECONDS:
+            return
+        self._last = now
+        self._console.print(
+            f"downloading {progress.artifacts}/{progress.artifacts_total} files,"
+            f" {progress.bytes / 1e6:.1f} of {progress.bytes_total / 1e6:.1f} MB",
+            highlight=False,
+        )

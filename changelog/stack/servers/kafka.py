@@ -18,7 +18,6 @@ from changelog.stack.download import jre
 from changelog.stack.download.artifacts import KAFKA_JARS
 from changelog.stack.download.fetch import resolve
 from changelog.stack.download.ivy import pyspark_jars_dir
-from changelog.stack.servers.log4j import log4j2_xml
 from changelog.stack.servers.server import Server
 
 _NODE_ID = 1
@@ -144,3 +143,23 @@ def _meta_properties() -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\")
+
+
+_LOG4J2 = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="warn">
+  <Appenders>
+    <Console name="out" target="SYSTEM_OUT">
+      <PatternLayout pattern="%d{{ISO8601}} %-5p %c{{1}}: %m%n"/>
+    </Console>
+  </Appenders>
+  <Loggers>
+    <Root level="{level}"><AppenderRef ref="out"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
+
+def log4j2_xml(level: str) -> str:
+    """Return a configuration that logs from `level` upwards."""
+    return _LOG4J2.format(level=level)

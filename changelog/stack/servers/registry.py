@@ -15,9 +15,8 @@ from changelog.stack.download import jre
 from changelog.stack.download.artifacts import REGISTRY
 from changelog.stack.download.fetch import resolve
 from changelog.stack.download.unpack import unpack
-from changelog.stack.servers.http_probe import probe
 from changelog.stack.servers.postgres import SUPERUSER, PostgresServer
-from changelog.stack.servers.server import Server
+from changelog.stack.servers.server import Server, probe
 
 DATABASE = "registry"
 # A replay reads every writer's schema of a range with the newest schema as reader: each earlier

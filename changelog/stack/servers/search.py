@@ -15,8 +15,7 @@ from changelog.stack.download import jre
 from changelog.stack.download.artifacts import OPENSEARCH
 from changelog.stack.download.fetch import resolve
 from changelog.stack.download.unpack import unpack
-from changelog.stack.servers.http_probe import probe
-from changelog.stack.servers.server import Server
+from changelog.stack.servers.server import Server, probe
 
 _PROBE_SECONDS = 5.0
 _FLAGS = (

@@ -15,11 +15,13 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Self
 
+import httpx
 import psutil
 
 from changelog.contract.base.errors import StackError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.installed.extras import pip_command
+from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.places import make_directory
 from changelog.stack.base.ports import is_free, owner_of
 from changelog.stack.base.process import (
@@ -286,3 +288,11 @@ def _telling(text: str) -> str:
     before, last = lines[:-_TAIL_LINES], lines[-_TAIL_LINES:]
     errors = [line for line in before if _ERROR.search(line)]
     return "\n".join([*errors[:_ERROR_LINES], *last])
+
+
+def probe(url: str, timeout_s: float) -> httpx.Response | None:
+    """Return the answer to a GET, or None while the server gives none."""
+    try:
+        return httpx.get(url, timeout=timeout_s, trust_env=False, verify=authorities())
+    except httpx.HTTPError:
+        return None

@@ -14,8 +14,7 @@ from changelog.connect.answers import Answers
 from changelog.connect.api import make_app
 from changelog.connect.http import connections, guard
 from changelog.connect.http.admission import Admission
-from changelog.connect.http.connections import Connection
-from changelog.connect.http.listening import listening
+from changelog.connect.http.listening import Connection, listening
 from changelog.connect.rules.state import ConnectCluster
 from tests.support.wait import wait_until
 

@@ -4,8 +4,7 @@ import io
 
 from rich.console import Console
 
-from changelog.stack.base.progress import download_display
-from changelog.stack.download.fetch import FetchProgress
+from changelog.stack.download.fetch import FetchProgress, download_display
 from tests.support.narrow import COLUMNS, misfits
 
 

@@ -4,8 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError, StackError
-from changelog.stack.base.endpoints import Endpoints
-from changelog.stack.base.state import FILE_NAME, StackState, read_state, write_state
+from changelog.stack.base.state import FILE_NAME, Endpoints, StackState, read_state, write_state
 from changelog.stack.servers.postgres import PostgresServer
 from changelog.stack.stack import Stack
 
