@@ -28,7 +28,6 @@ from changelog.connect.rules.state import (
     PAUSED,
     STARTED,
     STOPPED,
-    ConnectCluster,
     Connector,
     connector_key,
     connector_record,
@@ -168,7 +167,9 @@ class Answers:
             return Answer(204)
         with self._store.read() as cluster:
             failed = {
-                task for task in connector.tasks if _state(cluster, connector, task) == FAILED
+                task
+                for task in connector.tasks
+                if cluster.task_status(connector.name, task)["state"] == FAILED
             }
         some = failed if request.flag("onlyFailed") else set(connector.tasks)
         self._restart(connector, some if request.flag("includeTasks") else set())
@@ -256,15 +257,10 @@ def _task(connector: Connector, request: ApiRequest) -> int:
     return int(number)
 
 
-def _state(cluster: ConnectCluster, connector: Connector, task: int) -> str:
-    return str(cluster.task_status(connector.name, task)["state"])
-
-
 def _checked(name: str, config: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, str]:
     """Return a configuration as it is kept: texts, with its name and with its secrets.
 
-    Raises:
-        RequestError: it cannot be used.
+    Raises RequestError: it cannot be used.
     """
     if config.get("name", name) != name:
         raise RequestError(400, "the name of the connector and the name in its config differ")

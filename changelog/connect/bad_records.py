@@ -39,9 +39,7 @@ class BadRecords:
     ) -> None:
         """Send records to the dead letters, acknowledged before their places are moved.
 
-        Raises:
-            SinkError: these are too many.
-            LogError: the topic does not take them.
+        Raises SinkError: these are too many; LogError: the topic does not take them.
         """
         if not refused:
             return

@@ -25,7 +25,6 @@ class Watched:
     """
 
     def __init__(self, owner: str) -> None:
-        """Take the owner of the places."""
         self._owner = owner
         self._committed: dict[tuple[str, int], int] = {}
         self._next = self._all = 0.0

@@ -18,7 +18,6 @@ class Offsets:
     """The answers to requests about a connector's offsets."""
 
     def __init__(self, store: Store) -> None:
-        """Take the shared state."""
         self._store = store
 
     def offsets(self, request: ApiRequest) -> Answer:

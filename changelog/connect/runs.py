@@ -38,8 +38,7 @@ def run_connector(
 ) -> None:
     """Run a task of a connector until stopped.
 
-    Raises:
-        ChangelogError: it cannot go on, and waiting would not help; says why.
+    Raises ChangelogError: it cannot go on, and waiting would not help; says why.
     """
     kafka, registry = servers.kafka, servers.registry
     if kind_of(config) is CAPTURE:

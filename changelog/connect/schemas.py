@@ -22,8 +22,7 @@ class Schemas:
     def schema(self, number: int) -> tuple[str, str]:
         """Return kind and text of the schema of an id.
 
-        Raises:
-            LogError: the registry refuses, does not know it, or does not answer.
+        Raises LogError: the registry refuses, does not know it, or does not answer.
         """
         if self._client is None:
             assert self._connection is not None  # noqa: S101 - nobody asks where there is none

@@ -33,9 +33,8 @@ Record = tuple[bytes, bytes | None]
 def make_topics(kafka: KafkaConnection, group: str) -> None:
     """Make the two topics of a group of workers where they are missing.
 
-    Raises:
-        TopicSettingsError: the topic of states is there and is not compacted.
-        LogError: the brokers are away, or refuse.
+    Raises TopicSettingsError: the topic of states is there and is not compacted; LogError: the
+    brokers are away, or refuse.
     """
     brokers, states = Cluster(kafka), state_topic(group)
     compacted = NewTopic(states, 1, -1, config={"cleanup.policy": "compact"})
@@ -60,9 +59,7 @@ class Store:
     def __init__(self, kafka: KafkaConnection, group: str) -> None:
         """Read the topic to its end, and follow it from there in a thread.
 
-        Raises:
-            UnavailableLogError: the brokers do not answer.
-            LogError: they refuse.
+        Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
         """
         self.group = group
         self._topic = state_topic(group)
@@ -94,9 +91,8 @@ class Store:
     def write(self, records: Sequence[Record]) -> None:
         """Write records, and wait until this worker knows them.
 
-        Raises:
-            UnavailableLogError: the brokers do not answer; it may be written later.
-            LogError: they refuse.
+        Raises UnavailableLogError: the brokers do not answer; it may be written later; LogError:
+        they refuse.
         """
         outgoing = [OutgoingRecord(key, value) for key, value in records]
         try:
@@ -149,15 +145,12 @@ class EndedSessions:
     """The sessions that have ended."""
 
     def __init__(self, store: Store) -> None:
-        """Take the state that workers share."""
         self._store = store
 
     def end(self, name: str, until: int) -> None:
         """End a session, which would last until a time in seconds; forget sessions that are over.
 
-        Raises:
-            UnavailableLogError: the brokers do not answer.
-            LogError: they refuse.
+        Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
         """
         now = time.time()
         with self._store.read() as cluster:

@@ -79,8 +79,7 @@ def run_task(
     `registry` is for settings that name none. `started` is called when it reads, `waits` with the
     reason why it waits, empty once it goes on.
 
-    Raises:
-        ChangelogError: it cannot go on, and waiting would not help; says why.
+    Raises ChangelogError: it cannot go on, and waiting would not help; says why.
     """
     schemas = Schemas(settings.registry or registry)
     bad = BadRecords(kafka, settings, share.task)
@@ -215,8 +214,7 @@ def _partitions(
 def _check_there(target: Target, settings: SinkSettings, missing: Collection[str]) -> None:
     """Check that no topic is gone of which records were read.
 
-    Raises:
-        LogError: one is; made anew, it would have other records at the same places.
+    Raises LogError: one is; made anew, it would have other records at the same places.
     """
     for topic in sorted({topic for topic, _ in target.places()} & {*missing}):
         raise LogError(
@@ -235,8 +233,7 @@ def _places(
 ) -> dict[Partition, int]:
     """Return the next offset of each partition; store the first one of new partitions.
 
-    Raises:
-        LogError: a place is not on the log any more.
+    Raises LogError: a place is not on the log any more.
     """
     stored, places, begun = target.places(), {}, {}
     for partition, (first, end, _) in cluster.bounds(partitions, committed=True).items():

@@ -152,10 +152,10 @@ class Worker:
     def _reconcile(self) -> None:
         """Start missing runs, end unwanted ones, and write the states that have changed."""
         with self._store.read() as cluster:
-            jobs = self._jobs(cluster)
+            jobs = self._mine(cluster, STARTED)
             untold = self._gone(cluster)
             statuses_before = dict(cluster.statuses)
-            paused = self._paused(cluster)
+            paused = list(self._mine(cluster, PAUSED))
         self._end([task for task, run in self._runs.items() if jobs.get(task) != run.job])
         for task in jobs.keys() - self._runs.keys():
             before = statuses_before.get(task)
@@ -196,12 +196,6 @@ class Worker:
             for task in connector.tasks
             if share_of(name, task) in self._owned
         }
-
-    def _jobs(self, cluster: ConnectCluster) -> dict[Task, _Job]:
-        return self._mine(cluster, STARTED)
-
-    def _paused(self, cluster: ConnectCluster) -> list[Task]:
-        return list(self._mine(cluster, PAUSED))
 
     def _gone(self, cluster: ConnectCluster) -> list[Record]:
         """Return records that remove the states of tasks that nobody wants any more."""

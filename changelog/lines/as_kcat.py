@@ -201,8 +201,7 @@ def settings_of(
 ) -> dict[str, str]:
     """Return the client's settings of all letters that give some.
 
-    Raises:
-        ConfigurationError: one has no form of theirs.
+    Raises ConfigurationError: one has no form of theirs.
     """
     properties = {
         "debug": letters.contexts,
@@ -219,8 +218,7 @@ def parse_places(texts: Sequence[str], *, at_end: bool) -> tuple[Start | None, U
 
     With `at_end` it ends at the present end, unless that is later.
 
-    Raises:
-        ConfigurationError: one is no place, or a place is given twice.
+    Raises ConfigurationError: one is no place, or a place is given twice.
     """
     ends = [_parse_until(text[1:]) for text in texts if text.startswith("e@")]
     starts = [
@@ -259,8 +257,7 @@ def beginnings(
 
     With `-G`, `auto.offset.reset` is taken out of the client's settings.
 
-    Raises:
-        ConfigurationError: two groups are named, or what begins a group is none of the words.
+    Raises ConfigurationError: two groups are named, or what begins a group is none of the words.
     """
     named = settings.get("group.id", "")
     groups = {group_named for group_named in (group, letters.balanced, named) if group_named}

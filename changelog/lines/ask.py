@@ -21,8 +21,7 @@ from changelog.lines.place import Bounds
 def find_topic(cluster: Cluster, topic: str) -> TopicDescription:
     """Return a topic as the broker has it; no broker makes it because it is asked for.
 
-    Raises:
-        ConfigurationError: there is no such topic.
+    Raises ConfigurationError: there is no such topic.
     """
     cluster.meet()
     description = cluster.describe([topic]).get(topic)
@@ -40,7 +39,6 @@ class Leaders:
     """Tells which broker leads the partition of a record; asked once for each leader's term."""
 
     def __init__(self, kafka: KafkaConnection) -> None:
-        """Prepare; nothing is asked yet."""
         self._cluster = Cluster(kafka)
         self._brokers: dict[tuple[int, int | None], int] = {}
 
@@ -58,8 +56,7 @@ class Leaders:
 def chosen(topic: str, count: int, picked: Collection[int]) -> list[int]:
     """Return the partitions to read: the picked ones, else all.
 
-    Raises:
-        ConfigurationError: a topic does not have one.
+    Raises ConfigurationError: a topic does not have one.
     """
     lacking = sorted(n for n in picked if n >= count)
     if lacking:

@@ -47,8 +47,7 @@ _GLOBAL = ("topic.metadata.", "topic.blacklist", "topic.propagation.")
 def given_settings(properties: list[str] | None, file: str | None) -> dict[str, str]:
     """Return the settings of `-X` and, before them, of a file as kcat's `-F` reads it.
 
-    Raises:
-        ConfigurationError: a text has no form of theirs, or the file cannot be read.
+    Raises ConfigurationError: a text has no form of theirs, or the file cannot be read.
     """
     texts = properties or []
     if "dump" in texts:
@@ -89,8 +88,7 @@ def _lines(file: Path) -> Iterator[tuple[str, str]]:
 def check_reader(settings: Mapping[str, str]) -> None:
     """Check that settings leave a read what it relies on.
 
-    Raises:
-        ConfigurationError: one does not; says what to write in its place.
+    Raises ConfigurationError: one does not; says what to write in its place.
     """
     _check(settings, _READER)
 
@@ -98,8 +96,7 @@ def check_reader(settings: Mapping[str, str]) -> None:
 def check_writer(settings: Mapping[str, str]) -> None:
     """Check that settings leave a write what it promises.
 
-    Raises:
-        ConfigurationError: one does not.
+    Raises ConfigurationError: one does not.
     """
     _check(settings, _WRITER)
 
@@ -113,8 +110,7 @@ def _check(settings: Mapping[str, str], kept: Mapping[str, str]) -> None:
 def parse_header(text: str) -> tuple[str, bytes | None]:
     """Read a header as kcat's `-H` does: `name=value`, or `name` for a null.
 
-    Raises:
-        ConfigurationError: it has no name.
+    Raises ConfigurationError: it has no name.
     """
     name, equals, value = text.partition("=")
     if not name:

@@ -31,7 +31,6 @@ class GroupPlaces:
     """
 
     def __init__(self, group: str, topic: str, progress: Progress, *, anew: bool = False) -> None:
-        """Take the group; empty for none."""
         # With `anew` the place that the group has counts for nothing at the start.
         self._group, self._topic, self._progress, self._anew = group, topic, progress, anew
         self._stored: dict[int, int] = {}
@@ -42,9 +41,7 @@ class GroupPlaces:
     def find(self, consumer: Consumer, partitions: Iterable[int]) -> dict[int, int]:
         """Return the places of the group, in the partitions in which it has one.
 
-        Raises:
-            UnavailableLogError: the brokers do not answer.
-            LogError: they refuse.
+        Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
         """
         if not self._group:
             return {}
@@ -110,9 +107,8 @@ class GroupPlaces:
     def store(self, consumer: Consumer) -> None:
         """Store the places, and wait for it.
 
-        Raises:
-            UnavailableLogError: the brokers are away.
-            LogError: they refuse: another member has the partitions.
+        Raises UnavailableLogError: the brokers are away; LogError: they refuse: another member has
+        the partitions.
         """
         moved = self._moved()
         if not moved:

@@ -20,9 +20,7 @@ from changelog.kafka.errors import explained, log_error
 def metadata_text(kafka: KafkaConnection, topic: str | None, *, as_json: bool) -> str:
     """Return the brokers and topics of a cluster, or one topic of it.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     metadata = _metadata(kafka, topic)
     if as_json:
@@ -110,9 +108,8 @@ def parse_moment(text: str) -> TopicPartition:
 def offsets_text(kafka: KafkaConnection, times: Sequence[TopicPartition], *, as_json: bool) -> str:
     """Return the first offset since a time of each partition that is asked for; -1 for none.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse, or do not know the topic.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse, or do not know the
+    topic.
     """
     with explained("cannot find a time"), _asker(kafka) as consumer:
         answers = consumer.offsets_for_times(sorted(times), timeout=REQUEST_S)

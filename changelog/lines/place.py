@@ -68,8 +68,7 @@ def parse_start(text: str) -> Start:
     >>> parse_start("-5")
     BeforeEnd(offsets=5)
 
-    Raises:
-        ConfigurationError: it is none of these.
+    Raises ConfigurationError: it is none of these.
     """
     named: dict[str, Start] = {"beginning": Beginning(), "end": End(), "stored": Stored()}
     if text in named:
@@ -89,8 +88,7 @@ def parse_start(text: str) -> Start:
 def parse_until(text: str) -> Until:
     """Read `end`, an offset or `@TIME`: what is at that place is left out.
 
-    Raises:
-        ConfigurationError: it is none of these.
+    Raises ConfigurationError: it is none of these.
     """
     until = End() if text == "end" else _offset_or_time(text)
     if until is None:
@@ -130,8 +128,7 @@ def first_offsets(
 
     `since` has, of a time, the first record of each partition since then; None where there is none.
 
-    Raises:
-        ConfigurationError: a partition does not have the offset.
+    Raises ConfigurationError: a partition does not have the offset.
     """
     match place:
         case At(offset):

@@ -24,7 +24,6 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        """Begin without a partition."""
         self.places: dict[int, int] = {}
         self.ends: dict[int, int | None] = {}
         self._done: set[int] = set()

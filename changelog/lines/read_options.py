@@ -33,8 +33,7 @@ def wanted_of(
 ) -> ReadRequest:
     """Return the range to read, and the group that reads it.
 
-    Raises:
-        ConfigurationError: options contradict each other, or are none.
+    Raises ConfigurationError: options contradict each other, or are none.
     """
     if words.at_end and words.until not in {None, "end"}:
         raise ConfigurationError("--exit and --until contradict each other", hint="give one")
@@ -69,8 +68,7 @@ def lines_of(
 ) -> Lines:
     """Return the renderer of records: by our words, or by kcat's letters.
 
-    Raises:
-        ConfigurationError: options contradict each other, or are none.
+    Raises ConfigurationError: options contradict each other, or are none.
     """
     looks = [words.as_json, words.template is not None, letters.envelope]
     if sum((*looks, letters.tokens is not None)) > 1:

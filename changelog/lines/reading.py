@@ -63,7 +63,6 @@ class ReadRequest:
     look_s: float = 30.0  # how often a topic that is followed is looked at for new partitions
 
     def __post_init__(self) -> None:
-        """Check what does not go together."""
         if self.start == Stored() and not self.group:
             raise ConfigurationError(
                 "--from stored is the place of a consumer group", hint="name it: --group NAME"
@@ -85,7 +84,6 @@ class Reading:
     def __init__(
         self, kafka: KafkaConnection, request: ReadRequest, lines: Lines, out: Output
     ) -> None:
-        """Prepare; nothing is asked yet."""
         self._kafka, self._request, self._lines, self._out = kafka, request, lines, out
         self._cluster = Cluster(kafka)
         self.shown = 0

@@ -45,9 +45,7 @@ def split(
     Behind the last one the delimiter may be missing. A line of more than `most` bytes is no record.
     `stop` is asked while nothing comes.
 
-    Raises:
-        StoppedError: `stop` told to end.
-        InputError: a line is too long.
+    Raises StoppedError: `stop` told to end; InputError: a line is too long.
     """
     rest = b""
     input_ = select.poll()  # select() takes no descriptor past 1,023
@@ -78,8 +76,7 @@ def whole_files(files: Sequence[str], most: int = RECORD_BYTES) -> Iterator[list
 
     What is too large fails when its turn comes.
 
-    Raises:
-        ConfigurationError: one cannot be read; none is taken then.
+    Raises ConfigurationError: one cannot be read; none is taken then.
     """
     for file in files:
         if not os.access(file, os.R_OK) or Path(file).is_dir():

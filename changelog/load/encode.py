@@ -54,7 +54,6 @@ class Encoder:
     """Makes chunks of records, by one set of rules."""
 
     def __init__(self, rules: Rules, table: Table, planner: Planner) -> None:
-        """Take the rules, the table, and what knows the schemas."""
         self._rules, self._planner = rules, planner
         self._cells = {name: cell(table.columns[name]) for name in rules.columns}
         self._columns = table.columns
@@ -123,9 +122,8 @@ class Encoder:
 
         What PostgreSQL is to cast is known when this returns; an error comes with its piece.
 
-        Raises:
-            UnfitRecordError: one of them can be no row.
-            ChangelogError: the registry does not answer.
+        Raises UnfitRecordError: one of them can be no row; ChangelogError: the registry does not
+        answer.
         """
         is_avro = self._rules.value in {Form.AUTO, Form.AVRO}
         groups = records.groups(by_value=is_avro, by_key=is_avro and self._planner.needs_keys)

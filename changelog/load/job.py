@@ -66,7 +66,6 @@ class Job:
         dead_letters: DeadLetters | None,
         with_headers: bool,
     ) -> None:
-        """Prepare; nothing is asked yet."""
         self._kafka, self._share, self._batches = kafka, share, batches
         self._dead_letters = dead_letters
         self._limits = Limits(

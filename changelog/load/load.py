@@ -118,7 +118,6 @@ class Load:
         latest: Schema | None,
         console: Console,
     ) -> None:
-        """Prepare; nothing is asked yet."""
         self._kafka, self._settings, self._rules = kafka, settings, rules
         self._schema, self._latest, self._console = schema, latest, console
         self._cluster = Cluster(kafka)

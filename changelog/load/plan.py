@@ -105,8 +105,7 @@ class Planner:
     def default_of(self, name: str) -> Any:  # noqa: ANN401 - any JSON
         """Return the default of a field that the writer's schema lacks.
 
-        Raises:
-            BadRecordError: for nothing, or for a value that is not known here.
+        Raises BadRecordError: for nothing, or for a value that is not known here.
         """
         field = self._latest[name]
         if not field.has_default:
@@ -141,8 +140,9 @@ class Planner:
             if cell is None:
                 return None
             cells.append(cell)
+        read = {part for part, _ in filled}
         rows = {part: self._rows(part, raw, sides, filled) for part, raw in
-                ((Part.VALUE, value), (Part.KEY, key)) if self._is_read(part, filled)}  # fmt: skip
+                ((Part.VALUE, value), (Part.KEY, key)) if part in read}  # fmt: skip
         if None in rows.values():
             return None
         if self._rules.keys:
@@ -210,9 +210,6 @@ class Planner:
             return None
         numbers.append(_NUMBERED[source.part])
         return CopyCell(form, numbers=len(numbers) - 1)
-
-    def _is_read(self, part: Part, filled: Mapping[tuple[Part, str], int]) -> bool:
-        return any(filled_part is part for filled_part, _ in filled)
 
     def _rows(
         self,

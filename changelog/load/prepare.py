@@ -117,8 +117,7 @@ def parse_into(into: str, table: str) -> tuple[str, str]:
     >>> parse_into("postgres:postgresql://db/shop/public.orders", "")
     ('postgresql://db/shop', 'public.orders')
 
-    Raises:
-        ConfigurationError: one of them is missing.
+    Raises ConfigurationError: one of them is missing.
     """
     has_table = into.startswith("postgres:") and not into.startswith("postgres://")
     address = into.removeprefix("postgres:") if has_table else into

@@ -82,9 +82,7 @@ class LoadTarget:
     def table(self, name: str) -> Table:
         """Return a table as it is.
 
-        Raises:
-            ConfigurationError: there is none of this name.
-            SinkError: the server refuses.
+        Raises ConfigurationError: there is none of this name; SinkError: the server refuses.
         """
         with self.session.transaction() as cursor:
             return described(cursor, name)
@@ -94,8 +92,7 @@ class LoadTarget:
 
         A type that the server does not know becomes text, and a list of it a list of texts.
 
-        Raises:
-            SinkError: the server refuses.
+        Raises SinkError: the server refuses.
         """
         with self.session.transaction() as cursor:
             parts = []
@@ -221,9 +218,8 @@ class TableWriter:
     def write(self, cursor: extensions.cursor, records: BatchRange) -> int:
         """Write records; returns how many rows they are.
 
-        Raises:
-            UnfitRecordError: one can be no row.
-            psycopg2.Error: the server does not take one, or none.
+        Raises UnfitRecordError: one can be no row. psycopg2.Error: the server does not take one, or
+        none.
         """
         all_chunks = self._encode(records)
         first = next(all_chunks, None)
@@ -399,8 +395,7 @@ def _names(names: Sequence[str]) -> sql.Composable:
 def identifier(name: str) -> sql.Identifier:
     """Return the name of a table, with its schema before a dot.
 
-    Raises:
-        ConfigurationError: it is none.
+    Raises ConfigurationError: it is none.
     """
     parts = name.split(".")
     if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
@@ -440,8 +435,7 @@ GROUP BY i.indexrelid, i.indisprimary
 def described(cursor: extensions.cursor, name: str) -> Table:
     """Return a table as the catalogue has it.
 
-    Raises:
-        ConfigurationError: there is none of this name.
+    Raises ConfigurationError: there is none of this name.
     """
     quoted = identifier(name).as_string(cursor)
     cursor.execute(_COLUMNS, (quoted,))

@@ -17,8 +17,7 @@ def bound(client: httpx.Client) -> None:
 
     A few kilobytes that are compressed may be gigabytes.
 
-    Raises:
-        LogError: (in the client's requests) the answer is too large.
+    Raises LogError: (in the client's requests) the answer is too large.
     """
     client.headers["Accept-Encoding"] = "identity"
     client.event_hooks["response"].append(_bound)

@@ -23,8 +23,7 @@ class Schedule:
         A zone is such as `Europe/Berlin`; that of this machine where it is empty. `where` is who
         gave the expression, for errors.
 
-        Raises:
-            ConfigurationError: it is none, or names no moment; or there is no such time zone.
+        Raises ConfigurationError: it is none, or names no moment; or there is no such time zone.
         """
         self._expression = expression
         try:

@@ -229,8 +229,7 @@ def report_error(error: ChangelogError, *, trace: bool = False) -> None:
 def print_json(value: object) -> None:
     """Print one JSON object on one line of standard output, whether somebody reads it or not.
 
-    Raises:
-        ChangelogError: it cannot be written: a disk is full.
+    Raises ChangelogError: it cannot be written: a disk is full.
     """
     try:
         print(json.dumps(value, ensure_ascii=False), flush=True)

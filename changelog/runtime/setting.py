@@ -120,7 +120,6 @@ class Section(BaseModel):
     subjects: ClassVar[Mapping[str, str]] = {}
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Leave out secret settings."""
         secret = _secret(type(self))
         return (pair for pair in super().__repr_args__() if pair[0] not in secret)
 
@@ -166,8 +165,7 @@ class Declared:
     def from_variable(self, text: str) -> object:
         """Return the value that a variable gives; its type is checked with the file's.
 
-        Raises:
-            ConfigurationError: it should be JSON, and is not; the text is not shown.
+        Raises ConfigurationError: it should be JSON, and is not; the text is not shown.
         """
         if self.shape is list:
             return _split([text])
@@ -186,8 +184,7 @@ class Declared:
     def from_option(self, value: Any) -> object:  # noqa: ANN401 - as typer gives it
         """Return the value that the option gives, None where it was not given.
 
-        Raises:
-            ConfigurationError: it should be `name=value`, and is not; or it is empty.
+        Raises ConfigurationError: it should be `name=value`, and is not; or it is empty.
         """
         if self.setting.filled and value == "":
             option = self.setting.flags[-1]
@@ -239,8 +236,7 @@ def by_subject(names: Collection[str], subjects: Mapping[str, str]) -> dict[str,
     >>> by_subject(["all", "keep", "lock"], {"keep": "Generations"})
     {'all': '', 'keep': 'Generations', 'lock': 'Generations'}
 
-    Raises:
-        ValueError: a title has a name that is not there.
+    Raises ValueError: a title has a name that is not there.
     """
     if unknown := subjects.keys() - set(names):
         raise ValueError(f"subjects of names that are not there: {unknown}")

@@ -44,9 +44,8 @@ class Output:
     def write(self, raw: bytes) -> None:
         """Write all of it.
 
-        Raises:
-            ClosedError: nobody reads any more.
-            ChangelogError: it cannot be written: a disk is full.
+        Raises ClosedError: nobody reads any more; ChangelogError: it cannot be written: a disk is
+        full.
         """
         rest = memoryview(raw)
         try:

@@ -73,9 +73,8 @@ def delete_topics(kafka: KafkaConnection, names: Sequence[str], steps: Steps = U
 
     `steps` counts them when the brokers have agreed, and when they are gone.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer, or still tell of one after half a minute.
-        LogError: they refuse; says which topics are gone.
+    Raises UnavailableLogError: the brokers do not answer, or still tell of one after half a minute;
+    LogError: they refuse; says which topics are gone.
     """
     cluster = Cluster(kafka)
     gone: list[str] = []

@@ -44,8 +44,7 @@ def dead_keys(
     with `prefix` are left alone: no reader takes a tombstone of theirs, and without one nobody
     reads them. What lies before `alive_from` is dead, whatever position it bears.
 
-    Raises:
-        UnavailableLogError: the broker does not answer.
+    Raises UnavailableLogError: the broker does not answer.
     """
     mark = since.to_bytes()
     for partition, end in enumerate(ends):

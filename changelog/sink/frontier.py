@@ -48,11 +48,9 @@ class FrontierLog:
         self._producer: LogProducer | None = None
 
     def __enter__(self) -> Self:
-        """Return itself; leaving closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     @property
@@ -69,9 +67,8 @@ class FrontierLog:
 
         A `patient` call waits for brokers that are not there, since they may be on their way.
 
-        Raises:
-            RefusedAccessError: the brokers do not let us in.
-            UnavailableLogError: no broker answers at the address.
+        Raises RefusedAccessError: the brokers do not let us in; UnavailableLogError: no broker
+        answers at the address.
         """
         return self._cluster.meet(patient=patient)
 
@@ -115,9 +112,8 @@ class FrontierLog:
     def write(self, frontier: Frontier) -> None:
         """Append a frontier and wait for the broker's acknowledgement.
 
-        Raises:
-            UnavailableLogError: none within a minute; the record is dropped, so that it cannot
-                arrive behind a newer one. Whether it has arrived is not known.
+        Raises UnavailableLogError: none within a minute; the record is dropped, so that it cannot
+        arrive behind a newer one. Whether it has arrived is not known.
         """
         self._write(frontier.slot.encode("utf-8"), frontier.to_json())
 
@@ -207,8 +203,7 @@ class FrontierLog:
         Asks for the partitions each time: a topic may have grown, and one that was deleted and
         made anew under us no longer holds what a frontier would speak for.
 
-        Raises:
-            LogError: a topic is missing, or another than at the first call.
+        Raises LogError: a topic is missing, or another than at the first call.
         """
         places = self._ends(topics)
         for topic in topics:
@@ -260,9 +255,8 @@ class FrontierLog:
 def last_values(kafka: KafkaConnection, frontiers: FrontierLog, topic: str) -> dict[bytes, bytes]:
     """Return the last value of each key that has one.
 
-    Raises:
-        UnavailableLogError: the broker does not answer.
-        LogError: the topic is missing, or refused.
+    Raises UnavailableLogError: the broker does not answer; LogError: the topic is missing, or
+    refused.
     """
     (end, *_) = frontiers.ends([topic])[topic]
     values: dict[bytes, bytes] = {}

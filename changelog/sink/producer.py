@@ -101,8 +101,7 @@ class LogProducer:
         `take_over` and `commit`; without one, records stand at once. The broker aborts a
         transaction that is not committed after `transaction_s` seconds.
 
-        Raises:
-            ConfigurationError: librdkafka does not know a setting.
+        Raises ConfigurationError: librdkafka does not know a setting.
         """
         own = {}
         if transactional_id:
@@ -149,8 +148,7 @@ class LogProducer:
     ) -> None:
         """Queue one record; waits while the queue is full.
 
-        Raises:
-            LogError: an earlier record, or this one, is refused.
+        Raises LogError: an earlier record, or this one, is refused.
         """
         self._raise_failure()
         self._begin()
@@ -171,8 +169,7 @@ class LogProducer:
         They are those from number `first` to before `end`; what is left out is not written. Without
         a partition they go where their keys say.
 
-        Raises:
-            LogError: an earlier record, or one of these, is refused.
+        Raises LogError: an earlier record, or one of these, is refused.
         """
         self._raise_failure()
         self._begin()
@@ -213,9 +210,8 @@ class LogProducer:
     def flush(self, deadline_s: float | None = None) -> None:
         """Wait until the broker has acknowledged every record.
 
-        Raises:
-            LogError: a record was refused since the producer was made.
-            UnavailableLogError: not done within `deadline_s`; without one, it waits for ever.
+        Raises LogError: a record was refused since the producer was made; UnavailableLogError: not
+        done within `deadline_s`; without one, it waits for ever.
         """
         started = time.monotonic()
         while self._flushing():
@@ -243,9 +239,8 @@ class LogProducer:
 
         What it had not committed is aborted. Does nothing without a transactional id.
 
-        Raises:
-            UnavailableLogError: the brokers do not answer within a minute.
-            LogError: they refuse.
+        Raises UnavailableLogError: the brokers do not answer within a minute; LogError: they
+        refuse.
         """
         if self.is_transactional:
             self._transact(self._producer.init_transactions, "cannot begin to write", WRITE_S)
@@ -258,9 +253,8 @@ class LogProducer:
     def commit(self) -> None:
         """Wait until every record is acknowledged; a transaction is committed as a whole.
 
-        Raises:
-            LogError: a record was refused since the producer was made.
-            UnavailableLogError: the transaction could not be committed; nothing of it stands.
+        Raises LogError: a record was refused since the producer was made; UnavailableLogError: the
+        transaction could not be committed; nothing of it stands.
         """
         self.flush()
         if self._opened_at is not None:

@@ -55,8 +55,7 @@ class Registry:
     def __init__(self, connection: RegistryConnection) -> None:
         """Make the client; it connects at the first request.
 
-        Raises:
-            ConfigurationError: the URL or an option cannot be used.
+        Raises ConfigurationError: the URL or an option cannot be used.
         """
         self._where = str(connection)
         try:
@@ -86,8 +85,7 @@ class Registry:
         The cleaner compares key bytes, and they hold the id: under another id the same row would
         be another key.
 
-        Raises:
-            SchemaConflictError: the topic has another key schema.
+        Raises SchemaConflictError: the topic has another key schema.
         """
         subject = f"{topic}-key"
         if (subject, schema) in self._ids:
@@ -110,8 +108,7 @@ class Registry:
         With `fresh` all rows are written anew under it, so that it need not be compatible with
         those before it.
 
-        Raises:
-            SchemaConflictError: the registry refuses the schema as incompatible.
+        Raises SchemaConflictError: the registry refuses the schema as incompatible.
         """
         subject = f"{topic}-value"
         if (subject, schema) not in self._ids:
@@ -133,16 +130,14 @@ class Registry:
     def check_key(self, topic: str, schema: str) -> None:
         """Check that a topic's keys have this schema, or none yet; registers nothing.
 
-        Raises:
-            SchemaConflictError: they have another.
+        Raises SchemaConflictError: they have another.
         """
         self._pinned(f"{topic}-key", schema)
 
     def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
         """Check that `register_value` would be taken; registers nothing.
 
-        Raises:
-            SchemaConflictError: the registry would refuse the schema as incompatible.
+        Raises SchemaConflictError: the registry would refuse the schema as incompatible.
         """
         subject, registered = f"{topic}-value", Schema(schema, "AVRO")
         if not self.values(topic) or (fresh and self._level(subject) in _OURS):
@@ -159,8 +154,7 @@ class Registry:
     def values(self, topic: str) -> list[Version]:
         """Return the versions of a topic's value schema, the oldest first.
 
-        Raises:
-            CorruptRecordError: one is not ours.
+        Raises CorruptRecordError: one is not ours.
         """
         subject = f"{topic}-value"
         if topic not in self._values:
@@ -172,8 +166,7 @@ class Registry:
     def schema(self, number: int) -> RegisteredSchema:
         """Return the schema of an id, whatever its subject.
 
-        Raises:
-            CorruptRecordError: the registry does not know it, or it needs others.
+        Raises CorruptRecordError: the registry does not know it, or it needs others.
         """
         name = f"schema {number}"
         schema = self._ask(name, lambda: _or_none(lambda: self._client.get_schema(number)))
@@ -219,8 +212,7 @@ class Registry:
     def remove(self, subject: str) -> None:
         """Remove a subject with all its versions, for good; none there is no error.
 
-        Raises:
-            LogError: the registry refuses, such as one that is read-only.
+        Raises LogError: the registry refuses, such as one that is read-only.
         """
         for permanent in (False, True):  # a registry removes for good what is marked as removed
             self._ask_about(

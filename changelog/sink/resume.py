@@ -101,9 +101,8 @@ def last_positions(
     start. `wal_end` asks the server how far its WAL goes, where the log can hold no more than that;
     None where it may, since the server has lost what the log has.
 
-    Raises:
-        LogError: another topic ends before what is known of it: the broker lost records.
-        UnavailableLogError: the broker does not answer.
+    Raises LogError: another topic ends before what is known of it: the broker lost records;
+    UnavailableLogError: the broker does not answer.
     """
     places = known_places(frontier, backfill)
     ends = frontiers.ends(topics)

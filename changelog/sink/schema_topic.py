@@ -40,8 +40,7 @@ class SchemaTopic:
     def register_key(self, topic: str, schema: str) -> int:
         """Note a topic's key schema; the first one stays for the topic's life. Gives 0.
 
-        Raises:
-            SchemaConflictError: the topic has another key schema.
+        Raises SchemaConflictError: the topic has another key schema.
         """
         if not self._versions(topic, _KEY):
             self._write(topic, _KEY, schema)
@@ -58,8 +57,7 @@ class SchemaTopic:
     def check_key(self, topic: str, schema: str) -> None:
         """Check that a topic's keys have this schema, or none yet; writes nothing.
 
-        Raises:
-            SchemaConflictError: they have another.
+        Raises SchemaConflictError: they have another.
         """
         versions = self._versions(topic, _KEY)
         if versions and not same_schema(versions[0], schema):
@@ -79,8 +77,7 @@ class SchemaTopic:
     def values(self, topic: str) -> list[Version]:
         """Return the versions of a topic's value schema, the oldest first.
 
-        Raises:
-            CorruptRecordError: one is not ours.
+        Raises CorruptRecordError: one is not ours.
         """
         return [Version.of(version, 0) for version in self._versions(topic, _VALUE)]
 

@@ -159,12 +159,10 @@ class Stack:
         return servers[name]
 
     def __enter__(self) -> Self:
-        """Bring the stack up."""
         self.up()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the stack down."""
         self.down()
 
     def _leftovers(self) -> list[Server]:

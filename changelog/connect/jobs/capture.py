@@ -34,8 +34,7 @@ def run_capture(
 ) -> None:
     """Capture until stopped.
 
-    Raises:
-        ChildError: it ended by itself; says why.
+    Raises ChildError: it ended by itself; says why.
     """
     with tempfile.TemporaryDirectory(prefix="changelog-capture-") as folder:
         ended = run_child(
@@ -57,9 +56,7 @@ def run_capture(
 def capture_offsets(job: CaptureJob) -> list[dict[str, Any]]:
     """Return the position of each existing slot, as `GET /connectors/{name}/offsets` has it.
 
-    Raises:
-        UnavailableSourceError: no server answers.
-        ConfigurationError: the server refuses.
+    Raises UnavailableSourceError: no server answers; ConfigurationError: the server refuses.
     """
     with closing(connect(job.dsn)) as connection:
         statuses = [inspect_slot(connection, name) for name in job.slots]

@@ -41,9 +41,8 @@ def run_rebuild(
 ) -> None:
     """Rebuild once, or at each time of the schedule until stopped.
 
-    Raises:
-        ChildError: the one run failed.
-        ConfigurationError: the project is not there, or the worker has none.
+    Raises ChildError: the one run failed; ConfigurationError: the project is not there, or the
+    worker has none.
     """
     folder = _folder(projects, job.project)
     telling.started()

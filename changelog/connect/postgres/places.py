@@ -93,8 +93,7 @@ class Places:
     ) -> None:
         """Write where partitions begin of which there is no place yet.
 
-        Raises:
-            OvertakenError: another writer was first.
+        Raises OvertakenError: another writer was first.
         """
         for (topic, partition), place in places.items():
             try:
@@ -108,8 +107,7 @@ class Places:
     def move(self, cursor: extensions.cursor, moves: Mapping[Partition, tuple[int, int]]) -> None:
         """Move places from where they were last seen.
 
-        Raises:
-            OvertakenError: one is not there any more.
+        Raises OvertakenError: one is not there any more.
         """
         for (topic, partition), (old, new) in sorted(moves.items()):
             cursor.execute(

@@ -31,9 +31,7 @@ def execute(
 ) -> None:
     """Execute operations.
 
-    Raises:
-        BadRecordError: one of them does not fit the table.
-        psycopg2.Error: PostgreSQL refuses.
+    Raises BadRecordError: one of them does not fit the table. psycopg2.Error: PostgreSQL refuses.
     """
     if not table.merges and not all(isinstance(operation, Insert) for operation in operations):
         # What stands for ON CONFLICT looks first and writes then, so nobody may write between.

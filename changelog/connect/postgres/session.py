@@ -88,9 +88,8 @@ class Session:
     def transaction(self) -> Iterator[extensions.cursor]:
         """Do what is done inside all or not at all.
 
-        Raises:
-            UnavailableError: the server is away; nothing of this is written, or all of it.
-            SinkError: it refuses.
+        Raises UnavailableError: the server is away; nothing of this is written, or all of it;
+        SinkError: it refuses.
         """
         try:
             with self.connection, self.connection.cursor() as cursor:

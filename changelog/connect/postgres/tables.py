@@ -88,8 +88,7 @@ class Tables:
         `columns` are those that records say they have, with their types in SQL; `keys` are for a
         table that is made.
 
-        Raises:
-            SinkError: there is none, or it lacks a column of the settings.
+        Raises SinkError: there is none, or it lacks a column of the settings.
         """
         table = self._tables.get(topic)
         if table is None or (self._settings.evolve and columns.keys() - table.types.keys()):

@@ -82,8 +82,7 @@ class Target:
     def begin(self, places: Mapping[Partition, int]) -> None:
         """Write where partitions begin of which there is no place yet.
 
-        Raises:
-            OvertakenError: another task was first.
+        Raises OvertakenError: another task was first.
         """
         with self._session.transaction() as cursor:
             self._places.begin(cursor, places)

@@ -33,9 +33,8 @@ _TAKEN = {"PGSSLCERT", "PGSSLKEY", "PGSSLPASSWORD"}
 def address_of(dsn: str, named: str) -> dict[str, str]:
     """Return the parts of a connection string, a URL or key=value; `named` names it to users.
 
-    Raises:
-        ConfigurationError: it is none, has a part that is not allowed, or names no host; nothing
-            of its values is quoted.
+    Raises ConfigurationError: it is none, has a part that is not allowed, or names no host; nothing
+    of its values is quoted.
     """
     parts = parts_of(dsn, named=named, example="postgresql://host:5432/database")
     check_parts(parts, named)
@@ -45,8 +44,7 @@ def address_of(dsn: str, named: str) -> dict[str, str]:
 def check_parts(parts: Mapping[str, str], named: str) -> None:
     """Check the parts of an address.
 
-    Raises:
-        ConfigurationError: one is not allowed, or it names no host.
+    Raises ConfigurationError: one is not allowed, or it names no host.
     """
     others = sorted(parts.keys() - ALLOWED)
     if others:

@@ -175,8 +175,7 @@ def _our_pattern(pattern: str) -> str:
 def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
     """Return the settings of a capture from its configuration.
 
-    Raises:
-        ConfigurationError: something is wrong with it; names each key and why, and no value.
+    Raises ConfigurationError: something is wrong with it; names each key and why, and no value.
     """
     parsed = capture_given(config)
     parsed.check("PostgresSource")

@@ -165,8 +165,7 @@ class ParsedConfig:
     def check(self, plugin: str) -> None:
         """Refuse a configuration that cannot be used.
 
-        Raises:
-            ConfigurationError: something is wrong with it; names each key and why, and no value.
+        Raises ConfigurationError: something is wrong with it; names each key and why, and no value.
         """
         if self.errors:
             reasons_text = "; ".join(

@@ -77,9 +77,8 @@ def _shown(name: str, value: str) -> str:
 def unmasked(config: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any]:
     """Return a configuration with the kept secrets where it has masks.
 
-    Raises:
-        ConfigurationError: a mask stands for nothing, or an address, a user or how the two sides
-            speak changes beside a mask: a password goes to no server that it was not given for.
+    Raises ConfigurationError: a mask stands for nothing, or an address, a user or how the two sides
+    speak changes beside a mask: a password goes to no server that it was not given for.
     """
     masks = [name for name, value in config.items() if value == MASK]
     moved = [

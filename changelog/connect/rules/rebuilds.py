@@ -63,8 +63,7 @@ def rebuild_given(config: Mapping[str, Any]) -> ParsedConfig:
 def parse_rebuild(config: Mapping[str, Any]) -> RebuildJob:
     """Return the settings of a rebuild from its configuration.
 
-    Raises:
-        ConfigurationError: something is wrong with it; names each key and why.
+    Raises ConfigurationError: something is wrong with it; names each key and why.
     """
     parsed = rebuild_given(config)
     parsed.check("Rebuild")

@@ -106,8 +106,7 @@ def sink_given(config: Mapping[str, Any]) -> ParsedConfig:
 def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
     """Return the settings of a sink from its configuration.
 
-    Raises:
-        ConfigurationError: something is wrong with it; names each key and why, and no value.
+    Raises ConfigurationError: something is wrong with it; names each key and why, and no value.
     """
     parsed = sink_given(config)
     parsed.check("PostgresSink")

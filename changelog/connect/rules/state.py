@@ -68,8 +68,7 @@ class ConnectCluster:
     def take(self, key: bytes, value: bytes | None) -> None:
         """Take a record.
 
-        Raises:
-            ValueError: it is none that a worker writes; nothing was taken.
+        Raises ValueError: it is none that a worker writes; nothing was taken.
         """
         kind, _, rest = key.decode().partition("/")
         content = None if value is None else orjson.loads(value)

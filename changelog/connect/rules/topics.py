@@ -22,8 +22,7 @@ def tasks_topic(group: str) -> str:
 def check_topics(settings: SinkSettings, group: str) -> None:
     """Refuse the topics of the workers and of the brokers.
 
-    Raises:
-        ConfigurationError: a topic is one of those.
+    Raises ConfigurationError: a topic is one of those.
     """
     dead = settings.dead_letters
     for topic in (*settings.topics, *([dead] if dead else ())):
@@ -38,8 +37,7 @@ def check_dead_letters(topic: str, there: Collection[str], settings: Mapping[str
 
     `there` holds the topic, and its `twin_of` if that is there.
 
-    Raises:
-        ConfigurationError: it is a group's, or would lose them.
+    Raises ConfigurationError: it is a group's, or would lose them.
     """
     if twin_of(topic) in there:
         raise refused_topic(topic)

@@ -26,7 +26,6 @@ class ChangelogError(Exception):
         return _rebuilt, (type(self), self.args, self.hint)
 
     def __str__(self) -> str:
-        """Return the facts and, after a bar, the hint."""
         text = str(self.args[0]) if self.args else type(self).__name__
         return f"{text} | hint: {self.hint}" if self.hint else text
 

@@ -30,8 +30,7 @@ def check_expression(text: str, where: str) -> None:
     stands behind the statement's own bracket. It is read as PostgreSQL reads it; what depends on
     the server's settings, or would need more to be read so, is refused. `where` names the setting.
 
-    Raises:
-        ConfigurationError: it does not stay one.
+    Raises ConfigurationError: it does not stay one.
     """
     opened: list[str] = []
     for token in _TOKEN.finditer(text):

@@ -70,8 +70,7 @@ RawHeaders = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes 
 def decode_headers(headers: RawHeaders | None) -> RecordHeaders:
     """Read the three headers of a record.
 
-    Raises:
-        CorruptRecordError: one is missing or malformed; says which.
+    Raises CorruptRecordError: one is missing or malformed; says which.
     """
     values = dict(headers or ())
     try:

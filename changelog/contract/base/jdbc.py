@@ -65,9 +65,8 @@ def libpq_uri(text: str) -> str:
     >>> libpq_uri("jdbc:postgresql:shop")
     'postgresql://localhost/shop'
 
-    Raises:
-        ConfigurationError: it is none, or has a parameter that libpq does not know; values are not
-            shown.
+    Raises ConfigurationError: it is none, or has a parameter that libpq does not know; values are
+    not shown.
     """
     if not text.startswith(PREFIX):
         return text

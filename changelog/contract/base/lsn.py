@@ -25,8 +25,7 @@ class Lsn(int):
     def __new__(cls, value: int) -> Self:
         """Make an LSN of an integer.
 
-        Raises:
-            ValueError: `value` does not fit 64 unsigned bits.
+        Raises ValueError: `value` does not fit 64 unsigned bits.
         """
         if not 0 <= value <= _MAX:
             raise ValueError(f"an LSN has 64 unsigned bits, not {value}")
@@ -36,8 +35,7 @@ class Lsn(int):
     def parse(cls, text: str) -> Self:
         """Read the text form of PostgreSQL's `pg_lsn`.
 
-        Raises:
-            ConfigurationError: `text` is not two hexadecimal numbers with a slash between.
+        Raises ConfigurationError: `text` is not two hexadecimal numbers with a slash between.
         """
         match = _TEXT.fullmatch(text.strip())
         if match is None:
@@ -51,8 +49,7 @@ class Lsn(int):
         >>> Lsn.given("16/B3748"), Lsn.given("207967352")
         (Lsn(16/B3748), Lsn(0/C655478))
 
-        Raises:
-            ConfigurationError: `text` is neither.
+        Raises ConfigurationError: `text` is neither.
         """
         text = text.strip()
         if not _NUMBER.fullmatch(text):

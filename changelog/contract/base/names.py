@@ -27,8 +27,7 @@ def check_length(name: str, subject: str) -> str:
 def check_slot_name(name: str, subject: str) -> str:
     """Return a name that PostgreSQL takes for a slot.
 
-    Raises:
-        ConfigurationError: it does not; says why.
+    Raises ConfigurationError: it does not; says why.
     """
     if SLOT_NAME.fullmatch(name) is None:
         raise ConfigurationError(

@@ -35,8 +35,7 @@ class Position(NamedTuple):
     def from_bytes(cls, raw: bytes) -> Position:
         """Read the form of the record header.
 
-        Raises:
-            ValueError: `raw` does not have 20 bytes.
+        Raises ValueError: `raw` does not have 20 bytes.
         """
         if len(raw) != POSITION_BYTES:
             raise ValueError(f"a position has {POSITION_BYTES} bytes, not {len(raw)}")

@@ -143,8 +143,7 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 def declared_columns(columns: Mapping[str, str], where: str) -> tuple[LoggedColumn, ...]:
     """Read the declared columns of a JSON log: Spark's names of types.
 
-    Raises:
-        ConfigurationError: a type is not known.
+    Raises ConfigurationError: a type is not known.
     """
     return tuple(
         LoggedColumn(name, name, _declared_type(text, f"{where}.columns.{name}"), nullable=True)

@@ -198,7 +198,6 @@ class DocumentCodec:
     """Encodes keys and rows of one relation version as JSON documents; raises as `Documents`."""
 
     def __init__(self, relation: Relation) -> None:
-        """Prepare for one version of a table."""
         self.relation = relation
         self._documents = Documents(relation)
 
@@ -209,8 +208,7 @@ class DocumentCodec:
     def encode_value(self, row: Row) -> bytes:
         """Encode a whole row.
 
-        Raises:
-            EncodeError: a value has no exact form, or is an unchanged TOAST value that was not
-                fetched; names table and column.
+        Raises EncodeError: a value has no exact form, or is an unchanged TOAST value that was not
+        fetched; names table and column.
         """
         return joined(self._documents.members(row)).encode("utf-8")

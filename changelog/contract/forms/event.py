@@ -121,7 +121,6 @@ class NestedDocuments:
     """Encodes changes as JSON documents in the nested envelope."""
 
     def __init__(self, relation: Relation, origin: Origin) -> None:
-        """Prepare for one version of a table."""
         self._documents = Documents(relation)
         self._who = (
             f'"version":{quoted(origin.version)},"connector":{quoted(CONNECTOR)},'
@@ -159,7 +158,6 @@ class FlatDocuments:
     """Encodes changes as flat JSON documents; unknown values are left out, nulls are null."""
 
     def __init__(self, relation: Relation) -> None:
-        """Prepare for one version of a table."""
         self._before = Documents(relation, prefix=BEFORE)
         self._after = Documents(relation, prefix=AFTER)
         name = relation.name
@@ -192,7 +190,6 @@ class LabelledDocuments:
     """Encodes changes as JSON documents of the row with labels."""
 
     def __init__(self, relation: Relation) -> None:
-        """Prepare for one version of a table."""
         self._documents = Documents(relation)
         self._where = (
             f'"__schema":{quoted(relation.name.schema)},"__table":{quoted(relation.name.table)}'

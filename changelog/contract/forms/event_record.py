@@ -143,8 +143,7 @@ def _record(
 def read_value_schema(text: str) -> LoggedSchema:
     """Read a value schema of any form: the columns of the row that it has or tells of.
 
-    Raises:
-        CorruptRecordError: the schema is not one of ours.
+    Raises CorruptRecordError: the schema is not one of ours.
     """
     try:
         raw = json.loads(text)
@@ -167,8 +166,7 @@ def event_row_schema(text: str) -> str:
 
     It is a reader's schema: Avro passes over what it leaves out, such as the row before.
 
-    Raises:
-        CorruptRecordError: the schema is not one of ours.
+    Raises CorruptRecordError: the schema is not one of ours.
     """
     try:
         raw = json.loads(text)
@@ -194,7 +192,6 @@ class NestedRecords:
     """Encodes changes as Avro records in the nested envelope."""
 
     def __init__(self, relation: Relation, origin: Origin, schema_id: int) -> None:
-        """Prepare for one version of a table."""
         self._relation = relation
         self._frame = frame(schema_id)
         self._rows = RowCodec(relation, key_schema_id=0, value_schema_id=0)
@@ -248,7 +245,6 @@ class FlatRecords:
     """Encodes changes as flat Avro records."""
 
     def __init__(self, relation: Relation, schema_id: int) -> None:
-        """Prepare for one version of a table."""
         self._relation = relation
         self._frame = frame(schema_id)
         # Without a key each column may be null, on both sides.
@@ -280,7 +276,6 @@ class LabelledRecords:
     """Encodes changes as Avro records of the row with labels."""
 
     def __init__(self, relation: Relation, schema_id: int) -> None:
-        """Prepare for one version of a table."""
         self._relation = relation
         self._frame = frame(schema_id)
         self._rows = RowCodec(relation, key_schema_id=0, value_schema_id=0)

@@ -153,8 +153,7 @@ class BackfillRecord:
     def from_json(cls, text: str | bytes) -> Self:
         """Read the value of a record on the frontier topic.
 
-        Raises:
-            CorruptRecordError: the text is not the progress of backfills.
+        Raises CorruptRecordError: the text is not the progress of backfills.
         """
         try:
             raw: dict[str, Any] = json.loads(text)

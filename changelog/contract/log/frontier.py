@@ -193,8 +193,7 @@ class Frontier:
     def from_json(cls, text: str | bytes) -> Self:
         """Read the value of a record on the frontier topic.
 
-        Raises:
-            CorruptRecordError: the text is not a frontier.
+        Raises CorruptRecordError: the text is not a frontier.
         """
         try:
             raw: dict[str, Any] = json.loads(text)
@@ -245,8 +244,7 @@ def _last_commit(raw: Sequence[Any] | None) -> LastCommit | None:
 def frontier_of(key: bytes | None, value: bytes) -> Frontier:
     """Return the frontier that a record of the frontier topic holds.
 
-    Raises:
-        CorruptRecordError: capture did not write it: it is no frontier, or one of another slot.
+    Raises CorruptRecordError: capture did not write it: it is no frontier, or one of another slot.
     """
     frontier = Frontier.from_json(value)
     if frontier.slot.encode("utf-8") != key:

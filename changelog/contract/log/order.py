@@ -27,8 +27,7 @@ def place_columns() -> tuple[LoggedColumn, ...]:
 def refuse_own_places(schema: LoggedSchema) -> None:
     """Raise if a table without a primary key has a column of one of these names.
 
-    Raises:
-        ConfigurationError: naming table and column.
+    Raises ConfigurationError: naming table and column.
     """
     for column in schema.columns:
         if column.column.lower() in PLACE_COLUMNS:
@@ -43,8 +42,7 @@ def refuse_own_places(schema: LoggedSchema) -> None:
 def with_places(schema: LoggedSchema) -> LoggedSchema:
     """Return the columns that views have of a table: of one without a key these two, too.
 
-    Raises:
-        ConfigurationError: it has a column of such a name.
+    Raises ConfigurationError: it has a column of such a name.
     """
     if schema.key:
         return schema

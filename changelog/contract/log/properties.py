@@ -58,8 +58,7 @@ TOPIC_KEPT: Mapping[str, str] = {
 def check_producer_properties(properties: Mapping[str, str]) -> None:
     """Check that settings of the producer leave the log's contract whole.
 
-    Raises:
-        ConfigurationError: some do not; names each with the reason.
+    Raises ConfigurationError: some do not; names each with the reason.
     """
     _check(properties, PRODUCER_KEPT, "capture.producer (-C)")
 
@@ -67,8 +66,7 @@ def check_producer_properties(properties: Mapping[str, str]) -> None:
 def check_topic_properties(properties: Mapping[str, str]) -> None:
     """Check that settings of new topics leave the log's contract whole.
 
-    Raises:
-        ConfigurationError: some do not; names each with the reason.
+    Raises ConfigurationError: some do not; names each with the reason.
     """
     _check(properties, {**PRODUCER_KEPT, **TOPIC_KEPT}, "capture.topic (-T)")
 
@@ -76,8 +74,7 @@ def check_topic_properties(properties: Mapping[str, str]) -> None:
 def largest_record(properties: Mapping[str, str]) -> int:
     """Return the largest size of a record by a topic's settings, or 0 if they set none.
 
-    Raises:
-        ConfigurationError: the setting is no number of bytes.
+    Raises ConfigurationError: the setting is no number of bytes.
     """
     text = properties.get(LARGEST, "0")
     if not text.isdecimal():
@@ -109,8 +106,7 @@ def _check(properties: Mapping[str, str], kept: Mapping[str, str], where: str) -
 def parse_properties(texts: list[str] | None, option: str) -> dict[str, str] | None:
     """Parse `prop=value` texts of a repeated option; return None if it was not given.
 
-    Raises:
-        ConfigurationError: a text has another form; the text itself is not shown.
+    Raises ConfigurationError: a text has another form; the text itself is not shown.
     """
     if not texts:
         return None

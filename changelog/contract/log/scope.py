@@ -95,40 +95,31 @@ class Scope:
 
     def to_json(self) -> dict[str, Any]:
         """Return the differences from the whole table, in the form that the frontier stores."""
-        whole = Scope()
-        members: dict[str, Any] = {}
-        if self.operations != whole.operations:
-            members["operations"] = list(self.operations)
-        if self.dropped:
-            members["dropped"] = list(self.dropped)
-        if self.masked:
-            members["masked"] = [list(mask) for mask in self.masked]
-        if self.mask_key:
-            members["mask_key"] = self.mask_key
-        if self.rows:
-            members["rows"] = self.rows
-        if not self.keyed:
-            members["keyed"] = False
-        if not self.copied:
-            members["copied"] = False
-        if self.form.output is not whole.form.output:
-            members["output"] = self.form.output.value
-        if self.form.envelope is not whole.form.envelope:
-            members["envelope"] = self.form.envelope.value
-        return members
+        own, whole = self._members(), Scope()._members()
+        return {name: value for name, value in own.items() if value != whole[name]}
+
+    def _members(self) -> dict[str, Any]:
+        return {
+            "operations": list(self.operations),
+            "dropped": list(self.dropped),
+            "masked": [list(mask) for mask in self.masked],
+            "mask_key": self.mask_key,
+            "rows": self.rows,
+            "keyed": self.keyed,
+            "copied": self.copied,
+            "output": self.form.output.value,
+            "envelope": self.form.envelope.value,
+        }
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Parse the output of `to_json`.
 
-        Raises:
-            ValueError: it holds something that we do not know, so it may be narrower than we
-                could tell.
+        Raises ValueError: it holds something that we do not know, so it may be narrower than we
+        could tell.
         """
-        names = {"operations", "dropped", "masked", "mask_key", "rows", "keyed"}
-        names |= {"copied", "output", "envelope"}
-        if set(raw) - names:
-            raise ValueError(f"a scope with {sorted(set(raw) - names)}")
+        if unknown := sorted(raw.keys() - Scope()._members().keys()):
+            raise ValueError(f"a scope with {unknown}")
         return cls(
             operations=tuple(raw.get("operations", OPERATIONS)),
             dropped=tuple(raw.get("dropped", ())),

@@ -125,7 +125,7 @@ class Standing:
         if before.key_constraint and self.key_constraint != before.key_constraint:
             return "its primary key was made anew, and rows may have shared a key meanwhile"
         return (
-            self._renamed(before)
+            (f'the table is called "{self.name}" now' if self.name != before.name else "")
             or self._columns_changed(before)
             or self._shown_otherwise(before)
             or (
@@ -169,9 +169,6 @@ class Standing:
         if self.is_partitioned:
             return bool(self._other_files(before, truncated))
         return bool(self._rewritten(before, truncated))
-
-    def _renamed(self, before: Standing) -> str:
-        return f'the table is called "{self.name}" now' if self.name != before.name else ""
 
     def _columns_changed(self, before: Standing) -> str:
         old = {column.number: name for name, column in before.columns.items()}
@@ -437,8 +434,7 @@ class Standings:
     def from_json(cls, text: str | bytes) -> Self:
         """Read the value of a record on the frontier topic.
 
-        Raises:
-            CorruptRecordError: the text is something else.
+        Raises CorruptRecordError: the text is something else.
         """
         try:
             raw: dict[str, Any] = json.loads(text)

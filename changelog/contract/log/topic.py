@@ -21,8 +21,7 @@ DEFAULT_DELETE_RETENTION_MS = 7 * 24 * 3_600_000
 def topic_name(table: TableName, prefix: str = "") -> str:
     """Return the topic of a table: `[prefix.][schema.]table`, the schema left out when `public`.
 
-    Raises:
-        ConfigurationError: the name is too long for Kafka.
+    Raises ConfigurationError: the name is too long for Kafka.
     """
     parts = [prefix] if prefix else []
     parts += [] if table.schema == "public" else [table.schema]
@@ -38,8 +37,7 @@ def topic_name(table: TableName, prefix: str = "") -> str:
 def check_name(topic: str) -> None:
     """Refuse a name that no topic has.
 
-    Raises:
-        ConfigurationError: it is empty or too long, or has other characters than Kafka's names.
+    Raises ConfigurationError: it is empty or too long, or has other characters than Kafka's names.
     """
     is_dots = topic in {".", ".."}
     if is_dots or not 0 < len(topic) <= MAX_TOPIC_LENGTH or _FORBIDDEN.search(topic):
@@ -115,8 +113,7 @@ def own_topics(prefix: str) -> dict[str, str]:
 def check_prefix(prefix: str) -> None:
     """Check that topics can have a prefix as it is: two prefixes never share them.
 
-    Raises:
-        ConfigurationError: it is too long, or has other characters than Kafka's names.
+    Raises ConfigurationError: it is too long, or has other characters than Kafka's names.
     """
     if _FORBIDDEN.search(prefix):
         raise ConfigurationError(
@@ -251,8 +248,7 @@ def check_not_kept(
 
     `existing` returns those of some names that exist.
 
-    Raises:
-        ConfigurationError: one is kept so.
+    Raises ConfigurationError: one is kept so.
     """
     for topic in sorted(_OF_BROKERS & set(topics)):
         raise ConfigurationError(f'topic "{topic}" is the brokers\' own')

@@ -59,8 +59,7 @@ class ColumnChoice:
     def parse(cls, pattern: str, choice: ValueChoice) -> Self:
         """Read a pattern: `table.column` (of the schema `public`) or `schema.table.column`.
 
-        Raises:
-            ConfigurationError: it has another form.
+        Raises ConfigurationError: it has another form.
         """
         parts = _PATTERN.fullmatch(pattern.strip())
         if parts is None:
@@ -89,8 +88,7 @@ class ColumnChoice:
 def choices_of(values: Mapping[str, ValueChoice]) -> tuple[ColumnChoice, ...]:
     """Return the choices of the lines of a project's settings.
 
-    Raises:
-        ChoicesError: some are of no column.
+    Raises ChoicesError: some are of no column.
     """
     parsed, mistakes = list[ColumnChoice](), list[ConfigurationError]()
     for pattern, choice in values.items():
@@ -133,8 +131,7 @@ def chosen(choices: Iterable[ColumnChoice], schema: LoggedSchema) -> dict[str, V
 
     A column's own name counts before patterns.
 
-    Raises:
-        ChoicesError: two patterns cover a column and say different things.
+    Raises ChoicesError: two patterns cover a column and say different things.
     """
     choice_of: dict[str, ColumnChoice] = {}
     mistakes = list[ConfigurationError]()

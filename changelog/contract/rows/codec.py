@@ -32,8 +32,7 @@ def key_prefix(schema_id: int | None) -> bytes:
 def unframe(raw: bytes) -> tuple[int, bytes]:
     """Split framed bytes into schema id and body.
 
-    Raises:
-        CorruptRecordError: the bytes are too short or do not start with the magic byte.
+    Raises CorruptRecordError: the bytes are too short or do not start with the magic byte.
     """
     if len(raw) < FRAME_BYTES:
         raise CorruptRecordError(f"{len(raw)} bytes are too short for a framed Avro record")
@@ -73,8 +72,7 @@ class RowCodec:
     def encode_key(self, key: KeyRow) -> bytes:
         """Encode a primary key, framed.
 
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
+        Raises EncodeError: a value has no exact form; names table and column.
         """
         parts = [self._key_frame]
         for column, encode, field in zip(self._key_columns, self._key_encoders, key, strict=True):
@@ -84,9 +82,8 @@ class RowCodec:
     def encode_value(self, row: Row) -> bytes:
         """Encode a whole row, framed.
 
-        Raises:
-            EncodeError: a value has no exact form, or is an unchanged TOAST value that was not
-                fetched; names table and column.
+        Raises EncodeError: a value has no exact form, or is an unchanged TOAST value that was not
+        fetched; names table and column.
         """
         parts = [self._value_frame]
         for (column, encode, null), field in zip(self._value_encoders, row, strict=True):

@@ -16,7 +16,7 @@ from typing import Any
 
 from changelog.contract.base.position import Position
 from changelog.contract.rows.harmless_schema import full_name
-from changelog.contract.rows.schema import LoggedColumn, LoggedSchema, foreign_schema
+from changelog.contract.rows.schema import LoggedSchema, foreign_schema
 from changelog.contract.rows.types import ColumnType, Kind
 
 _FROM, _FRESH = "from", "fresh"
@@ -83,14 +83,11 @@ def obstacles(writer: LoggedSchema, reader: LoggedSchema) -> list[str]:
     """
     old = {column.field: column for column in writer.columns}
     return [
-        f'column "{new.column}" was {old[new.field].type.name}, is {new.type.name}'
+        f'column "{new.column}" was {was.type.name}, is {new.type.name}'
         for new in reader.columns
-        if new.field in old and not _fits(old[new.field], new)
+        if (was := old.get(new.field)) is not None
+        and not (was.column == new.column and type_fits(was.type, new.type))
     ]
-
-
-def _fits(old: LoggedColumn, new: LoggedColumn) -> bool:
-    return old.column == new.column and type_fits(old.type, new.type)
 
 
 def type_fits(old: ColumnType, new: ColumnType) -> bool:

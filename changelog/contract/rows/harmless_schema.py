@@ -21,9 +21,8 @@ def check_tame(text: str, subject: str) -> None:
 
     `subject` names it for the message, such as `schema 7`.
 
-    Raises:
-        CorruptRecordError: it is recursive, nests too deep, has items without a size, or is no
-            schema.
+    Raises CorruptRecordError: it is recursive, nests too deep, has items without a size, or is no
+    schema.
     """
     try:
         _walk(json.loads(text), "", (), {}, 0)

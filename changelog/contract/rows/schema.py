@@ -230,8 +230,7 @@ def foreign_schema(error: Exception) -> CorruptRecordError:
 def read_schema(text: str) -> LoggedSchema:
     """Read a key or value schema that `key_schema` or `value_schema` made.
 
-    Raises:
-        CorruptRecordError: the schema is not one of ours.
+    Raises CorruptRecordError: the schema is not one of ours.
     """
     try:
         raw = json.loads(text)

@@ -104,10 +104,6 @@ def _boolean(text: bytes) -> bytes:
         raise EncodeError(f"boolean {text!r} is neither t nor f") from None
 
 
-def _double(text: bytes) -> bytes:
-    return _DOUBLE.pack(float(text))
-
-
 def float_bytes(text: bytes) -> bytes:
     """Round a decimal to the nearest float, once.
 
@@ -162,8 +158,7 @@ def days_of(text: bytes) -> int:
 def micros_of(text: bytes) -> int:
     """Read a `timestamp` or `timestamptz`: microseconds since 1970, or an end of the 64 bits.
 
-    Raises:
-        TooLateError: the moment is later than 64 bits can say (in the year 294247).
+    Raises TooLateError: the moment is later than 64 bits can say (in the year 294247).
     """
     if len(text) <= _USUAL_MOMENT and text[4:5] == b"-":
         with suppress(ValueError):
@@ -190,10 +185,6 @@ def micros_of(text: bytes) -> int:
     return total
 
 
-def _date(text: bytes) -> bytes:
-    return encode_long(days_of(text))
-
-
 def _timestamp(text: bytes) -> bytes:
     return encode_long(micros_of(text))
 
@@ -201,8 +192,7 @@ def _timestamp(text: bytes) -> bytes:
 def decimal_bytes(text: bytes, scale: int) -> bytes:
     """Return a finite numeric as Avro's decimal: the unscaled number in two's complement, shortest.
 
-    Raises:
-        EncodeError: it has more digits behind the point than `scale`.
+    Raises EncodeError: it has more digits behind the point than `scale`.
     """
     whole, _, fraction = text.partition(b".")
     lacking = scale - len(fraction)
@@ -219,10 +209,6 @@ def decimal_bytes(text: bytes, scale: int) -> bytes:
 def _unscaled(unscaled: int) -> bytes:
     length = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
     return unscaled.to_bytes(length, "big", signed=True)
-
-
-def _decimal(scale: int) -> Encoder:
-    return lambda text: encode_bytes(decimal_bytes(text, scale))
 
 
 def parse_array(text: bytes, delimiter: bytes = b",") -> list[bytes | None] | None:
@@ -276,10 +262,10 @@ _SIMPLE: dict[Kind, Encoder] = {
     Kind.INT: _integer,
     Kind.LONG: _integer,
     Kind.FLOAT: float_bytes,
-    Kind.DOUBLE: _double,
+    Kind.DOUBLE: lambda text: _DOUBLE.pack(float(text)),
     Kind.STRING: encode_bytes,
     Kind.BYTES: _bytea,
-    Kind.DATE: _date,
+    Kind.DATE: lambda text: encode_long(days_of(text)),
     Kind.TIMESTAMP: _timestamp,
     Kind.TIMESTAMPTZ: _timestamp,
     Kind.UUID: encode_bytes,
@@ -302,12 +288,11 @@ def encoder(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> E
     """
     first, second = branch_bytes(nullable=nullable, null_second=null_second)
     if kind.kind is Kind.DECIMAL:
-        decimal = _decimal(kind.scale)
 
         def encode_decimal(text: bytes) -> bytes:
             if text in SPECIAL_NUMBERS:
                 return second + encode_bytes(text)
-            return first + decimal(text)
+            return first + encode_bytes(decimal_bytes(text, kind.scale))
 
         return encode_decimal
     if kind.kind is Kind.ARRAY:

@@ -91,9 +91,8 @@ def header_text(headers: Raw | None, name: str) -> bytes | None:
 def written(members: Mapping[str, Any]) -> Headers:
     """Return the headers of which `shown` says this: the way back.
 
-    Raises:
-        TypeError: a header is neither a text, a null, `{"base64": …}` nor a list of these.
-        ValueError: base64 is malformed.
+    Raises TypeError: a header is neither a text, a null, `{"base64": …}` nor a list of these;
+    ValueError: base64 is malformed.
     """
     own = _written_ours(members)
     return [

@@ -46,8 +46,7 @@ def parse_tokens(template: str) -> list[bytes | Field]:
     >>> parse_tokens(r"%k\t%s\n")
     [Field(name='key'), b'\t', Field(name='value'), b'\n']
 
-    Raises:
-        ConfigurationError: a token is unknown, or the template is one of ours.
+    Raises ConfigurationError: a token is unknown, or the template is one of ours.
     """
     if _OURS.search(template) and not _THEIRS.search(template):
         raise ConfigurationError(
@@ -76,8 +75,7 @@ def parse_tokens(template: str) -> list[bytes | Field]:
 def check_ours(template: str) -> None:
     """Check that a template is not one of kcat's.
 
-    Raises:
-        ConfigurationError: it has its tokens, and no field of ours.
+    Raises ConfigurationError: it has its tokens, and no field of ours.
     """
     theirs = _THEIRS.search(template)
     if theirs and not _OURS.search(template):
@@ -101,8 +99,7 @@ def unpacked(pack: str) -> Show:
     >>> unpacked(">hB s")(b"\xff\xfe\x07rest")
     b'-27 rest'
 
-    Raises:
-        ConfigurationError: there is no such token.
+    Raises ConfigurationError: there is no such token.
     """
     unknown = sorted({*pack} - {*_PACKED})
     if unknown or not pack:
@@ -200,8 +197,7 @@ def string(raw: bytes) -> bytes:
     >>> print(string(rb"\u001f is " + bytes([31])).decode())
     "\\u001f is \u001F"
 
-    Raises:
-        CorruptRecordError: it is not UTF-8.
+    Raises CorruptRecordError: it is not UTF-8.
     """
     shown = text(raw)
     if rb"\u00" not in shown:

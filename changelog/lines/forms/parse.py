@@ -62,8 +62,7 @@ class LineFormat:
 def bytes_of(form: As) -> Raw:
     """Return the reader of a key's or value's text.
 
-    Raises:
-        ConfigurationError: nothing is written in this form.
+    Raises ConfigurationError: nothing is written in this form.
     """
     match form:
         case As.TEXT:
@@ -175,8 +174,7 @@ def _headers(member: tuple[Any, str] | None) -> Headers:
 def _members(text: str) -> dict[str, tuple[Any, str]]:
     """Return each member of an object with the text as which it is written.
 
-    Raises:
-        ValueError: it is no object, or one with a member twice.
+    Raises ValueError: it is no object, or one with a member twice.
     """
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     members: dict[str, tuple[Any, str]] = {}

@@ -42,8 +42,7 @@ class As(Enum):
 def parse_form(text: str) -> As:
     """Read the name of a form in which keys and values are shown.
 
-    Raises:
-        ConfigurationError: there is none of that name.
+    Raises ConfigurationError: there is none of that name.
     """
     return form_named(As, text)
 
@@ -51,8 +50,7 @@ def parse_form(text: str) -> As:
 def form_named(forms: type[FormT], text: str) -> FormT:
     """Return the form of a name, from the forms that a command knows.
 
-    Raises:
-        ConfigurationError: there is none of that name.
+    Raises ConfigurationError: there is none of that name.
     """
     try:
         return forms(text)

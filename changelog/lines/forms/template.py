@@ -52,8 +52,7 @@ def parse_template(text: str) -> list[bytes | Field]:
     >>> parse_template(r"{key}\t{value}")
     [Field(name='key'), b'\t', Field(name='value')]
 
-    Raises:
-        ConfigurationError: a field or an escape is unknown, or a brace stands alone.
+    Raises ConfigurationError: a field or an escape is unknown, or a brace stands alone.
     """
     parts: list[bytes | Field] = []
     place = 0
@@ -75,8 +74,7 @@ def parse_template(text: str) -> list[bytes | Field]:
 def unescaped(text: str, option: str) -> bytes:
     r"""Return the bytes of an option that may hold escapes: `\t`, `\n`, `\r`, `\0`, `\\`, `\xFF`.
 
-    Raises:
-        ConfigurationError: an escape is unknown.
+    Raises ConfigurationError: an escape is unknown.
     """
     raw = b""
     for piece in re.split(r"(\\(?:x[0-9a-fA-F]{2}|.))", text, flags=re.DOTALL):

@@ -46,8 +46,7 @@ def parse_columns(text: str) -> dict[str, Source]:
     >>> {name: str(source) for name, source in parse_columns("id, at=timestamp").items()}
     {'id': 'value.id', 'at': 'timestamp'}
 
-    Raises:
-        ConfigurationError: it is none, or names a column twice.
+    Raises ConfigurationError: it is none, or names a column twice.
     """
     columns: dict[str, Source] = {}
     for part in text.split(","):
@@ -94,8 +93,7 @@ class MissingError(Exception):
 def picked(value: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON
     """Return the value at a path, or None if a step on the way is null or missing.
 
-    Raises:
-        MissingError: on the way lies what has no names.
+    Raises MissingError: on the way lies what has no names.
     """
     for name in path:
         if value is None:

@@ -126,8 +126,7 @@ class Schema:
 def read_schema(text: str) -> Schema | None:
     """Return the fields of a record's schema; None of another type.
 
-    Raises:
-        CorruptRecordError: it is no schema.
+    Raises CorruptRecordError: it is no schema.
     """
     try:
         raw = json.loads(text)

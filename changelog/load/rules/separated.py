@@ -15,8 +15,7 @@ def fields_of(line: bytes, delimiter: bytes = b",") -> list[bytes | None]:
     >>> fields_of(b'1,,"","a ""b"" c"')
     [b'1', None, b'', b'a "b" c']
 
-    Raises:
-        SeparatedError: a quote is not closed, or the line is more than one.
+    Raises SeparatedError: a quote is not closed, or the line is more than one.
     """
     if _QUOTE not in line:
         if b"\n" in line or b"\r" in line:

@@ -50,8 +50,7 @@ def check_extra(extra: str, subject: str) -> None:
 
     `subject` is what needs it, for the error.
 
-    Raises:
-        MissingExtraError: some are not.
+    Raises MissingExtraError: some are not.
     """
     lacking = [name for name in EXTRAS[extra] if find_spec(name) is None]
     if lacking:

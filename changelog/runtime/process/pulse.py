@@ -21,7 +21,6 @@ class Pulse:
     """The signs of life of a thread: one a round, with what the round failed by."""
 
     def __init__(self, thread_name: str) -> None:
-        """Take the thread's name, for messages."""
         self._name, self._error, self._seen = thread_name, "", time.monotonic()
         self._has_ended = False
 

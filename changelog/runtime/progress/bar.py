@@ -78,7 +78,6 @@ class RowBar:
         )
 
     def __enter__(self) -> Self:
-        """Show the bar."""
         self._progress.start()
         total = self._estimate or None
         self._task = self._progress.add_task(self._title, total=total, rate=0)
@@ -135,7 +134,6 @@ class StepBar(Steps):
     """
 
     def __init__(self, console: Console, title: str, steps: int = 0) -> None:
-        """Prepare; nothing is shown yet."""
         self._title = title
         self._progress = Progress(
             *_columns(
@@ -153,7 +151,6 @@ class StepBar(Steps):
         self._done = 0
 
     def __enter__(self) -> Self:
-        """Show the bar."""
         self._started = time.monotonic()
         self._progress.start()
         return self

@@ -27,9 +27,8 @@ from changelog.runtime.process.silence import WatchedCursor
 def connect(dsn: str, *, application_name: str = "changelog") -> Connection:
     """Open a connection in autocommit mode whose text output is the contract's.
 
-    Raises:
-        UnavailableSourceError: no server answers, or it does not take connections now.
-        ConfigurationError: the connection string cannot be used, or the server refuses it.
+    Raises UnavailableSourceError: no server answers, or it does not take connections now;
+    ConfigurationError: the connection string cannot be used, or the server refuses it.
     """
     return _connect(dsn, application_name, extensions.connection)
 
@@ -39,9 +38,8 @@ def connect_replication(
 ) -> LogicalReplicationConnection:
     """Open a connection for replication commands of one database.
 
-    Raises:
-        UnavailableSourceError: no server answers, or it does not take connections now.
-        ConfigurationError: the connection string cannot be used, or the server refuses it.
+    Raises UnavailableSourceError: no server answers, or it does not take connections now;
+    ConfigurationError: the connection string cannot be used, or the server refuses it.
     """
     connection = _connect(dsn, application_name, LogicalReplicationConnection)
     assert isinstance(connection, LogicalReplicationConnection)  # noqa: S101 - the factory's type

@@ -107,8 +107,7 @@ def unreadable(connection: Connection, relations: Iterable[Relation]) -> list[Un
 def check_readable(connection: Connection, relations: Iterable[Relation]) -> None:
     """Check that the role may read tables that are to be copied.
 
-    Raises:
-        SourceError: it may not; names all tables, each with what is missing.
+    Raises SourceError: it may not; names all tables, each with what is missing.
     """
     refusals = unreadable(connection, relations)
     if refusals:
@@ -134,8 +133,7 @@ def not_owned(connection: Connection, tables: Sequence[TableName]) -> list[Table
 def check_owned(connection: Connection, tables: Sequence[TableName]) -> None:
     """Check that the role may alter tables.
 
-    Raises:
-        SourceError: some belong to another role; names them.
+    Raises SourceError: some belong to another role; names them.
     """
     others = not_owned(connection, tables)
     if others:

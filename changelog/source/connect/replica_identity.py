@@ -56,8 +56,7 @@ def tables_not_full(connection: Connection, relations: Iterable[Relation]) -> li
 def make_full(connection: Connection, tables: Iterable[TableName]) -> None:
     """Alter tables: all of them, or none.
 
-    Raises:
-        SourceError: one is not ours, or in use for longer than `LOCK_TIMEOUT`.
+    Raises SourceError: one is not ours, or in use for longer than `LOCK_TIMEOUT`.
     """
     _alter(connection, [(table, _FULL) for table in tables])
 
@@ -65,8 +64,7 @@ def make_full(connection: Connection, tables: Iterable[TableName]) -> None:
 def restore(connection: Connection, identities: Iterable[Identity]) -> None:
     """Restore the replica identities of tables: all of them, or none.
 
-    Raises:
-        SourceError: as of `make_full`.
+    Raises SourceError: as of `make_full`.
     """
     _alter(connection, [(identity.table, identity.clause) for identity in identities])
 

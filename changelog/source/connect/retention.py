@@ -98,9 +98,8 @@ class SourceState:
 def ask_source(connection: Connection, slot: str, groups: Collection[str] = ()) -> SourceState:
     """Ask the server; a slot that is read with the slots of `groups` has the state of the worst.
 
-    Raises:
-        UnavailableSourceError: the connection is lost.
-        SourceError: the server refuses, as a standby does.
+    Raises UnavailableSourceError: the connection is lost; SourceError: the server refuses, as a
+    standby does.
     """
     failure = f'cannot inspect the slot "{slot}"'
     with source_errors(connection, failure), connection.cursor() as cursor:

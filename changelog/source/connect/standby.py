@@ -47,8 +47,7 @@ HINT = "name it with --primary (`primary` under [postgres])"
 def check_source(connection: Connection) -> None:
     """Check version and settings of a source, be it a standby.
 
-    Raises:
-        SourceError: the first thing that capture cannot work with, and how to change it.
+    Raises SourceError: the first thing that capture cannot work with, and how to change it.
     """
     check_ready(connection)
     if in_recovery(connection):
@@ -58,8 +57,7 @@ def check_source(connection: Connection) -> None:
 def check_standby(connection: Connection) -> None:
     """Check the settings of a standby that keep a slot on it alive.
 
-    Raises:
-        SourceError: the first thing that capture cannot work with, and how to change it.
+    Raises SourceError: the first thing that capture cannot work with, and how to change it.
     """
     if connection.server_version < _OLDEST:
         raise SourceError(
@@ -139,8 +137,7 @@ class Primary:
 def await_replay(standby: Connection, primary: Connection) -> Lsn:
     """Wait until a standby has replayed all that its primary has written; return up to where.
 
-    Raises:
-        UnavailableSourceError: it does not come that far in `REPLAY_S`.
+    Raises UnavailableSourceError: it does not come that far in `REPLAY_S`.
     """
     end, deadline = current_lsn(primary), time.monotonic() + REPLAY_S
     while True:

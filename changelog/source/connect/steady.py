@@ -39,8 +39,7 @@ def has_vanished(error: SourceError) -> bool:
 def steadily(look: Callable[[], T]) -> T:
     """Return the result of `look`, tried again while tables vanish or appear meanwhile.
 
-    Raises:
-        SourceError: as `look`; after the last attempt also for what vanished.
+    Raises SourceError: as `look`; after the last attempt also for what vanished.
     """
     for _ in range(ATTEMPTS - 1):
         try:

@@ -78,8 +78,7 @@ def parse_history(content: str) -> dict[int, Lsn]:
 def check_ready(connection: Connection) -> None:
     """Check version and settings.
 
-    Raises:
-        SourceError: the first thing that capture cannot work with, and how to change it.
+    Raises SourceError: the first thing that capture cannot work with, and how to change it.
     """
     version = connection.server_version
     if version < OLDEST:

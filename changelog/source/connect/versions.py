@@ -66,8 +66,7 @@ def need(version: int, since: int, feature: str, hint: str) -> None:
 
     `feature` cannot be done before: a sentence's beginning, such as `--ddl`.
 
-    Raises:
-        SourceError: it is older.
+    Raises SourceError: it is older.
     """
     if version < since:
         raise SourceError(

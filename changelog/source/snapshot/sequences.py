@@ -43,8 +43,7 @@ def read_sequences(
 ) -> tuple[Sequence, ...]:
     """Return the sequences that columns of captured tables own, or whose names are wanted.
 
-    Raises:
-        SourceError: one cannot be read: the role needs SELECT on it.
+    Raises SourceError: one cannot be read: the role needs SELECT on it.
     """
     return steadily(lambda: _read(connection, table_filter, captured))
 

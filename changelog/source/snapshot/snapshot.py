@@ -127,8 +127,7 @@ class SnapshotHolder:
 
         The third part tells whether that names the running transactions: a standby's does not.
 
-        Raises:
-            UnavailableSourceError: the connection is lost.
+        Raises UnavailableSourceError: the connection is lost.
         """
         self.release()
         failure = "cannot take a snapshot"
@@ -144,8 +143,7 @@ class SnapshotHolder:
     def lock(self, relations: Sequence[Relation]) -> None:
         """Keep tables from being changed or rewritten until `release`.
 
-        Raises:
-            TablesBusyError: not possible now.
+        Raises TablesBusyError: not possible now.
         """
         if relations:
             lock_tables(self._connection, relations)
@@ -164,8 +162,7 @@ class SnapshotHolder:
 def lock_tables(connection: Connection, relations: Sequence[Relation]) -> None:
     """Lock tables against DDL in the connection's transaction.
 
-    Raises:
-        TablesBusyError: one is locked by others for longer than `LOCK_WAIT_MS`, or is gone.
+    Raises TablesBusyError: one is locked by others for longer than `LOCK_WAIT_MS`, or is gone.
     """
     names = sql.SQL(", ").join(sql.Identifier(*relation.name) for relation in relations)
     try:
@@ -242,8 +239,7 @@ class TablePlan:
 def plan_tables(connection: Connection, relations: Iterable[Relation]) -> dict[int, TablePlan]:
     """Look up, by oid, where the rows of tables are now; a table that is gone is left out.
 
-    Raises:
-        TablesBusyError: one is locked by others for longer than `LOCK_WAIT_MS`.
+    Raises TablesBusyError: one is locked by others for longer than `LOCK_WAIT_MS`.
     """
     oids = [relation.oid for relation in relations]
     failure = "cannot plan the copying of tables"
@@ -353,8 +349,7 @@ def read_chunk(
     `batch_bytes` at a time; while it blocks, PostgreSQL waits. When it raises, the connection is in
     the middle of a COPY and has to be closed.
 
-    Raises:
-        SourceError: PostgreSQL cannot read the rows, or the connection is lost.
+    Raises SourceError: PostgreSQL cannot read the rows, or the connection is lost.
     """
     rows = 0
     with source_errors(connection, f"cannot read the table {chunk.store.said}"):

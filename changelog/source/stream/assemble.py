@@ -127,8 +127,7 @@ class Assembler:
     def relation(self, oid: int) -> Relation | None:
         """Return a relation that the stream has described; None for a table not wanted.
 
-        Raises:
-            ProtocolError: the stream has not described it.
+        Raises ProtocolError: the stream has not described it.
         """
         entry = self._described(oid)
         return entry.relation if entry else None
@@ -144,8 +143,7 @@ class Assembler:
     def add(self, message: Message) -> Sequence[Event]:
         """Take the next message.
 
-        Raises:
-            ProtocolError: the message does not fit those before it.
+        Raises ProtocolError: the message does not fit those before it.
         """
         events: Sequence[Event] = ()
         match message:
@@ -197,8 +195,7 @@ class Assembler:
     def change(self, message: RowMessage) -> RowChange | None:
         """Return the change of a row that a message tells; None for a table that is not captured.
 
-        Raises:
-            ProtocolError: the message does not fit its relation.
+        Raises ProtocolError: the message does not fit its relation.
         """
         entry = self._described(message.oid)
         if entry is None:

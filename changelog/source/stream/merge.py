@@ -31,7 +31,6 @@ class Lane:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.held = Texts()
         self.place = 0
         self.horizon = Lsn(0)
@@ -75,8 +74,7 @@ class Lane:
 
         Asked between two transactions. Where one is held next, it commits there.
 
-        Raises:
-            ProtocolError: something comes next that stands in transactions alone.
+        Raises ProtocolError: something comes next that stands in transactions alone.
         """
         if self.is_empty:
             return self.horizon
@@ -100,7 +98,6 @@ class Merge:
     """
 
     def __init__(self, count: int) -> None:
-        """Begin with empty lanes."""
         self.lanes: Sequence[Lane] = [Lane() for _ in range(count)]
         self.late: Sequence[Lane] = ()
         self._givers: list[Lane] = []
@@ -122,8 +119,7 @@ class Merge:
     def pass_on(self, into: Texts, limit: int) -> None:
         """Pass on all that may go; no more once there are `limit` payloads.
 
-        Raises:
-            ProtocolError: the streams do not tell one story.
+        Raises ProtocolError: the streams do not tell one story.
         """
         self.late = ()
         while len(into) < limit and self._step(into):

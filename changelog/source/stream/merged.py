@@ -126,8 +126,7 @@ class MergedStream:
     def acknowledge(self, lsn: Lsn) -> None:
         """Tell PostgreSQL that WAL before `lsn` may go, for each slot.
 
-        Raises:
-            UnavailableSourceError: a connection is lost.
+        Raises UnavailableSourceError: a connection is lost.
         """
         for stream in self._streams:
             stream.acknowledge(lsn)
@@ -135,8 +134,7 @@ class MergedStream:
     def send_status(self, *, force: bool = False) -> None:
         """Repeat the acknowledged position when the interval is over, or at once.
 
-        Raises:
-            UnavailableSourceError: a connection is lost.
+        Raises UnavailableSourceError: a connection is lost.
         """
         for stream in self._streams:
             stream.send_status(force=force)

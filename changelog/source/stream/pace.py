@@ -16,7 +16,6 @@ class Pace:
     """Spaces the rounds of a reader: a round costs more than its rows."""
 
     def __init__(self) -> None:
-        """Begin with a round that waits for nothing."""
         self._until = 0.0
 
     def wait(self) -> None:

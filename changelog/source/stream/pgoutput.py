@@ -174,8 +174,7 @@ def relations_of(message: Message) -> tuple[int, ...]:
 def decode(payload: bytes | memoryview) -> Message:
     """Decode the payload of one replication message.
 
-    Raises:
-        ProtocolError: the bytes are unknown, truncated or longer than their message.
+    Raises ProtocolError: the bytes are unknown, truncated or longer than their message.
     """
     raw = payload if isinstance(payload, bytes) else bytes(payload)
     try:

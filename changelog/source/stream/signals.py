@@ -103,8 +103,7 @@ class Pause:
 def pause_of(connection: Connection, signal_id: int, slot: str) -> Pause | None:
     """Look up whether a pause still holds, or return None if there is no signal table.
 
-    Raises:
-        SourceError: the table cannot be read.
+    Raises SourceError: the table cannot be read.
     """
     failure = "cannot read changelog.changelog_signal"
     with source_errors(connection, failure), connection.cursor() as cursor:
@@ -120,8 +119,7 @@ def pause_of(connection: Connection, signal_id: int, slot: str) -> Pause | None:
 def install_signals(connection: Connection) -> None:
     """Make the table and its trigger, or renew them; rows that are there stay.
 
-    Raises:
-        SourceError: the server refuses.
+    Raises SourceError: the server refuses.
     """
     failure = "cannot make the signal table"
     need(
@@ -137,8 +135,7 @@ def install_signals(connection: Connection) -> None:
 def remove_signals(connection: Connection) -> None:
     """Remove what `install_signals` has made; the schema goes when nothing else is in it.
 
-    Raises:
-        SourceError: the server refuses.
+    Raises SourceError: the server refuses.
     """
     failure = "cannot remove the signal table"
     with source_errors(connection, failure), connection.cursor() as cursor:

@@ -174,9 +174,7 @@ def _execute(cursor: ReplicationCursor, command: sql.Composed, stop: Callable[[]
 def let_follow(dsn: str, slot: str) -> None:
     """Make a slot that nobody reads a failover slot, for standbys (PostgreSQL 17).
 
-    Raises:
-        SlotBusyError: a process reads it.
-        SlotError: the server refuses.
+    Raises SlotBusyError: a process reads it; SlotError: the server refuses.
     """
     connection = connect_replication(dsn)
     try:
@@ -262,9 +260,8 @@ def _all(choose: Callable[[list[int]], int], some: list[Any]) -> Any:  # noqa: A
 def check_slot(status: SlotStatus) -> None:
     """Check that a slot can be streamed from here and now.
 
-    Raises:
-        SlotBusyError: another process reads it.
-        SlotError: it is of another plugin or database, or PostgreSQL has dropped its WAL.
+    Raises SlotBusyError: another process reads it; SlotError: it is of another plugin or database,
+    or PostgreSQL has dropped its WAL.
     """
     subject = f'slot "{status.name}"'
     if status.plugin != PLUGIN:
@@ -301,9 +298,7 @@ def check_idle(status: SlotStatus) -> None:
 def drop_slot(connection: Connection, slot: str) -> None:
     """Drop a slot.
 
-    Raises:
-        SlotBusyError: a process reads it.
-        SlotError: it does not exist.
+    Raises SlotBusyError: a process reads it; SlotError: it does not exist.
     """
     failure = f'cannot drop the slot "{slot}"'
     try:

@@ -48,7 +48,6 @@ class Pulse:
     """
 
     def __init__(self) -> None:
-        """Begin with no look."""
         self._last: SlotReader | None = None
         self._has_replied = False
 

@@ -33,7 +33,6 @@ class Silence:
     """For how long a server has said nothing to somebody who listened (pure)."""
 
     def __init__(self, now_s: float) -> None:
-        """Begin to listen."""
         self._since = self._listened = now_s
         self._has_asked = False
 
@@ -169,8 +168,7 @@ class ReplicationStream:
     def ask(self) -> None:
         """Ask the server for its WAL position; a keepalive answers.
 
-        Raises:
-            UnavailableSourceError: the connection is lost.
+        Raises UnavailableSourceError: the connection is lost.
         """
         self._send_status(ask=True)
 
@@ -193,8 +191,7 @@ class ReplicationStream:
     def acknowledge(self, lsn: Lsn) -> None:
         """Tell PostgreSQL that WAL before `lsn` may go; an earlier position changes nothing.
 
-        Raises:
-            UnavailableSourceError: the connection is lost.
+        Raises UnavailableSourceError: the connection is lost.
         """
         if lsn > self.acknowledged:
             self.acknowledged = lsn
@@ -203,8 +200,7 @@ class ReplicationStream:
     def send_status(self, *, force: bool = False) -> None:
         """Repeat the acknowledged position when the interval is over, or at once.
 
-        Raises:
-            UnavailableSourceError: the connection is lost.
+        Raises UnavailableSourceError: the connection is lost.
         """
         now = time.monotonic()
         if not force and now < self._last_status + self._status_interval:

@@ -320,10 +320,9 @@ class Catalogue:
         REPLICA IDENTITY FULL the stream flags every column. The same message gives the same
         relation object again.
 
-        Raises:
-            UncapturableTableError: the table has lost its primary key or what made it
-                capturable, or is gone and its key was never seen; or the stream has generated
-                columns of it.
+        Raises UncapturableTableError: the table has lost its primary key or what made it
+        capturable, or is gone and its key was never seen; or the stream has generated columns of
+        it.
         """
         name = TableName(message.schema, message.table)
         cached = self._streamed.get(message.oid)
@@ -765,8 +764,7 @@ def _check_generated(name: TableName, sent: Sequence[str]) -> None:
 def select_tables(tables: Iterable[Table], table_filter: TableFilter) -> tuple[Table, ...]:
     """Take the wanted tables.
 
-    Raises:
-        UncapturableTableError: tables that the filter names in full are not among them.
+    Raises UncapturableTableError: tables that the filter names in full are not among them.
     """
     there = {table.name: table for table in tables}
     missing = [name for name in table_filter.named if name not in there]
@@ -787,8 +785,7 @@ def no_such(missing: Iterable[TableName]) -> UncapturableTableError:
 def check_capturable(tables: Iterable[Table]) -> None:
     """Check that each table can be captured.
 
-    Raises:
-        UncapturableTableError: one cannot; names all that cannot, each with its reason.
+    Raises UncapturableTableError: one cannot; names all that cannot, each with its reason.
     """
     bad = [table for table in tables if table.obstacle]
     if bad:

@@ -134,8 +134,7 @@ class SchemaChange:
 def install_ddl(connection: Connection) -> None:
     """Make the event triggers, or renew them.
 
-    Raises:
-        SourceError: the server refuses, as it does to all but superusers.
+    Raises SourceError: the server refuses, as it does to all but superusers.
     """
     need(
         connection.server_version,
@@ -154,8 +153,7 @@ def remove_ddl(connection: Connection) -> None:
 def has_ddl(connection: Connection) -> bool:
     """Tell whether the event triggers are there and enabled.
 
-    Raises:
-        SourceError: the catalogue cannot be read.
+    Raises SourceError: the catalogue cannot be read.
     """
     failure = "cannot read the event triggers"
     with source_errors(connection, failure), connection.cursor() as cursor:

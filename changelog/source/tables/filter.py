@@ -34,9 +34,8 @@ class TablePattern:
     def parse(cls, text: str) -> TablePattern:
         """Read `table` (of the schema `public`), `schema.table` or `"odd.schema"."odd table"`.
 
-        Raises:
-            ConfigurationError: the text has another form, or is `*` without a schema, which
-                looks like all tables and would be those of `public`.
+        Raises ConfigurationError: the text has another form, or is `*` without a schema, which
+        looks like all tables and would be those of `public`.
         """
         match = _PATTERN.fullmatch(text.strip())
         if match is None:
@@ -72,8 +71,7 @@ class ColumnPattern:
     def parse(cls, text: str) -> ColumnPattern:
         """Read `table.column` (of the schema `public`) or `schema.table.column`.
 
-        Raises:
-            ConfigurationError: the text has another form.
+        Raises ConfigurationError: the text has another form.
         """
         match = _COLUMN.fullmatch(text.strip())
         if match is None:

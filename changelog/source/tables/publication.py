@@ -156,8 +156,7 @@ def sends_stored(connection: Connection, name: str, *, is_ours: bool) -> bool:
 
     One that is ours, which capture makes and alters, sends what the server can.
 
-    Raises:
-        SourceError: it cannot be read.
+    Raises SourceError: it cannot be read.
     """
     if connection.server_version < _VERSION_18:
         return False
@@ -213,10 +212,9 @@ def make_publication(
     A rehearsal does the same, so that the server says what it would refuse, and takes it back.
     A table that vanishes meanwhile is left out, and named in what is returned.
 
-    Raises:
-        SourceError: the right is missing, a row filter cannot be used, or the existing
-            publication sends something else than we need, which altering it now would not mend
-            for the changes already made.
+    Raises SourceError: the right is missing, a row filter cannot be used, or the existing
+    publication sends something else than we need, which altering it now would not mend for the
+    changes already made.
     """
     check_filters_possible(connection, wish)
     vanished: set[TableName] = set()
@@ -300,8 +298,7 @@ def use_publication(
     It may send more tables: what comes of them is left out. `hint` says what to do where it does
     not send what is wanted.
 
-    Raises:
-        SourceError: it is missing or sends something else; names all that is wrong.
+    Raises SourceError: it is missing or sends something else; names all that is wrong.
     """
     facts = read_publication(connection, name)
     wish = replace(wish, operations=sendable(wish.operations, connection.server_version))
@@ -382,8 +379,7 @@ def _closes_at_end(text: str) -> bool:
 def check_filters_possible(connection: Connection, wish: WantedPublication) -> None:
     """Check that the server knows row filters, when there are any.
 
-    Raises:
-        SourceError: PostgreSQL is older than 15.
+    Raises SourceError: PostgreSQL is older than 15.
     """
     if any(wish.tables.values()) and connection.server_version < _VERSION_15:
         raise SourceError(
@@ -456,8 +452,7 @@ def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
 def _check_owned(connection: Connection, tables: Iterable[TableName]) -> None:
     """Check that the role may publish tables.
 
-    Raises:
-        SourceError: some belong to another role; names them.
+    Raises SourceError: some belong to another role; names them.
     """
     others = not_owned(connection, list(tables))
     if others:

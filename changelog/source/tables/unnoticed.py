@@ -37,8 +37,7 @@ _STANDBYS = "SELECT current_setting('synchronous_standby_names')"
 def unnoticed(connection: Connection, relations: Sequence[Relation]) -> tuple[str, ...]:
     """Return a line for each sort of change that may stay unnoticed for some tables.
 
-    Raises:
-        SourceError: the catalogue cannot be read.
+    Raises SourceError: the catalogue cannot be read.
     """
     failure = "cannot read the catalogue"
     with source_errors(connection, failure), connection.cursor() as cursor:
@@ -86,8 +85,7 @@ def uncaptured(connection: Connection, table_filter: TableFilter) -> tuple[str, 
 
     Temporary tables count whatever their names are.
 
-    Raises:
-        SourceError: the catalogue cannot be read.
+    Raises SourceError: the catalogue cannot be read.
     """
     named: dict[str, list[str]] = {}
     failure = "cannot read the catalogue"

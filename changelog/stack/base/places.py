@@ -43,8 +43,7 @@ def server_user() -> tuple[int, int] | None:
 def cache_dir() -> Path:
     """Return the directory of downloads, made if need be; `CHANGELOG_CACHE` overrides it.
 
-    Raises:
-        StackError: it cannot be made, or is everybody's.
+    Raises StackError: it cannot be made, or is everybody's.
     """
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:

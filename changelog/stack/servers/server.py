@@ -175,12 +175,10 @@ class Server(ABC):
         send(self._members(), signal.SIGCONT)
 
     def __enter__(self) -> Self:
-        """Start the server."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the server."""
         self.stop()
 
     def tail(self, lines: int = _TAIL_LINES, start_of_log: int = 0) -> str:

@@ -80,7 +80,6 @@ class Events:
     """Turns the records of a connector into operations."""
 
     def __init__(self, settings: SinkSettings, reading: Reading = JSON) -> None:
-        """Take the connector's settings, and the reader of its records."""
         self._settings, self._reading = settings, reading
         self._keys, self._columns = settings.keys, settings.columns
         self._in_value = settings.pk_mode is PkMode.RECORD_VALUE
@@ -90,9 +89,8 @@ class Events:
     def operations(self, key: bytes | None, value: bytes | None) -> list[Operation]:
         """Return the changes that a record asks for, in order; none if the settings leave it out.
 
-        Raises:
-            BadRecordError: it has no row, no key, or asks for what the settings do not allow.
-            LogError: the registry refuses, or does not answer.
+        Raises BadRecordError: it has no row, no key, or asks for what the settings do not allow;
+        LogError: the registry refuses, or does not answer.
         """
         decoded = None if value is None else self._reading.read(value, "value")
         if decoded is None:

@@ -33,8 +33,7 @@ class NoLineError(Exception):
 def document(types: Mapping[str, str], rows: Sequence[Mapping[str, Any]], table: str) -> str:
     """Return rows as `json_populate_recordset` reads them for a table.
 
-    Raises:
-        BadRecordError: there is no such column, or a value may mean several things there.
+    Raises BadRecordError: there is no such column, or a value may mean several things there.
     """
     objects = [
         {name: fitting(_kind(types, name, table), name, value) for name, value in row.items()}
@@ -53,8 +52,7 @@ def _kind(types: Mapping[str, str], name: str, table: str) -> str:
 def fitting(kind: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return a value as PostgreSQL's reader of JSON takes it for a column.
 
-    Raises:
-        BadRecordError: the value may mean several things there.
+    Raises BadRecordError: the value may mean several things there.
     """
     if isinstance(value, list) and kind.endswith("[]"):
         element = kind.removesuffix("[]")
@@ -103,8 +101,7 @@ def lines(
 ) -> bytes | None:
     """Return rows as lines of COPY, or None if a value has no form there.
 
-    Raises:
-        BadRecordError: there is no such column, or a value may mean several things there.
+    Raises BadRecordError: there is no such column, or a value may mean several things there.
     """
     columns = []
     try:

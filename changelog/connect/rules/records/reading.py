@@ -27,9 +27,8 @@ _CONNECT = "org.apache.kafka.connect.data."
 def described(schema: Any, value: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return a value in which numbers of time are ISO 8601, and decimals and bits are texts.
 
-    Raises:
-        CorruptRecordError: a value has no such form.
-        ValueError, TypeError, KeyError, AttributeError: it does not fit its schema.
+    Raises CorruptRecordError: a value has no such form; ValueError, TypeError, KeyError,
+    AttributeError: it does not fit its schema.
     """
     if value is None or not schema:
         return value
@@ -97,9 +96,7 @@ class Reading:
     def read(self, raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
         """Return a key or a value in types of JSON.
 
-        Raises:
-            BadRecordError: it does not read.
-            LogError: the registry refuses, or does not answer.
+        Raises BadRecordError: it does not read; LogError: the registry refuses, or does not answer.
         """
         form = self._forms[part]
         if form == _AVRO or (not form and is_framed(raw)):
@@ -148,8 +145,7 @@ def is_framed(raw: bytes) -> bool:
 def parse_json(raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
     """Read JSON; numbers beyond 64 bits or with a fraction are `Number`.
 
-    Raises:
-        BadRecordError: it is no JSON.
+    Raises BadRecordError: it is no JSON.
     """
     try:
         return _DECODER.decode(raw.decode())
@@ -160,18 +156,13 @@ def parse_json(raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
 def check_json(text: str, name: str) -> None:
     """Check that a text is JSON as PostgreSQL's type has it: a name may come twice.
 
-    Raises:
-        BadRecordError: it is none.
+    Raises BadRecordError: it is none.
     """
     try:
         text.encode()  # half of a surrogate pair is no text
         _CHECKER.decode(text)
     except (ValueError, RecursionError):
         raise BadRecordError(f"the text for {name} is no JSON") from None
-
-
-def _whole(text: str) -> int | Number:
-    return int(text) if len(text) <= _SAFE_DIGITS else Number(text)
 
 
 def _no_number(text: str) -> NoReturn:
@@ -186,7 +177,10 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(
-    parse_float=Number, parse_int=_whole, parse_constant=_no_number, object_pairs_hook=_object
+    parse_float=Number,
+    parse_int=lambda text: int(text) if len(text) <= _SAFE_DIGITS else Number(text),
+    parse_constant=_no_number,
+    object_pairs_hook=_object,
 )
 """Made once: `json.loads` makes one for each text."""
 _CHECKER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_number)
@@ -205,8 +199,7 @@ def _payload(decoded: Any, part: str) -> Any:  # noqa: ANN401 - any JSON
 def json_of(value: object) -> bytes:
     """Return JSON with the digits that were read.
 
-    Raises:
-        BadRecordError: a text is no Unicode: half of a surrogate pair.
+    Raises BadRecordError: a text is no Unicode: half of a surrogate pair.
     """
     try:
         return orjson.dumps(value, default=_digits, option=orjson.OPT_PASSTHROUGH_SUBCLASS)

@@ -12,7 +12,8 @@ import uvicorn
 from changelog.connect import cli
 from changelog.connect.answers import Answers
 from changelog.connect.api import make_app
-from changelog.connect.http import connections, guard
+from changelog.connect.http import guard
+from changelog.connect.http import listening as sockets
 from changelog.connect.http.admission import Admission
 from changelog.connect.http.listening import Connection, listening
 from changelog.connect.rules.state import ConnectCluster
@@ -158,7 +159,7 @@ def test_half_of_a_surrogate_pair_is_the_askers_mistake(url, text):
 def test_connections_that_ask_nothing_keep_nobody_out(url):
     opened = []
     try:
-        for number in range(connections.MOST + 20):
+        for number in range(sockets.MOST + 20):
             one = connected(url)
             if number % 2:
                 one.sendall(b"GET / HTTP/1.1\r\nHost: loc")
@@ -173,7 +174,7 @@ def test_connections_that_ask_nothing_keep_nobody_out(url):
     "said", [b"", b"GET / HTTP/1.1\r\nHost: l", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET /"]
 )
 def test_a_connection_that_asks_nothing_is_closed(monkeypatch, said):
-    monkeypatch.setattr(connections, "ASKS_S", 0.5)
+    monkeypatch.setattr(sockets, "ASKS_S", 0.5)
     with served() as url, connected(url) as one:
         one.sendall(said)
         while one.recv(4096):  # the deadline of the socket ends one that is kept

@@ -106,7 +106,7 @@ NEEDS = {
     "pandas": "replay.api.log replay.api.table replay.api.frames",
     "verify": "views.verify.source.source changelog.publish.duckdb",
     "serve": "changelog.connect.api changelog.connect.worker changelog.connect.http.listening "
-    "changelog.connect.http.listening changelog.connect.http.additions",
+    "changelog.connect.http.additions",
     "spark": "views.command views.cases.run views.operate.doctor views.operate.teardown "
     "replay.spark.connect_server replay.api.source views.client views.api.project",
     "follow": "views.rebuild.local.engine",
