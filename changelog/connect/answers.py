@@ -15,13 +15,7 @@ from uuid import uuid4
 from changelog.connect.offsets import Offsets, connector_of
 from changelog.connect.plugins import VERSION
 from changelog.connect.requests import Answer, ApiRequest, RequestError, text_of
-from changelog.connect.rules.kinds import (
-    SINK,
-    kind_of,
-    masked,
-    problems,
-    unmasked,
-)
+from changelog.connect.rules.kinds import SINK, kind_of, masked, problems, unmasked
 from changelog.connect.rules.settings import parse_settings
 from changelog.connect.rules.state import (
     FAILED,

@@ -54,11 +54,7 @@ def routes(answers: Answers) -> list[Route]:
         (f"{one}/topics/reset", {"PUT": answers.reset_topics}),
         (
             f"{one}/offsets",
-            {
-                "GET": places.offsets,
-                "PATCH": places.alter_offsets,
-                "DELETE": places.reset_offsets,
-            },
+            {"GET": places.offsets, "PATCH": places.alter_offsets, "DELETE": places.reset_offsets},
         ),
         ("/connector-plugins", {"GET": plugins.plugins}),
         (plugin, {"GET": plugins.plugin_config}),

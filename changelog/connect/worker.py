@@ -87,14 +87,7 @@ class Worker:
         pulse: of that thread.
     """
 
-    def __init__(
-        self,
-        servers: Servers,
-        store: Store,
-        *,
-        group: str,
-        name: str,
-    ) -> None:
+    def __init__(self, servers: Servers, store: Store, *, group: str, name: str) -> None:
         """Join the group; `name` is this worker's `host:port`."""
         self._servers, self._store, self._name = servers, store, name
         self._owned: set[int] = set()

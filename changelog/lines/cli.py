@@ -109,8 +109,7 @@ class _Write:
         bool, typer.Option("--no-key", help="A line is a value; records have no keys.")
     ] = False
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Lines are objects with key, value, headers."),
+        bool, typer.Option("--json", help="Lines are objects with key, value, headers.")
     ] = False
     form: Annotated[
         str, typer.Option("--as", help="Keys and values are text, json, hex or base64.")

@@ -60,11 +60,7 @@ def wanted_of(
 
 
 def lines_of(
-    topic: str,
-    words: ReadWords,
-    letters: ReadLetters,
-    framed: Framed,
-    broker: Callable[[Any], int],
+    topic: str, words: ReadWords, letters: ReadLetters, framed: Framed, broker: Callable[[Any], int]
 ) -> Lines:
     """Return the renderer of records: by our words, or by kcat's letters.
 
@@ -96,11 +92,7 @@ def lines_of(
 
 
 def _kcat_lines(
-    topic: str,
-    words: ReadWords,
-    letters: ReadLetters,
-    framed: Framed,
-    broker: Callable[[Any], int],
+    topic: str, words: ReadWords, letters: ReadLetters, framed: Framed, broker: Callable[[Any], int]
 ) -> Lines:
     """Return the renderer of a topic as kcat prints it: text, unless `-s` or `--as` say more."""
     forms = {"key": words.key_form or words.form, "value": words.value_form or words.form}

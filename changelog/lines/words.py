@@ -37,8 +37,7 @@ class ReadWords:
         typer.Option("--until", help="end, an offset or @TIME: end there; what is at it is left."),
     ] = None
     at_end: Annotated[
-        bool,
-        typer.Option("-e", "--exit", help="End at what is the end now: --until end."),
+        bool, typer.Option("-e", "--exit", help="End at what is the end now: --until end.")
     ] = False
     count: CountOption = None
     partition: Annotated[
@@ -50,8 +49,7 @@ class ReadWords:
         typer.Option("--group", help="Consumer group: its place is stored behind what was shown."),
     ] = ""
     uncommitted: Annotated[
-        bool,
-        typer.Option("--uncommitted", help="Records of open and aborted transactions too."),
+        bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")
     ] = False
     template: Annotated[
         str | None,

@@ -84,8 +84,7 @@ class _Load:
         str, typer.Option("-D", "--delimiter", help="What stands between fields of CSV.")
     ] = ","
     tombstones: Annotated[
-        str,
-        typer.Option("--tombstones", help="delete (with upsert, the default there) or ignore."),
+        str, typer.Option("--tombstones", help="delete (with upsert, the default there) or ignore.")
     ] = ""
     on_error: Annotated[
         str,
@@ -103,8 +102,7 @@ class _Load:
         ),
     ] = "stored"
     until: Annotated[
-        str,
-        typer.Option("--until", help="now (the ends at the start), an offset or @TIME."),
+        str, typer.Option("--until", help="now (the ends at the start), an offset or @TIME.")
     ] = "now"
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes.")] = False
     name: Annotated[

@@ -15,11 +15,7 @@ from rich.console import Console
 
 from changelog.connect.postgres.places import OvertakenError, Partition
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import (
-    ConfigurationError,
-    LogError,
-    UnavailableError,
-)
+from changelog.contract.base.errors import ConfigurationError, LogError, UnavailableError
 from changelog.kafka.cluster import Cluster, TopicDescription
 from changelog.lines.ask import bounds_of, find_topic, offsets_since
 from changelog.lines.place import (
@@ -159,7 +155,7 @@ class Load:
         jobs = [
             Job(
                 self._kafka, share, self._settings.batches,
-                dead_letters=aside, with_headers=with_headers,
+                dead_letters=aside, with_headers=with_headers
             )
             for share in shares
         ]  # fmt: skip

@@ -24,11 +24,7 @@ SchemaOf = Callable[[int], tuple[str, str]]
 
 _AVRO, _JSON = "AVRO", "JSON"
 _INTEGERS = {"int2": CellForm.INT2, "int4": CellForm.INT4, "int8": CellForm.INT8}
-_NUMBERED = {
-    Part.PARTITION: "partition",
-    Part.OFFSET: "offset",
-    Part.TIMESTAMP: "timestamp_ms",
-}
+_NUMBERED = {Part.PARTITION: "partition", Part.OFFSET: "offset", Part.TIMESTAMP: "timestamp_ms"}
 """Columns of a batch."""
 
 
@@ -148,10 +144,7 @@ class Planner:
         if self._rules.keys:
             at = len(numbers)
             cells += [CopyCell(CellForm.INT8, numbers=at), CopyCell(CellForm.BOOL, numbers=at + 1)]
-        return Copier(
-            RowCopier(rows.get(Part.VALUE), rows.get(Part.KEY), cells),
-            tuple(numbers),
-        )
+        return Copier(RowCopier(rows.get(Part.VALUE), rows.get(Part.KEY), cells), tuple(numbers))
 
     def _schema_of(self, frame: bytes, form: Form) -> Schema | None:
         if form not in {Form.AUTO, Form.AVRO}:

@@ -207,10 +207,7 @@ def _type(wishes: Wishes, name: str, source: Source, schema: Schema | None, late
 
 
 def _check_columns(
-    table: Table,
-    columns: Mapping[str, Source],
-    schema: Schema | None,
-    fields: Sequence[str] | None,
+    table: Table, columns: Mapping[str, Source], schema: Schema | None, fields: Sequence[str] | None
 ) -> None:
     unknown = [name for name in columns if name not in table.columns]
     if unknown:

@@ -305,17 +305,14 @@ class TableWriter:
                 " WHERE NOT {gone} ON CONFLICT ({keys}) DO "
             ).format(
                 table=self._name, names=names, values=values, last=self._last(casts),
-                gone=sql.Identifier(GONE), keys=_names(self._keys),
+                gone=sql.Identifier(GONE), keys=_names(self._keys)
             )
             + (sql.SQL("UPDATE SET ") + changed if is_more else sql.SQL("NOTHING"))
         )  # fmt: skip
 
 
 def _copy(
-    cursor: extensions.cursor,
-    name: sql.Composable,
-    columns: Sequence[str],
-    chunks: Iterator[Chunk],
+    cursor: extensions.cursor, name: sql.Composable, columns: Sequence[str], chunks: Iterator[Chunk]
 ) -> _Copied:
     """Send chunks to the server by COPY: a run of one format, then the rest."""
     copied = _Copied()

@@ -24,12 +24,7 @@ class Level(Enum):
     PROBLEM = "problem"
 
 
-_COLOURS = {
-    Level.OK: "green",
-    Level.MAKES: "cyan",
-    Level.NOTE: "yellow",
-    Level.PROBLEM: "red",
-}
+_COLOURS = {Level.OK: "green", Level.MAKES: "cyan", Level.NOTE: "yellow", Level.PROBLEM: "red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,10 +26,7 @@ class _Ours(MetaPathFinder):
     """Finds our top packages in the folder of this module, before any other finder."""
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the place of one of our packages, or None for any other module."""
         if path is not None or fullname not in PACKAGES:

@@ -38,8 +38,7 @@ VersionOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    bool,
-    typer.Option("--json", help="One JSON object on standard output.", rich_help_panel=TOLD),
+    bool, typer.Option("--json", help="One JSON object on standard output.", rich_help_panel=TOLD)
 ]
 AllSourcesOption = Annotated[
     bool, typer.Option("--all-sources", help="Each source of the project: [sources.NAME].")

@@ -250,6 +250,5 @@ def _settled(cluster: Cluster, names: Collection[str], must: Must) -> dict[str, 
     if differing:
         raise _differ(differing, "the brokers did not take these settings: alter them by hand")
     raise UnavailableLogError(
-        f"new topics have no leader after {VISIBLE_S:.0f} s",
-        hint="are all brokers running?",
+        f"new topics have no leader after {VISIBLE_S:.0f} s", hint="are all brokers running?"
     )

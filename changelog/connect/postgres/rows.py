@@ -152,11 +152,7 @@ def _append(
 
 
 def _write(
-    cursor: extensions.cursor,
-    table: Table,
-    names: tuple[str, ...],
-    rows: Sequence[Row],
-    mode: Mode,
+    cursor: extensions.cursor, table: Table, names: tuple[str, ...], rows: Sequence[Row], mode: Mode
 ) -> None:
     """Write rows by their keys, all of which have the same columns."""
     changed = [name for name in names if name not in table.keys]
@@ -196,10 +192,7 @@ def _add(table: Table, names: Sequence[str], source: sql.Composable) -> sql.Comp
         "INSERT INTO {table} ({columns}) SELECT {columns} FROM {source} AS new "
         "WHERE NOT EXISTS (SELECT 1 FROM {table} AS old WHERE {same})"
     ).format(
-        table=table.name,
-        columns=names_sql(names),
-        source=source,
-        same=_same_key(table.keys, "new"),
+        table=table.name, columns=names_sql(names), source=source, same=_same_key(table.keys, "new")
     )
 
 
@@ -218,9 +211,7 @@ def _delete(cursor: extensions.cursor, table: Table, keys: Sequence[Row]) -> Non
     picked = [{name: key[name] for name in table.keys} for key in keys]
     cursor.execute(
         sql.SQL("DELETE FROM {table} AS old USING {source} AS gone WHERE {same}").format(
-            table=table.name,
-            source=_rows_sql(table, picked),
-            same=_same_key(table.keys, "gone"),
+            table=table.name, source=_rows_sql(table, picked), same=_same_key(table.keys, "gone")
         )
     )
 

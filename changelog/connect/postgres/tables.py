@@ -77,11 +77,7 @@ class Tables:
         self._tables.pop(topic, None)
 
     def table(
-        self,
-        cursor: extensions.cursor,
-        topic: str,
-        columns: Mapping[str, str],
-        keys: Iterable[str],
+        self, cursor: extensions.cursor, topic: str, columns: Mapping[str, str], keys: Iterable[str]
     ) -> Table | None:
         """Return the table of a topic, or None if it is missing and records do not say its columns.
 
@@ -105,11 +101,7 @@ class Tables:
         return {name: columns[name] for name in picked if name in columns}
 
     def _looked_at(
-        self,
-        cursor: extensions.cursor,
-        topic: str,
-        types: Mapping[str, str],
-        keys: tuple[str, ...],
+        self, cursor: extensions.cursor, topic: str, types: Mapping[str, str], keys: tuple[str, ...]
     ) -> Table | None:
         name = _name(self._settings.table_of(topic))
         quoted = name.as_string(cursor)
@@ -127,12 +119,7 @@ class Tables:
         return self._table(name, quoted, rows, merges=merges)
 
     def _table(
-        self,
-        name: sql.Composable,
-        quoted: str,
-        rows: Sequence[_Row],
-        *,
-        merges: bool,
+        self, name: sql.Composable, quoted: str, rows: Sequence[_Row], *, merges: bool
     ) -> Table:
         if not rows:
             raise SinkError(f"there is no table {quoted}", hint="make it, or auto.create=true")
@@ -178,10 +165,7 @@ def _is_there(cursor: extensions.cursor, quoted: str) -> bool:
 
 
 def _create(
-    cursor: extensions.cursor,
-    name: sql.Composable,
-    types: Mapping[str, str],
-    keys: tuple[str, ...],
+    cursor: extensions.cursor, name: sql.Composable, types: Mapping[str, str], keys: tuple[str, ...]
 ) -> None:
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
     parts = [

@@ -176,9 +176,7 @@ class Documents:
         return self._written(self._key, key)
 
     def _written(
-        self,
-        columns: Sequence[tuple[Column, str, Writer]],
-        fields: Sequence[Field | Unchanged],
+        self, columns: Sequence[tuple[Column, str, Writer]], fields: Sequence[Field | Unchanged]
     ) -> list[str]:
         members = []
         for (column, name, write), field in zip(columns, fields, strict=True):

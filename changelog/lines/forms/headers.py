@@ -47,11 +47,7 @@ def shown(headers: Raw | None) -> dict[str, Any]:
     own = ours(headers)
     texts: dict[str, Any] = {}
     if own is not None:
-        texts = {
-            POSITION: str(own.position),
-            OP: own.op.value.decode(),
-            TS: moment_text(own.ts_us),
-        }
+        texts = {POSITION: str(own.position), OP: own.op.value.decode(), TS: moment_text(own.ts_us)}
     by_name: dict[str, list[Any]] = {}
     for name, value in headers or ():
         by_name.setdefault(name, []).append(texts[name] if name in texts else _text(value))

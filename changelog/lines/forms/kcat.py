@@ -144,12 +144,7 @@ def _taken(raw: bytes, place: int, size: int, token: str) -> bytes:
 
 
 def envelope_lines(
-    topic: str,
-    *,
-    key: Show,
-    value: Show,
-    broker: Callable[[Any], int],
-    delimiter: bytes,
+    topic: str, *, key: Show, value: Show, broker: Callable[[Any], int], delimiter: bytes
 ) -> Lines:
     """Return the renderer of records as kcat's objects of JSON; a null is a null."""
     pattern = b'{"topic":"%b"' % topic.encode() + (  # its characters need no escapes

@@ -55,8 +55,7 @@ def fetch_columns(
             if error.pgcode not in _CHANGED_CODES:
                 raise
             raise UncapturableTableError(
-                f"{failure}: {error}",
-                hint="the table was altered after the row was written",
+                f"{failure}: {error}", hint="the table was altered after the row was written"
             ) from error
     if not rows:
         return None, current_lsn(connection)

@@ -73,10 +73,7 @@ class ReplicationStream:
     """
 
     def __init__(
-        self,
-        connection: LogicalReplicationConnection,
-        start_lsn: Lsn,
-        status_interval: float = 5.0,
+        self, connection: LogicalReplicationConnection, start_lsn: Lsn, status_interval: float = 5.0
     ) -> None:
         """Read a connection on which the stream was started at `start_lsn`: see `open`."""
         self.server_wal_end = Lsn(0)

@@ -8,13 +8,7 @@ from enum import Enum
 
 from changelog.contract.base.errors import UncapturableTableError
 from changelog.contract.base.pattern import pasted, quoted
-from changelog.contract.rows.relation import (
-    Column,
-    Field,
-    Relation,
-    ReplicaIdentity,
-    TableName,
-)
+from changelog.contract.rows.relation import Column, Field, Relation, ReplicaIdentity, TableName
 from changelog.contract.rows.text import parse_array
 from changelog.contract.rows.types import ColumnType
 from changelog.postgres.connection import Connection
@@ -457,11 +451,7 @@ class Catalogue:
         return tuple(judgements)
 
     def _table(
-        self,
-        row: _Row,
-        columns: Sequence[_Column],
-        key: _Key,
-        leaves: Sequence[_Leaf],
+        self, row: _Row, columns: Sequence[_Column], key: _Key, leaves: Sequence[_Leaf]
     ) -> Table:
         sent = [column for column in columns if not column.generated or self._sends(column)]
         types = self._types.resolve((column.type_oid, column.typmod) for column in sent)
@@ -702,11 +692,7 @@ def _obstacle(
     """Return the obstacle to capturing a table and the remedy, or two empty strings."""
     other_index = identity is ReplicaIdentity.INDEX and not key.is_identity
     problems = [
-        (
-            not key.columns,
-            NO_KEY,
-            ways,
-        ),
+        (not key.columns, NO_KEY, ways),
         (
             not set(key.columns) <= set(columns),
             "has a generated column in its primary key",

@@ -14,11 +14,7 @@ from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import source_errors
 from changelog.source.connect.readiness import not_owned
 from changelog.source.connect.steady import has_vanished, steadily
-from changelog.source.connect.versions import (
-    PUBLISHES_PARTITIONED,
-    SENDS_TRUNCATE,
-    for_version,
-)
+from changelog.source.connect.versions import PUBLISHES_PARTITIONED, SENDS_TRUNCATE, for_version
 
 _FIND = """
 SELECT oid, puballtables, pubviaroot,
