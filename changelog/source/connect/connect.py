@@ -121,3 +121,20 @@ def source_errors(connection: Connection, failure: str) -> Iterator[None]:
         yield
     except psycopg2.Error as error:
         raise source_error(error, failure, lost=bool(connection.closed)) from error
+
+
+def rows_of(
+    connection: Connection,
+    failure: str,
+    query: str,
+    arguments: Any = None,  # noqa: ANN401 - psycopg2's
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a query; raises as `source_errors`."""
+    with source_errors(connection, failure), connection.cursor() as cursor:
+        cursor.execute(query, arguments)
+        return cursor.fetchall()
+
+
+def row_of(connection: Connection, failure: str, query: str, arguments: Any = None) -> Any:  # noqa: ANN401
+    """Return the one row of a query, or None if it has none; raises as `source_errors`."""
+    return next(iter(rows_of(connection, failure, query, arguments)), None)

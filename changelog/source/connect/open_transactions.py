@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from changelog.contract.base.errors import ChangelogError
 from changelog.postgres.connection import Connection
 from changelog.runtime.process.beside import working_beside
-from changelog.source.connect.connect import connect, source_errors
+from changelog.source.connect.connect import connect, rows_of
 
 log = logging.getLogger("changelog.capture")
 
@@ -70,7 +70,5 @@ def naming_open_transactions(dsn: str) -> Iterator[None]:
 
 
 def _described(connection: Connection, query: str) -> list[str]:
-    failure = "cannot ask which transactions are open"
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        cursor.execute(query)
-        return [text for (text,) in cursor]
+    rows = rows_of(connection, "cannot ask which transactions are open", query)
+    return [text for (text,) in rows]

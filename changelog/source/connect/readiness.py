@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from changelog.contract.base.errors import SlotError, SourceError
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import source_errors
+from changelog.source.connect.connect import row_of, rows_of
 from changelog.source.connect.steady import steadily
 from changelog.source.connect.tree import TREE
 
@@ -50,9 +50,7 @@ def check_room(connection: Connection, *, slots: int = 0, senders: int = 1) -> s
     Raises:
         SlotError: too few slots or senders are free.
     """
-    with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
-        cursor.execute(_ROOM)
-        most_slots, used, most_senders, busy = cursor.fetchone() or (0, 0, 0, 0)
+    most_slots, used, most_senders, busy = row_of(connection, "cannot read settings", _ROOM)
     if used + slots > most_slots:
         raise SlotError(
             _exhausted("replication slots are in use", used, most_slots, slots),
@@ -90,7 +88,9 @@ def unreadable(connection: Connection, relations: Iterable[Relation]) -> list[Un
     """Return the tables and partitions whose rows the role may not read."""
     oids = [relation.oid for relation in relations]
     refusals = []
-    for schema, name, usage, select, policy in steadily(lambda: _rights(connection, oids)):
+    failure = "cannot read the rights"
+    rights = steadily(lambda: rows_of(connection, failure, _RIGHTS, {"oids": oids}))
+    for schema, name, usage, select, policy in rights:
         table = TableName(schema, name)
         if not usage:
             reason = f"the role may not use the schema of table {table.said}"
@@ -115,19 +115,11 @@ def check_readable(connection: Connection, relations: Iterable[Relation]) -> Non
         raise SourceError("; ".join(refusal.reason for refusal in refusals), hint="; ".join(hints))
 
 
-def _rights(connection: Connection, oids: Sequence[int]) -> list[tuple[str, str, bool, bool, bool]]:
-    with source_errors(connection, "cannot read the rights"), connection.cursor() as cursor:
-        cursor.execute(_RIGHTS, {"oids": oids})
-        return cursor.fetchall()
-
-
 def not_owned(connection: Connection, tables: Sequence[TableName]) -> list[TableName]:
     """Return the tables that the role may not alter, since another role owns them."""
-    failure = "cannot read the owners of tables"
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        names = [table.schema for table in tables], [table.table for table in tables]
-        cursor.execute(_OWNERS, names)
-        return [TableName(*row) for row in cursor.fetchall()]
+    names = [table.schema for table in tables], [table.table for table in tables]
+    rows = rows_of(connection, "cannot read the owners of tables", _OWNERS, names)
+    return [TableName(*row) for row in rows]
 
 
 def check_owned(connection: Connection, tables: Sequence[TableName]) -> None:
@@ -145,8 +137,6 @@ def check_owned(connection: Connection, tables: Sequence[TableName]) -> None:
 
 def table_bytes(connection: Connection, relations: Iterable[Relation]) -> int:
     """Return the size of tables on disk, their partitions included and their indexes left out."""
-    failure = "cannot read the sizes of tables"
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        cursor.execute(_BYTES, {"oids": [relation.oid for relation in relations]})
-        (size,) = cursor.fetchone() or (0,)
+    oids = [relation.oid for relation in relations]
+    (size,) = row_of(connection, "cannot read the sizes of tables", _BYTES, {"oids": oids})
     return int(size)

@@ -9,7 +9,7 @@ from psycopg2 import sql
 
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import source_errors
+from changelog.source.connect.connect import rows_of, source_errors
 from changelog.source.connect.tree import TREE
 
 # A root has no rows of its own, but its identity decides what the stream says of them.
@@ -46,10 +46,8 @@ class Identity:
 
 def tables_not_full(connection: Connection, relations: Iterable[Relation]) -> list[Identity]:
     """Return the tables and partitions, of the given ones, without REPLICA IDENTITY FULL."""
-    failure = "cannot read the replica identities"
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        cursor.execute(_NOT_FULL, {"oids": [relation.oid for relation in relations]})
-        rows = cursor.fetchall()
+    oids = [relation.oid for relation in relations]
+    rows = rows_of(connection, "cannot read the replica identities", _NOT_FULL, {"oids": oids})
     return [Identity(TableName(schema, table), *more) for schema, table, *more in rows]
 
 

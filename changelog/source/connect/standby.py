@@ -19,7 +19,7 @@ from changelog.contract.base.errors import ConfigurationError, SourceError, Unav
 from changelog.contract.base.lsn import Lsn
 from changelog.postgres.connection import Connection
 from changelog.runtime.process.beside import working_beside
-from changelog.source.connect.connect import connect, source_errors
+from changelog.source.connect.connect import connect, row_of
 from changelog.source.connect.system import (
     SystemIdentity,
     check_ready,
@@ -64,9 +64,7 @@ def check_standby(connection: Connection) -> None:
             "the server is a standby, and those before PostgreSQL 16 decode nothing",
             hint="connect to the primary",
         )
-    with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
-        cursor.execute(_SETTINGS)
-        feedback, slot = cursor.fetchone() or (False, "")
+    feedback, slot = row_of(connection, "cannot read settings", _SETTINGS)
     if not feedback:
         raise SourceError(
             "the server is a standby with hot_standby_feedback off: its primary would remove rows "
@@ -141,9 +139,7 @@ def await_replay(standby: Connection, primary: Connection) -> Lsn:
     """
     end, deadline = current_lsn(primary), time.monotonic() + REPLAY_S
     while True:
-        with source_errors(standby, "cannot ask the standby"), standby.cursor() as cursor:
-            cursor.execute(_REPLAYED, (str(end),))
-            (replayed,) = cursor.fetchone() or (False,)
+        (replayed,) = row_of(standby, "cannot ask the standby", _REPLAYED, (str(end),))
         if replayed or not in_recovery(standby):
             return end
         if time.monotonic() > deadline:

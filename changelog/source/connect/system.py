@@ -10,7 +10,7 @@ from psycopg2.extras import LogicalReplicationConnection
 from changelog.contract.base.errors import SourceError
 from changelog.contract.base.lsn import Lsn
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import connect_replication, source_errors
+from changelog.source.connect.connect import connect_replication, row_of, source_errors
 from changelog.source.connect.versions import OLDEST, for_version
 
 _WAL_END = """
@@ -85,9 +85,7 @@ def check_ready(connection: Connection) -> None:
         raise SourceError(
             f"PostgreSQL {version // 10_000} is too old", hint="capture needs 10 or newer"
         )
-    with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
-        cursor.execute(_READY)
-        wal_level, encoding = cursor.fetchone() or ("", "")
+    wal_level, encoding = row_of(connection, "cannot read settings", _READY)
     if wal_level != "logical":
         raise SourceError(
             f"wal_level is {wal_level}, and capture needs logical",
@@ -102,9 +100,8 @@ def check_ready(connection: Connection) -> None:
 
 def sender_timeout_s(connection: Connection) -> float:
     """Return after how long the server gives up a replication connection; 0 when never."""
-    with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
-        cursor.execute("SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'")
-        (milliseconds,) = cursor.fetchone() or (0,)
+    query = "SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'"
+    (milliseconds,) = row_of(connection, "cannot read settings", query) or (0,)
     return float(milliseconds) / 1000
 
 
@@ -114,24 +111,19 @@ def current_lsn(connection: Connection) -> Lsn:
     Of a standby it is what it has received: a commit may be seen there a moment before the standby
     says that it is replayed.
     """
-    with source_errors(connection, "cannot read the WAL position"), connection.cursor() as cursor:
-        cursor.execute(_WAL_END)
-        (text,) = cursor.fetchone() or ("",)
+    (text,) = row_of(connection, "cannot read the WAL position", _WAL_END)
     return Lsn.parse(text)
 
 
 def in_recovery(connection: Connection) -> bool:
     """Tell whether the server is a standby now; takes no snapshot."""
-    with source_errors(connection, "cannot ask the server"), connection.cursor() as cursor:
-        cursor.execute(for_version(IN_RECOVERY, connection.server_version))
-        (answer,) = cursor.fetchone() or ("off",)
+    query = for_version(IN_RECOVERY, connection.server_version)
+    (answer,) = row_of(connection, "cannot ask the server", query)
     return bool(answer == "on")
 
 
 def current_snapshot(connection: Connection) -> str:
     """Return `pg_current_snapshot()`: the transactions that a snapshot taken now sees."""
-    failure = "cannot take a snapshot"
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        cursor.execute(for_version(_SNAPSHOT, connection.server_version))
-        (text,) = cursor.fetchone() or ("",)
+    query = for_version(_SNAPSHOT, connection.server_version)
+    (text,) = row_of(connection, "cannot take a snapshot", query)
     return str(text)

@@ -22,7 +22,7 @@ from changelog.native import Texts
 from changelog.native.libpq import copy_lines
 from changelog.postgres.connection import Connection
 from changelog.runtime.process.silence import watched
-from changelog.source.connect.connect import source_error, source_errors
+from changelog.source.connect.connect import rows_of, source_error, source_errors
 from changelog.source.connect.system import IN_RECOVERY
 from changelog.source.connect.tree import TREE
 from changelog.source.connect.versions import for_version
@@ -208,9 +208,9 @@ def begin_snapshot(
     if not relations:
         return
     lock_tables(connection, relations)
-    with source_errors(connection, "cannot use the snapshot"), connection.cursor() as cursor:
-        cursor.execute(_REWRITTEN, {"oids": [relation.oid for relation in relations]})
-        oids = {oid for (oid,) in cursor.fetchall()}
+    asked_oids = {"oids": [relation.oid for relation in relations]}
+    rows = rows_of(connection, "cannot use the snapshot", _REWRITTEN, asked_oids)
+    oids = {oid for (oid,) in rows}
     rewritten = [str(relation.name) for relation in relations if relation.oid in oids]
     if rewritten:
         raise SourceError(
@@ -325,10 +325,9 @@ def estimated_rows(connection: Connection, tables: Iterable[TableName]) -> int:
 
 def writers_of(connection: Connection, relations: Sequence[Relation]) -> frozenset[int]:
     """Return the transactions, by the low 32 bits, that may have written and not ended."""
-    failure = "cannot read the locks"
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        cursor.execute(_WRITERS, {"oids": [relation.oid for relation in relations]})
-        return frozenset(int(xid) for (xid,) in cursor.fetchall())
+    oids = {"oids": [relation.oid for relation in relations]}
+    rows = rows_of(connection, "cannot read the locks", _WRITERS, oids)
+    return frozenset(int(xid) for (xid,) in rows)
 
 
 def read_chunk(

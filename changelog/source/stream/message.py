@@ -6,7 +6,7 @@ import psycopg2
 
 from changelog.contract.base.lsn import Lsn
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import source_errors
+from changelog.source.connect.connect import row_of
 
 OWN_PREFIX = "changelog"
 """Of the messages that capture writes to itself; no user's."""
@@ -31,9 +31,8 @@ def emit(connection: Connection, prefix: str, content: bytes, *, transactional: 
     once, whatever becomes of the transaction, but flushed only with the next commit or by the
     WAL writer.
     """
-    with source_errors(connection, "cannot write a message"), connection.cursor() as cursor:
-        cursor.execute(_EMIT, (transactional, prefix, psycopg2.Binary(content)))
-        (text,) = cursor.fetchone() or ("",)
+    arguments = (transactional, prefix, psycopg2.Binary(content))
+    (text,) = row_of(connection, "cannot write a message", _EMIT, arguments)
     return Lsn.parse(text)
 
 
@@ -48,9 +47,8 @@ def commit_mark(connection: Connection) -> tuple[Lsn, int]:
     Servers that keep messages to themselves (before 14) send such a transaction, an empty one, in
     the order of commits: it is a mark that the stream brings back as well.
     """
-    with source_errors(connection, "cannot write a mark"), connection.cursor() as cursor:
-        cursor.execute(_COMMIT_MARK, {"prefix": OWN_PREFIX})
-        text, xid = cursor.fetchone() or ("", 0)
+    mark = {"prefix": OWN_PREFIX}
+    text, xid = row_of(connection, "cannot write a mark", _COMMIT_MARK, mark)
     return Lsn.parse(text), int(xid)
 
 
@@ -59,7 +57,6 @@ def emit_mark(connection: Connection, prefix: str, content: bytes) -> Lsn:
 
     The stream brings it between two transactions, at its own place in the WAL.
     """
-    with source_errors(connection, "cannot write a message"), connection.cursor() as cursor:
-        cursor.execute(_EMIT_MARK, {"prefix": prefix, "content": psycopg2.Binary(content)})
-        text, _ = cursor.fetchone() or ("", "")
+    message = {"prefix": prefix, "content": psycopg2.Binary(content)}
+    text, _ = row_of(connection, "cannot write a message", _EMIT_MARK, message)
     return Lsn.parse(text)

@@ -21,7 +21,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.lsn import Lsn
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import connect_replication, source_error, source_errors
+from changelog.source.connect.connect import connect_replication, row_of, source_error
 from changelog.source.connect.open_transactions import naming_open_transactions
 from changelog.source.connect.retention import MISSING, WAL_LSN, invalidation, why_lost
 from changelog.source.connect.versions import for_version
@@ -189,9 +189,7 @@ def let_follow(dsn: str, slot: str) -> None:
 def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
     """Look a slot up, or return None if there is none of that name."""
     failure = f'cannot inspect the slot "{slot}"'
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        cursor.execute(for_version(_INSPECT, connection.server_version), (slot,))
-        row = cursor.fetchone()
+    row = row_of(connection, failure, for_version(_INSPECT, connection.server_version), (slot,))
     if row is None:
         return None
     plugin, _, database, active, pid, restart, confirmed, wal_status, lag, retained = row[:10]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import source_errors
+from changelog.source.connect.connect import row_of
 from changelog.source.connect.versions import for_version
 
 _ASK = """
@@ -33,9 +33,7 @@ class SlotReader:
 def slot_reader(connection: Connection, slot: str) -> SlotReader | None:
     """Look up who reads a slot, or return None if nobody does."""
     failure = f'cannot ask who reads the slot "{slot}"'
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        cursor.execute(for_version(_ASK, connection.server_version), (slot,))
-        row = cursor.fetchone()
+    row = row_of(connection, failure, for_version(_ASK, connection.server_version), (slot,))
     return None if row is None else SlotReader(*row)
 
 

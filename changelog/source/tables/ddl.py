@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from changelog.contract.base.errors import ProtocolError
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import source_errors
+from changelog.source.connect.connect import row_of, source_errors
 from changelog.source.connect.own_schema import DROP_IF_EMPTY
 from changelog.source.connect.versions import SENDS_MESSAGES, need
 from changelog.source.stream.message import OWN_PREFIX
@@ -155,10 +155,7 @@ def has_ddl(connection: Connection) -> bool:
 
     Raises SourceError: the catalogue cannot be read.
     """
-    failure = "cannot read the event triggers"
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        cursor.execute(_INSTALLED)
-        (there,) = cursor.fetchone() or (False,)
+    (there,) = row_of(connection, "cannot read the event triggers", _INSTALLED)
     return bool(there)
 
 

@@ -11,7 +11,7 @@ from changelog.contract.base.errors import SourceError, UncapturableTableError
 from changelog.contract.log.scope import OPERATIONS
 from changelog.contract.rows.relation import TableName
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import source_errors
+from changelog.source.connect.connect import rows_of, source_errors
 from changelog.source.connect.readiness import not_owned
 from changelog.source.connect.steady import has_vanished, steadily
 from changelog.source.connect.versions import PUBLISHES_PARTITIONED, SENDS_TRUNCATE, for_version
@@ -270,11 +270,10 @@ def _make(
 def _missing(connection: Connection, tables: Iterable[TableName]) -> set[TableName]:
     """Return the tables of these names that are not there now."""
     names = list(tables)
-    failure = "cannot read the catalogue"
-    with source_errors(connection, failure), connection.cursor() as cursor:
-        schemas = [table.schema for table in names]
-        cursor.execute(_MISSING, (schemas, [table.table for table in names]))
-        return {TableName(*row) for row in cursor.fetchall()}
+    parts = ([table.schema for table in names], [table.table for table in names])
+    return {
+        TableName(*row) for row in rows_of(connection, "cannot read the catalogue", _MISSING, parts)
+    }
 
 
 def _all_gone(tables: Iterable[TableName]) -> SourceError:

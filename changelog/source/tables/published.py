@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from changelog.contract.log.standing import PublicationVersion
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import source_errors
+from changelog.source.connect.connect import row_of, source_errors
 
 # Entries have another xmin after each statement that wrote them, also one that is undone later.
 _OWN = """
@@ -84,9 +84,7 @@ def sends_still(
     lost = [oid for oid, _ in before.entries - now.entries]
     if not lost:
         return True
-    with source_errors(connection, "cannot read the catalogue"), connection.cursor() as cursor:
-        cursor.execute(_THERE, {"oids": lost})
-        return cursor.fetchone() is None
+    return row_of(connection, "cannot read the catalogue", _THERE, {"oids": lost}) is None
 
 
 def _is_sent_twice(version: PublicationVersion) -> bool:

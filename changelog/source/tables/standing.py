@@ -10,7 +10,7 @@ from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 from changelog.contract.log.standing import SeenColumn, SeenStore, Standing
 from changelog.contract.rows.relation import KeyIndex, Relation, TableName
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import source_errors
+from changelog.source.connect.connect import rows_of, source_errors
 from changelog.source.connect.versions import SENDS_TRUNCATE, for_version
 from changelog.source.tables.key_index import INDEXES, Index
 from changelog.source.tables.user_types import FIRST_USER_OID, user_types
@@ -119,13 +119,13 @@ def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, 
 
 def without_pages(connection: Connection, oids: Iterable[int]) -> set[int]:
     """Return the relations whose file has no page, or that are gone."""
-    with source_errors(connection, "cannot look at partitions"), connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT o.oid::bigint FROM unnest(%s::oid[]) AS o(oid) "
-            "WHERE coalesce(pg_relation_size(o.oid), 0) = 0",
-            (list(oids),),
-        )
-        return {oid for (oid,) in cursor.fetchall()}
+    query = (
+        "SELECT o.oid::bigint FROM unnest(%s::oid[]) AS o(oid) "
+        "WHERE coalesce(pg_relation_size(o.oid), 0) = 0"
+    )
+    return {
+        oid for (oid,) in rows_of(connection, "cannot look at partitions", query, (list(oids),))
+    }
 
 
 @contextmanager
