@@ -32,13 +32,9 @@ SELECT n.nspname, c.relname, NULL, false
  WHERE r.prpubid = %s
 """
 # PostgreSQL 15 added row filters, column lists and whole schemas.
-_TABLES_15 = """
-SELECT n.nspname, c.relname, pg_get_expr(r.prqual, r.prrelid), r.prattrs IS NOT NULL
-  FROM pg_publication_rel r
-  JOIN pg_class c ON c.oid = r.prrelid
-  JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE r.prpubid = %s
-"""
+_TABLES_15 = _TABLES.replace(
+    "NULL, false", "pg_get_expr(r.prqual, r.prrelid), r.prattrs IS NOT NULL"
+)
 _SCHEMAS = "SELECT count(*) FROM pg_publication_namespace WHERE pnpubid = %s"
 _SENT = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
 _GENERATED = "SELECT pubgencols = 's' FROM pg_publication WHERE pubname = %s"
