@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
 from changelog.connect.postgres.places import Partition
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import UnavailableLogError
-from changelog.kafka.clients import STALL_S, make_client, reading_config
-from changelog.kafka.errors import is_passing, log_error
-from changelog.load.dead_letters import DeadLetters
+from changelog.kafka.clients import REQUEST_S, STALL_S, make_client, reading_config
+from changelog.kafka.errors import explained, is_passing, log_error
+from changelog.kafka.send import OutgoingRecord, send
 from changelog.load.target import LoadTarget, TableWriter
 from changelog.native import Batch, BatchRange, BatchReader
 from changelog.native.loads import BatchNews, BatchRecord, Limits, Slice
@@ -166,3 +166,38 @@ def _check(news: BatchNews) -> None:
     error = KafkaError(news.error, news.message)
     if not is_passing(error):
         raise log_error(error, f'cannot read partition {news.partition} of topic "{news.topic}"')
+
+
+_PREFIX = "__changelog.errors."
+
+
+class DeadLetters:
+    """A topic; several threads may use it."""
+
+    def __init__(self, kafka: KafkaConnection, topic: str) -> None:
+        """Connect in the background; the topic is there."""
+        self._topic = topic
+        config = kafka.client_config(enable_idempotence=True, partitioner="murmur2_random")
+        self._producer = make_client(Producer, config)
+
+    def put(self, refused: Sequence[tuple[BatchRecord, str]]) -> None:
+        """Send records, acknowledged when this returns.
+
+        Raises:
+            LogError: the topic does not take them.
+        """
+        failure = f'topic "{self._topic}" does not take dead letters'
+        with explained(failure):
+            send(self._producer, self._topic, map(_letter, refused), answer_s=2 * REQUEST_S)
+
+
+def _letter(refused: tuple[BatchRecord, str]) -> OutgoingRecord:
+    record, reason = refused
+    headers = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "reason": reason,
+    }
+    own = [(_PREFIX + name, str(value).encode()) for name, value in headers.items()]
+    return OutgoingRecord(record.key, record.value, [*record.headers, *own])

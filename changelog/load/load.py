@@ -28,9 +28,8 @@ from changelog.lines.place import (
     end_offsets,
     first_offsets,
 )
-from changelog.load.dead_letters import DeadLetters
 from changelog.load.encode import Encoder
-from changelog.load.job import Batches, Job, Share
+from changelog.load.job import Batches, DeadLetters, Job, Share
 from changelog.load.plan import Planner, SchemaOf
 from changelog.load.rules.options import Rules
 from changelog.load.rules.schema import Schema
