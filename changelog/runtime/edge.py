@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -141,26 +142,26 @@ def run_app(app: typer.Typer, name: str) -> None:
         finally:
             _flush_output()
     except ChangelogError as error:
-        if debug and not logs_json():
-            raise
         report_error(error, trace=debug)
         raise SystemExit(error.exit_code) from None
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
-        if debug or not isinstance(missing, MissingExtraError):
+        if not isinstance(missing, MissingExtraError):
             raise
-        report_error(missing)
+        missing.__cause__ = error
+        report_error(missing, trace=debug)
         raise SystemExit(missing.exit_code) from None
     except KeyboardInterrupt:
         tell("interrupted")
         raise SystemExit(130) from None
     except OSError as error:
-        if debug or error.errno not in _FULL:
+        if error.errno not in _FULL:
             raise
         drop_output(sys.stdout)
         where = f'"{error.filename}"' if error.filename else "standard output or a file"
         refusal = ChangelogError(f"{where} cannot be written: {error.strerror}")
-        report_error(refusal)
+        refusal.__cause__ = error
+        report_error(refusal, trace=debug)
         raise SystemExit(refusal.exit_code) from None
 
 
@@ -211,15 +212,17 @@ def tell(line: str) -> None:
 
 
 def say_error(error: ChangelogError, *, trace: bool = False) -> None:
-    """Print an error in one line on standard error."""
+    """Print an error in one line on standard error, behind its stack trace if asked for."""
     if logs_json():
         log.error("%s", one_line(error), exc_info=error if trace else None)
-    else:
-        tell(f"error: {one_line(error)}")
+        return
+    if trace:
+        tell(redacted("".join(traceback.format_exception(error))).rstrip())
+    tell(f"error: {one_line(error)}")
 
 
 def report_error(error: ChangelogError, *, trace: bool = False) -> None:
-    """Print an error in one line on standard error, and as JSON if asked for."""
+    """Print an error on standard error, and as JSON on standard output if asked for."""
     say_error(error, trace=trace)
     if "--json" in sys.argv:
         with suppress(ChangelogError):  # one error is enough, and it is said

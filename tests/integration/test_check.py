@@ -364,6 +364,17 @@ def test_rights_are_looked_at_without_being_used(capture):
         capture.sql(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
+def test_no_copy_is_announced_of_a_table_that_stays_excluded(capture):
+    capture.sql(
+        "CREATE TABLE large (id integer PRIMARY KEY, text text)",
+        "INSERT INTO large SELECT 1, string_agg(md5(i::text), '') FROM generate_series(1, 99999) i",
+    )
+    capture.catch_up("--on-error", "log")
+    found = capture.check(capture__on_error="log")
+    assert any('"public.large" stays excluded' in each.text for each in found.all)
+    assert would(found, "snapshot") == ""
+
+
 def test_a_limit_of_excluded_tables_holds_for_the_check_too(capture):
     capture.sql("CREATE TABLE bare (id integer)")
     settings = capture.settings(capture__on_error="log", capture__error_limit=0)

@@ -355,7 +355,8 @@ class _Check:
             anew |= change.refiltered
         if isinstance(begin, Resume):
             anew |= environment.rescoped(begin.frontier, outlook.skipped)
-        copied = [table for table in source.tables if table.name in anew | outlook.going]
+        taken = (anew | outlook.going) - self._excluded
+        copied = [table for table in source.tables if table.name in taken]
         findings.ask("rights", lambda: self._rights(source, copied))
         fresh = anew | (set() if isinstance(begin, Resume) else outlook.going)
         self._schemas(environment, begin, fresh)

@@ -806,10 +806,10 @@ def wanted_tables(
         of_log = newcomers.proven | obstacles.keys()
         new = [table for table in matching if table.name not in of_log]
         obstacles |= rights_lacking(connection, settings, new)
-    refused = newcomers.refused(obstacles)
+    there = {table.name for table in matching}
+    refused = newcomers.refused(obstacles, there)
     if capture.on_error == "log":
         refused |= obstacles
-    there = {table.name for table in matching}
     refused = {table: why for table, why in refused.items() if table in there}
     refused |= dict.fromkeys(missing, NOT_THERE)
     selected = tuple(table for table in matching if table.name not in refused)

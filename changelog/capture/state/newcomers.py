@@ -8,7 +8,7 @@ started again later: the table is excluded, with the reason in the log, in front
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from changelog.contract.base.errors import SlotError
@@ -52,7 +52,9 @@ class Newcomers:
             self.goes_on = True
             self.proven |= {*tables}
 
-    def refused(self, obstacles: Mapping[TableName, str]) -> dict[TableName, str]:
+    def refused(
+        self, obstacles: Mapping[TableName, str], there: Collection[TableName]
+    ) -> dict[TableName, str]:
         """Return the tables to begin without: none where there is no log yet.
 
         A table that the log has is excluded as well: what is wrong with it may have come while
@@ -60,11 +62,14 @@ class Newcomers:
 
         Args:
             obstacles: why tables cannot be captured.
+            there: the tables that the settings want and the source has.
         """
         if not self.goes_on:
             return {}
-        waiting = dict.fromkeys(self.apart[1:], WAITS)
-        return waiting | self.suspected | self.excluded | {**obstacles}
+        known = self.suspected | self.excluded | {**obstacles}
+        # One that is gone meanwhile, or is excluded, is never tried: the others would wait for ever.
+        tried = [table for table in self.apart if table in there and table not in known]
+        return dict.fromkeys(tried[1:], WAITS) | known
 
     def listed(self, tables: Iterable[TableName]) -> None:
         """Note the tables that an attempt begins with."""

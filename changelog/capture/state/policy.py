@@ -23,7 +23,7 @@ TABLE_ERRORS = (EncodeError, SchemaConflictError, UncapturableTableError, Record
 
 _CHANGED = (SchemaConflictError, UncapturableTableError, RecordsRemovedError)
 _ANEW = "start with `--on-incompatible resnapshot`: the table is copied anew, the others go on"
-_WITHOUT = "or with `--on-error log`: the others go on without it"
+_WITHOUT = "with `--on-error log`: the others go on without it"
 
 
 class Reaction(Enum):
@@ -52,11 +52,13 @@ def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = F
 
 
 def with_way_out(error: ChangelogError, *, copying: bool = False) -> ChangelogError:
-    """Return the error with the ways out when it stops capture."""
+    """Return the error with the ways out when it stops capture; they are named once."""
+    if _WITHOUT in error.hint:
+        return error
     ways = [error.hint] if error.hint else []
     if _is_mended_by_a_copy(error, copying=copying):
         ways.append(_ANEW)
-    ways.append(_WITHOUT if ways else _WITHOUT.removeprefix("or ").replace("with", "start with"))
+    ways.append(f"{'or' if ways else 'start'} {_WITHOUT}")
     error.hint = "; ".join(ways)
     return error
 

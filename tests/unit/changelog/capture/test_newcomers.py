@@ -5,6 +5,7 @@ from changelog.contract.base.errors import SlotError
 from changelog.contract.rows.relation import TableName
 
 OLD, NEW, OTHER = (TableName("public", name) for name in ("old", "new", "other"))
+ALL = {OLD, NEW, OTHER}
 BARE = {NEW: "has no primary key"}
 
 
@@ -19,18 +20,18 @@ def running():
 def test_the_first_life_refuses_what_it_cannot_capture():
     first = Newcomers()
     first.listed([OLD, NEW])
-    assert first.refused(BARE) == {}
+    assert first.refused(BARE, ALL) == {}
     assert not first.blame(ValueError("no"))
 
 
 def test_a_later_life_begins_without_a_table_that_the_log_never_had():
-    assert running().refused(BARE) == BARE
+    assert running().refused(BARE, ALL) == BARE
 
 
 def test_a_start_of_a_log_that_is_there_is_no_other_than_a_later_life():
     again = Newcomers()
     again.spoken([OLD])
-    assert again.refused(BARE) == BARE
+    assert again.refused(BARE, ALL) == BARE
     again.listed([OLD, NEW])
     assert again.blame(ValueError("no"))
 
@@ -39,16 +40,24 @@ def test_a_life_that_could_not_begin_tries_its_new_tables_one_by_one():
     found = running()
     found.listed([OLD, NEW, OTHER])
     assert found.blame(ValueError("topics collide"))
-    assert found.refused({}) == {OTHER: WAITS}
+    assert found.refused({}, ALL) == {OTHER: WAITS}
     found.listed([OLD, NEW])
     assert found.blame(ValueError("topics collide"))
-    assert found.refused({}) == {NEW: f"{TRIED}topics collide"}
+    assert found.refused({}, ALL) == {NEW: f"{TRIED}topics collide"}
     assert found.excluded == {}
     found.listed([OLD, OTHER])
     assert found.began() == {NEW: f"{TRIED}topics collide"}
     assert found.excluded == {NEW: f"{TRIED}topics collide"}
     found.listed([OLD, OTHER])
     assert not found.blame(ValueError("the slot is gone"))
+
+
+def test_a_table_that_is_gone_or_excluded_before_it_is_tried_keeps_no_other_waiting():
+    for obstacles, there in (({}, {OLD, OTHER}), (BARE, ALL)):
+        found = running()
+        found.listed([OLD, NEW, OTHER])
+        assert found.blame(ValueError("topics collide"))
+        assert OTHER not in found.refused(obstacles, there)
 
 
 def test_a_life_that_streams_has_proven_its_tables():

@@ -20,6 +20,12 @@ def test_by_default_everything_stops_and_says_what_else_can_be_done(error):
     assert "`--on-error log`" in str(with_way_out(error))
 
 
+@pytest.mark.parametrize("hint", ["", "look at the row"])
+def test_the_ways_out_are_named_once(hint):
+    error = with_way_out(with_way_out(EncodeError("x", hint=hint)))
+    assert str(error).count("--on-error log") == 1
+
+
 @pytest.mark.parametrize("error", CHANGED)
 def test_a_copy_is_the_way_out_of_a_change_unless_it_is_what_failed(error):
     settings = CaptureSettings(on_incompatible="resnapshot", on_error="log")

@@ -218,6 +218,24 @@ def test_an_error_at_the_edge_is_a_json_line_too(capsys, monkeypatch, words, deb
     assert json.loads(said.out)["exit_code"] == 2
 
 
+@pytest.mark.parametrize("words", [[], ["--debug"]])
+def test_a_stack_trace_leaves_the_exit_code_and_no_secret(capsys, monkeypatch, words):
+    app = typer.Typer()
+
+    @app.command()
+    def fail(debug: bool = False):
+        raise ConfigurationError("no password=canary here", hint="look")
+
+    monkeypatch.setattr(sys, "argv", ["changelog", *words])
+    with pytest.raises(SystemExit) as ended:
+        run_app(app, "changelog")
+    assert ended.value.code == 2
+    *trace, last = capsys.readouterr().err.splitlines()
+    assert last == "error: no password=*** here | hint: look"
+    assert bool(trace) == bool(words)
+    assert "canary" not in "".join(trace)
+
+
 def test_bars_are_left_out_of_json_lines():
     set_up_logging(log_format=LogFormat.JSON)
     assert logs_json()
