@@ -67,7 +67,7 @@ class Newcomers:
         if not self.goes_on:
             return {}
         known = self.suspected | self.excluded | {**obstacles}
-        # One that is gone meanwhile, or is excluded, is never tried: the others would wait for ever.
+        # Else the others would wait for ever behind one that is gone, or is excluded meanwhile.
         tried = [table for table in self.apart if table in there and table not in known]
         return dict.fromkeys(tried[1:], WAITS) | known
 
