@@ -7,6 +7,7 @@ writes, since keys are compared and placed by them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,6 +18,19 @@ from changelog.contract.rows.codec import frame
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
 from changelog.contract.rows.text import encoder
 from changelog.contract.rows.types import Kind
+
+_DAY = r"\d{4,}-\d\d-\d\d"
+_CLOCK = r"\d\d:\d\d:\d\d(\.\d{1,6})?"
+# PostgreSQL's texts. Capture's encoders are given no others, and would make a value of some.
+_FORMS = {
+    Kind.BOOLEAN: re.compile("[tf]"),
+    Kind.INT: re.compile(r"-?\d+", re.ASCII),
+    Kind.LONG: re.compile(r"-?\d+", re.ASCII),
+    Kind.DATE: re.compile(rf"-?infinity|{_DAY}( BC)?", re.ASCII),
+    Kind.TIMESTAMP: re.compile(rf"-?infinity|{_DAY} {_CLOCK}( BC)?", re.ASCII),
+    Kind.TIMESTAMPTZ: re.compile(rf"-?infinity|{_DAY} {_CLOCK}\+00( BC)?", re.ASCII),
+}
+_ISO = re.compile(rf"{_DAY}[ T]\d\d:\d\d(:\d\d(\.\d{{1,6}})?)?(Z|[+-]\d\d(:?\d\d)?)?", re.ASCII)
 
 Key = object
 """A value; of a key of several columns a tuple of them in its order, or a mapping by column."""
@@ -91,9 +105,20 @@ def _text(column: LoggedColumn, value: object) -> str:
             text = value.isoformat()
         case str() if column.type.kind is Kind.UUID:
             text = str(UUID(value))
+        case "true" | "false" if column.type.kind is Kind.BOOLEAN:
+            text = value[0]
+        case str() if column.type.kind in _FORMS and not _FORMS[column.type.kind].fullmatch(value):
+            text = _iso_moment(column, value)
         case _:
             text = str(value)
     return text
+
+
+def _iso_moment(column: LoggedColumn, value: str) -> str:
+    """Return PostgreSQL's text of a moment in ISO 8601, whatever its zone."""
+    if column.type.kind not in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ} or not _ISO.fullmatch(value):
+        raise ValueError("not PostgreSQL's text")
+    return _moment(column, datetime.fromisoformat(value))
 
 
 def _float(value: float) -> str:
