@@ -66,10 +66,10 @@ class Newcomers:
         """
         if not self.goes_on:
             return {}
-        known = self.suspected | self.excluded | {**obstacles}
+        refused = self.suspected | self.excluded | {**obstacles}
         # Else the others would wait for ever behind one that is gone, or is excluded meanwhile.
-        tried = [table for table in self.apart if table in there and table not in known]
-        return dict.fromkeys(tried[1:], WAITS) | known
+        tried = [table for table in self.apart if table in there and table not in refused]
+        return dict.fromkeys(tried[1:], WAITS) | refused
 
     def listed(self, tables: Iterable[TableName]) -> None:
         """Note the tables that an attempt begins with."""

@@ -52,7 +52,7 @@ def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = F
 
 
 def with_way_out(error: ChangelogError, *, copying: bool = False) -> ChangelogError:
-    """Return the error with the ways out when it stops capture; they are named once."""
+    """Return the error with the ways out when it stops capture, each named once."""
     if _WITHOUT in error.hint:
         return error
     ways = [error.hint] if error.hint else []
