@@ -212,7 +212,7 @@ def tell(line: str) -> None:
 
 
 def say_error(error: ChangelogError, *, trace: bool = False) -> None:
-    """Print an error in one line on standard error, behind its stack trace if asked for."""
+    """Print an error in one line on standard error, after its stack trace if asked for."""
     if logs_json():
         log.error("%s", one_line(error), exc_info=error if trace else None)
         return

@@ -332,7 +332,12 @@ def advancing(place: Place) -> Iterator[None]:
         ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
     with ExitStack() as stack:
-        stack.enter_context(FileLock(folder_of(place.root).parent / "checkpoints.lock"))
+        lock = FileLock(folder_of(place.root).parent / "checkpoints.lock")
+        try:
+            stack.enter_context(lock.acquire(timeout=0))
+        except Timeout:
+            log.info("waiting for another process, which brings checkpoints forward")
+            stack.enter_context(lock)
         if place.leases is not None:
             reasons = {place.lock("", CHECKPOINTS): "somebody else brings checkpoints forward"}
             stack.enter_context(place.leases.holding(reasons, lambda: False))
