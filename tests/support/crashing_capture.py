@@ -20,7 +20,7 @@ from rich.console import Console
 
 from changelog.capture.copy import backfill, table_tasks
 from changelog.capture.copy import table_task as task
-from changelog.capture.loop import session
+from changelog.capture.loop import beginning, parts, session
 from changelog.capture.loop.run import CaptureRun, until_lsn
 from changelog.capture.rows import rules, tables
 from changelog.capture.start import catalogue_watch as watch
@@ -52,7 +52,7 @@ from tests.support.wait import wait_until
 
 def forget_to_skip():
     """After a crash, write again what is on the log already."""
-    session.RecordWriter._on_log = lambda *_: False
+    writer.RecordWriter._on_log = lambda *_: False
     Records.leave_out_written = lambda *_: 0
 
 
@@ -299,14 +299,14 @@ def forget_to_hold_again():
     """Take values that an earlier life has fetched for those of the change."""
     from changelog.capture.loop import streaming
 
-    session.RecordWriter._hold_again = lambda *_: None
+    writer.RecordWriter._hold_again = lambda *_: None
     streaming.StreamLoop._write_bulk = lambda *_: False  # there they are fetched once more
 
 
 def believe_fetched():
     """Take what is fetched for the value at the change, whoever has written it since."""
-    original = session.fetch_columns
-    session.fetch_columns = lambda *arguments: (original(*arguments)[0], 0)
+    original = parts.fetch_columns
+    parts.fetch_columns = lambda *arguments: (original(*arguments)[0], 0)
 
 
 def believe_aborted():
@@ -352,7 +352,7 @@ def look_at_the_log_first():
 
 def look_once():
     """Go on at the frontier that was found at first, whatever others have done since."""
-    session.check_log_unmoved = session.check_slot_unmoved = lambda *_: None
+    session.check_log_unmoved = beginning.check_slot_unmoved = lambda *_: None
 
 
 def forget_the_other_slots():
@@ -401,7 +401,7 @@ def leave_generated_out():
 
 def forget_beginnings():
     """Do not look whether topics have lost their first records."""
-    outlook.losses = session.losses = lambda *_: []
+    outlook.losses = beginning.losses = lambda *_: []
     cut.FrontierWriter._look_for_removed = lambda *_: None
 
 
