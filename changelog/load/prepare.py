@@ -29,34 +29,20 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """The options of a load, as texts.
+    """The options of a load, as texts."""
 
-    Attributes:
-        topics: that are loaded.
-        table: into which.
-        columns: the map; empty for the fields of the same names.
-        key: columns of the key, with commas between; empty for the table's own.
-        upsert: whether rows are replaced by key.
-        tombstones: delete or ignore; empty for what the mode means.
-        value_form, key_form: names of forms.
-        fields: of CSV, with commas between.
-        delimiter: of CSV.
-        create: whether a table that is missing is made.
-        types: of its columns, `a=int,b=text`.
-    """
-
-    topics: Sequence[str]
-    table: str
-    columns: str = ""
-    key: str = ""
-    upsert: bool = False
-    tombstones: str = ""
-    value_form: str = "auto"
+    topics: Sequence[str]  # that are loaded
+    table: str  # into which
+    columns: str = ""  # the map; empty for the fields of the same names
+    key: str = ""  # columns of the key, with commas between; empty for the table's own
+    upsert: bool = False  # whether rows are replaced by key
+    tombstones: str = ""  # delete or ignore; empty for what the mode means
+    value_form: str = "auto"  # names of forms
     key_form: str = "auto"
-    fields: str = ""
-    delimiter: str = ","
-    create: bool = False
-    types: str = ""
+    fields: str = ""  # of CSV, with commas between
+    delimiter: str = ","  # of CSV
+    create: bool = False  # whether a table that is missing is made
+    types: str = ""  # of its columns, `a=int,b=text`
 
 
 def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules, Schema | None]:

@@ -9,10 +9,10 @@ missing. Servers outlive the process that started them; only the context manager
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from changelog.contract.base.errors import ConfigurationError, LockedError, StackError
 from changelog.stack.base import ports as port_choice
 from changelog.stack.base.places import make_directory
+from changelog.stack.base.process import wait_until
 from changelog.stack.base.state import Endpoints, StackState, read_state, write_state
 from changelog.stack.download.artifacts import KAFKA_JARS, OPENSEARCH, REGISTRY, Artifact
 from changelog.stack.download.fetch import resolve
@@ -47,6 +48,7 @@ _ARTIFACTS: Mapping[str, Sequence[Artifact]] = {
     "search": (OPENSEARCH,),
 }
 _LOCK_SECONDS = 180.0
+_RELEASED_S = 1.0  # a port may be held for a moment after its server has ended
 
 Say = Callable[[str], None]
 
@@ -254,23 +256,13 @@ def _ports_of(part: str, chosen: Mapping[str, int], fixed: int | None, say: Say)
         port = chosen.get(listener)
         if fixed is not None and listener == part:
             ports[listener] = fixed
-        elif port is not None and _soon_free(port):
+        elif port is not None and wait_until(partial(port_choice.is_free, port), _RELEASED_S):
             ports[listener] = port
         else:
             ports[listener] = port_choice.pick([*chosen.values(), *ports.values()])
             if port is not None:
                 say(f"{listener}: port {port} is taken now, using {ports[listener]}")
     return ports
-
-
-def _soon_free(port: int) -> bool:
-    """Wait up to one second for a port to be released; return whether it was."""
-    deadline = time.monotonic() + 1.0
-    while not port_choice.is_free(port):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def _runs(server: Server | None) -> bool:

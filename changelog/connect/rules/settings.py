@@ -40,49 +40,36 @@ class PkMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """Settings of a sink connector.
-
-    Attributes:
-        url, user, password: of the database; empty where not given.
-        table: its name, in which `${topic}` stands for the topic's, `${table}` for the last part
-            of that.
-        columns: fields that are written; empty for all.
-        types: of `columns`, for a table that is made; empty where values say them.
-        keys: columns of the key; empty without one, or for all fields of the record's key.
-        deletes: whether deletes delete; None where they are errors, False where they are left out.
-        create: whether a missing table is made.
-        evolve: whether missing columns are added.
-        dead_replicas: of the topic of dead letters where it is made; -1 for the brokers' own.
-        group: to which the places are committed for monitors.
-        error_limit: bad records that are left out; 0 for none, None for any number.
-        key_form, value_form: `AvroConverter`, `JsonConverter`, `StringConverter`, or empty for what
-            a record looks like.
-        registry: of Avro's schemas; None for the worker's.
-    """
+    """Settings of a sink connector."""
 
     name: str
     topics: tuple[str, ...]
     tasks_max: int
-    url: str = field(repr=False)
+    url: str = field(repr=False)  # of the database; empty where not given
     user: str
     password: str = field(repr=False)
+    # its name, in which `${topic}` stands for the topic's, `${table}` for the last part of that
     table: str
-    columns: tuple[str, ...]
-    types: tuple[str, ...]
+    columns: tuple[str, ...]  # fields that are written; empty for all
+    types: tuple[str, ...]  # of `columns`, for a table that is made; empty where values say them
+    # columns of the key; empty without one, or for all fields of the record's key
     keys: tuple[str, ...]
     pk_mode: PkMode
     mode: Mode
+    # whether deletes delete; None where they are errors, False where they are left out
     deletes: bool | None
     batch_size: int
-    create: bool
-    evolve: bool
+    create: bool  # whether a missing table is made
+    evolve: bool  # whether missing columns are added
     latest: bool
-    group: str
-    error_limit: int | None
+    group: str  # to which the places are committed for monitors
+    error_limit: int | None  # bad records that are left out; 0 for none, None for any number
     dead_letters: str
-    dead_replicas: int
+    dead_replicas: int  # of the topic of dead letters where it is made; -1 for the brokers' own
+    # `AvroConverter`, `JsonConverter`, `StringConverter`, or empty for what a record looks like
     key_form: str
     value_form: str
+    # of Avro's schemas; None for the worker's
     registry: RegistryConnection | None = field(repr=False)
 
     @property

@@ -26,17 +26,17 @@ def read_state(directory: Path) -> StackState:
     path = directory / FILE_NAME
     try:
         content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return StackState()
-    except ValueError as error:
-        raise _unreadable(path) from error
-    try:
         if content["format"] != _FORMAT:
-            raise _unreadable(path)
+            raise ValueError("another format")
         ports = {str(name): int(port) for name, port in content["ports"].items()}
         return StackState(tuple(map(str, content["parts"])), ports)
+    except FileNotFoundError:
+        return StackState()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unreadable(path) from error
+        raise StackError(
+            f"{path} cannot be read as the state of a stack",
+            hint="remove that file: the data stays, the ports are chosen anew",
+        ) from error
 
 
 def write_state(directory: Path, state: StackState) -> None:
@@ -46,13 +46,6 @@ def write_state(directory: Path, state: StackState) -> None:
     draft = path.with_name(FILE_NAME + ".new")
     draft.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
     draft.replace(path)
-
-
-def _unreadable(path: Path) -> StackError:
-    return StackError(
-        f"{path} cannot be read as the state of a stack",
-        hint="remove that file: the data stays, the ports are chosen anew",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

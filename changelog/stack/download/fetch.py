@@ -40,7 +40,6 @@ log = logging.getLogger("changelog.stack")
 
 _ATTEMPTS = 3
 _SPARE_BYTES = 64 << 20
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +81,8 @@ def resolve(artifacts: Sequence[Artifact], on_progress: Report | None = None) ->
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _place(store: Path, artifact: Artifact) -> Path:

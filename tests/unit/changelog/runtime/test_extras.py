@@ -99,7 +99,7 @@ changelog.lines.forms.parse changelog.lines.ask
 changelog.load.load changelog.load.prepare changelog.load.job
 changelog.publish.publish changelog.publish.postgres changelog.runtime.cron
 changelog.stack.cli replay.survey changelog.sink.by_hand views.scaffold.cli views.scheduling
-changelog.native.loads changelog.load.job
+changelog.native.loads
 """
 NEEDS = {
     "": CAPTURE,
