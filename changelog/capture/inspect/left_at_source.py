@@ -14,7 +14,7 @@ from changelog.capture.inspect.parts import Found, NotOurs, Part
 from changelog.config import Project
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import connect, source_errors
-from changelog.source.connect.own_schema import DROP_IF_EMPTY
+from changelog.source.stream.message import DROP_IF_EMPTY
 from changelog.source.stream.signals import remove_signals
 from changelog.source.stream.slot import PLUGIN, check_idle, drop_slot, inspect_slot
 from changelog.source.tables.ddl import has_ddl, remove_ddl

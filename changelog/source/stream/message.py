@@ -11,6 +11,15 @@ from changelog.source.connect.connect import row_of
 OWN_PREFIX = "changelog"
 """Of the messages that capture writes to itself; no user's."""
 
+DROP_IF_EMPTY = """
+DO $block$ BEGIN
+    DROP SCHEMA IF EXISTS changelog;
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    NULL;
+END $block$;
+"""
+"""SQL that removes the schema of our triggers and tables unless something is still in it."""
+
 _EMIT = "SELECT pg_logical_emit_message(%s, %s, %s::bytea)"
 # The second one has a commit, which flushes the first.
 _EMIT_MARK = (

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from changelog.contract.base.errors import ProtocolError
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import source_errors
-from changelog.source.connect.own_schema import DROP_IF_EMPTY
 from changelog.source.connect.versions import SENDS_MESSAGES, need
-from changelog.source.stream.message import OWN_PREFIX
+from changelog.source.stream.message import DROP_IF_EMPTY, OWN_PREFIX
 
 SIGNAL_PREFIX = f"{OWN_PREFIX}.signal"
 """Of the messages that the trigger writes."""

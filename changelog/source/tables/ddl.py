@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from changelog.contract.base.errors import ProtocolError
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import row_of, source_errors
-from changelog.source.connect.own_schema import DROP_IF_EMPTY
 from changelog.source.connect.versions import SENDS_MESSAGES, need
-from changelog.source.stream.message import OWN_PREFIX
+from changelog.source.stream.message import DROP_IF_EMPTY, OWN_PREFIX
 
 DDL_PREFIX = f"{OWN_PREFIX}.ddl"
 """Of the messages that the triggers write."""
