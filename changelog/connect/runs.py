@@ -22,7 +22,7 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 class Servers:
     """The servers of a worker, and the projects."""
 
-    kafka: KafkaConnection  # the brokers
+    kafka: KafkaConnection
     group: str  # of the workers that share the tasks
     registry: RegistryConnection | None = None  # of connectors that name none; None for none
     # folder below which the projects are that it may rebuild; None for none

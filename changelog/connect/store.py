@@ -49,24 +49,20 @@ def make_topics(kafka: KafkaConnection, group: str) -> None:
 
 
 class Store:
-    """State read from the topic so far; many threads may use it.
-
-    Attributes:
-        group: of the workers.
-        pulse: of the thread that follows the topic.
-    """
+    """State read from the topic so far; many threads may use it."""
 
     def __init__(self, kafka: KafkaConnection, group: str) -> None:
         """Read the topic to its end, and follow it from there in a thread.
 
         Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
         """
-        self.group = group
+        self.group = group  # of the workers
         self._topic = state_topic(group)
         self._cluster = ConnectCluster()
         self._changed = threading.Condition()
         self._reached = 0
         self._stop = threading.Event()
+        # of the thread that follows the topic
         self.pulse = Pulse("what follows the topic of the workers")
         self._producer = make_client(Producer, kafka.client_config(enable_idempotence=True))
         config = kafka.client_config(

@@ -81,11 +81,7 @@ def share_of(name: str, task: int) -> int:
 
 
 class Worker:
-    """The tasks of this process; one thread of its own looks after them.
-
-    Attributes:
-        pulse: of that thread.
-    """
+    """The tasks of this process; one thread of its own looks after them."""
 
     def __init__(self, servers: Servers, store: Store, *, group: str, name: str) -> None:
         """Join the group; `name` is this worker's `host:port`."""
@@ -93,7 +89,7 @@ class Worker:
         self._owned: set[int] = set()
         self._runs: dict[Task, _Run] = {}
         self._stop = threading.Event()
-        self.pulse = Pulse("what looks after the tasks")
+        self.pulse = Pulse("what looks after the tasks")  # of the thread that looks after them
         config = servers.kafka.client_config(
             group_id=group,
             enable_auto_commit=False,

@@ -23,19 +23,15 @@ _REBALANCES = {
 
 
 class GroupPlaces:
-    """Stores the places of a read for its group; does nothing without one.
-
-    Attributes:
-        is_away: whether brokers are away, so that nothing is asked of them.
-        refusal: why the group's places cannot be stored, now or later; None while they may be.
-    """
+    """Stores the places of a read for its group; does nothing without one."""
 
     def __init__(self, group: str, topic: str, progress: Progress, *, anew: bool = False) -> None:
         # With `anew` the place that the group has counts for nothing at the start.
         self._group, self._topic, self._progress, self._anew = group, topic, progress, anew
         self._stored: dict[int, int] = {}
         self._shown: dict[int, int] = {}
-        self.is_away = False
+        self.is_away = False  # whether brokers are away, so that nothing is asked of them
+        # why the group's places cannot be stored, now or later; None while they may be
         self.refusal: LogError | None = None
 
     def find(self, consumer: Consumer, partitions: Iterable[int]) -> dict[int, int]:

@@ -16,15 +16,11 @@ R = TypeVar("R", bound=Record)
 
 
 class Progress:
-    """Places and ends of the partitions that are read now.
-
-    Attributes:
-        places: per partition the first offset that was not shown.
-        ends: per partition the first offset that is not wanted; None where that is not known.
-    """
+    """Places and ends of the partitions that are read now."""
 
     def __init__(self) -> None:
-        self.places: dict[int, int] = {}
+        self.places: dict[int, int] = {}  # per partition the first offset that was not shown
+        # per partition the first offset that is not wanted; None where that is not known
         self.ends: dict[int, int | None] = {}
         self._done: set[int] = set()
 

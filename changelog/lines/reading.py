@@ -75,18 +75,14 @@ class ReadRequest:
 
 
 class Reading:
-    """One run of reading.
-
-    Attributes:
-        shown: how many records were shown.
-    """
+    """One run of reading."""
 
     def __init__(
         self, kafka: KafkaConnection, request: ReadRequest, lines: Lines, out: Output
     ) -> None:
         self._kafka, self._request, self._lines, self._out = kafka, request, lines, out
         self._cluster = Cluster(kafka)
-        self.shown = 0
+        self.shown = 0  # how many records were shown
         self._progress = Progress()
         self._frozen: dict[int, Bounds] = {}
         self._group = GroupPlaces(request.group, request.topic, self._progress, anew=request.anew)

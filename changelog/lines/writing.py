@@ -105,7 +105,7 @@ def part_read(descriptor: int = 0) -> float | None:
 class Target:
     """The topic to write to, and how it is written."""
 
-    topic: str  # which
+    topic: str
     partition: int | None = None  # which of it; None for where keys belong
     whole: bool = False  # whether all of the input stands or nothing
     transactional_id: str = ""  # of the one transaction; empty for one that no other run has
@@ -114,11 +114,7 @@ class Target:
 
 
 class Writing:
-    """One run of writing.
-
-    Attributes:
-        taken: how many lines were taken.
-    """
+    """One run of writing."""
 
     def __init__(
         self,
@@ -132,7 +128,7 @@ class Writing:
         `on_taken` is told how many more lines were taken; of none when the writing begins.
         """
         self._kafka, self._target, self._parse, self._on_taken = kafka, target, parse, on_taken
-        self.taken = 0
+        self.taken = 0  # how many lines were taken
         self._is_compacted = False
         self._last_queued, self._moved_at, self._asked_at = 0, 0.0, 0.0
 

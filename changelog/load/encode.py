@@ -29,11 +29,7 @@ _PIECE = 2048  # rows that are made while the server takes those before
 
 
 class UnfitRecordError(Exception):
-    """A record cannot become a row.
-
-    Attributes:
-        record: which.
-    """
+    """A record cannot become a row."""
 
     def __init__(self, record: BatchRecord, reason: str) -> None:
         super().__init__(reason)

@@ -47,12 +47,7 @@ class Copier(NamedTuple):
 
 
 class Planner:
-    """Knows the schemas of a load.
-
-    Attributes:
-        casts: columns whose values come as texts that PostgreSQL is to cast.
-        needs_keys: whether something is read of the records' keys.
-    """
+    """Knows the schemas of a load."""
 
     def __init__(self, rules: Rules, table: Table, schema: SchemaOf, latest: Schema | None) -> None:
         """Take the function that returns schemas, and the newest schema of the values if known."""
@@ -61,8 +56,10 @@ class Planner:
         self._schemas: dict[int, Schema | None] = {}
         self._copiers: dict[tuple[bytes, bytes], Copier | None] = {}
         self._read = FramedReader(schema)
+        # columns whose values come as texts that PostgreSQL is to cast
         self.casts: set[str] = set()
         self._direct: set[str] = set()
+        # whether something is read of the records' keys
         self.needs_keys = any(source.part is Part.KEY for source in rules.columns.values())
 
     def read(self, raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON

@@ -43,12 +43,7 @@ Encode = Callable[[BatchRange], Iterator[Chunk]]
 
 
 class LoadTarget:
-    """A database, by one connection; one thread uses it.
-
-    Attributes:
-        session: the connection.
-        places: where the load is.
-    """
+    """A database, by one connection; one thread uses it."""
 
     def __init__(self, url: str, owner: str) -> None:
         """Connect, and make the table of places where it is missing.
@@ -67,7 +62,7 @@ class LoadTarget:
                 look_at="the address, PGUSER, PGPASSWORD or PGPASSFILE",
             )
         )
-        self.places = Places(owner, "load")
+        self.places = Places(owner, "load")  # where the load is
         try:
             with self.session.transaction() as cursor:
                 Places.make(cursor)
@@ -339,19 +334,14 @@ class _Copied:
 
 
 class _Stream(io.RawIOBase):
-    """The stream from which psycopg2 reads a COPY, produced while it is read.
-
-    Attributes:
-        others: chunks in the other format.
-        failure: why there is no more to read.
-    """
+    """The stream from which psycopg2 reads a COPY, produced while it is read."""
 
     def __init__(self, chunks: Iterator[Chunk], copied: _Copied, *, is_binary: bool) -> None:
         super().__init__()
         self._parts = self._contents(chunks, copied, is_binary=is_binary)
         self._rest = memoryview(b"")
-        self.others: list[Chunk] = []
-        self.failure: Exception | None = None
+        self.others: list[Chunk] = []  # chunks in the other format
+        self.failure: Exception | None = None  # why there is no more to read
 
     def _contents(
         self, chunks: Iterator[Chunk], copied: _Copied, *, is_binary: bool

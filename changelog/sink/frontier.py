@@ -31,15 +31,13 @@ class FrontierLog:
 
     Each call raises UnavailableLogError where the broker does not answer, and LogError where it
     refuses, or where the topic has several partitions.
-
-    Attributes:
-        through: a transactional producer: what is written stands together with its records.
     """
 
     def __init__(
         self, kafka: KafkaConnection, topic: str, *, on_wait: Callable[[], None] = nothing
     ) -> None:
         self._cluster = Cluster(kafka, on_wait=on_wait)
+        # a transactional producer: what is written stands together with its records
         self.through: LogProducer | None = None
         self._kafka = kafka
         self._topic = topic

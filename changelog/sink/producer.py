@@ -51,16 +51,7 @@ TRANSACTION_S = 60
 
 
 class LogProducer:
-    """Writes records.
-
-    Attributes:
-        on_wait: called again and again while a call waits for the broker; what it raises ends
-            the wait.
-        records: how many were queued.
-        bytes: the size of their keys and values.
-        sent: how many were queued, by topic.
-        is_transactional: whether they stand only once they are committed.
-    """
+    """Writes records."""
 
     def __init__(
         self,
@@ -75,13 +66,14 @@ class LogProducer:
         `kafka` are the brokers to ask, during a long wait, whether the topics still exist; or None.
         """
         self._kafka = kafka
+        # called again and again while a call waits for the broker; what it raises ends the wait
         self.on_wait = on_wait
-        self.records = 0
-        self.bytes = 0
-        self.sent: Counter[str] = Counter()
+        self.records = 0  # how many were queued
+        self.bytes = 0  # the size of their keys and values
+        self.sent: Counter[str] = Counter()  # how many were queued, by topic
         self._failure: LogError | None = None
         self._said_at = 0.0
-        self.is_transactional = is_transactional
+        self.is_transactional = is_transactional  # whether they stand only once they are committed
         self._opened_at: float | None = None
         self._producer = handle
 

@@ -36,7 +36,7 @@ class ChildError(ChangelogError):
 class ExitResult:
     """How a command ended."""
 
-    code: int  # its exit code
+    code: int
     output: str  # its standard output
     error: str  # the last error that it told, or the last line of all; in one line
     stopped: bool  # whether it was asked to end

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 
 class ChangelogError(Exception):
-    """Root of all errors that we raise on purpose.
+    """Root of all errors that we raise on purpose."""
 
-    Attributes:
-        exit_code: what a command ends with when this error reaches its edge.
-        hint: what to do about it, or an empty string.
-    """
-
-    exit_code = 1
+    exit_code = 1  # what a command ends with when this error reaches its edge
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
-        self.hint = hint
+        self.hint = hint  # what to do about it, or an empty string
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle with the hint, so that an error of a worker process arrives whole."""

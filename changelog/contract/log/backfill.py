@@ -35,7 +35,7 @@ def is_frontier_key(key: bytes) -> bool:
 class Store:
     """A holder of rows: a table, or one leaf of a partitioned one."""
 
-    name: TableName  # of it
+    name: TableName
     filenode: int  # the file that holds its rows; another one after a rewrite or a truncation
     pages: int  # how many there were when the chunks were cut
 
@@ -44,7 +44,7 @@ class Store:
 class TableBackfill:
     """Progress of the backfill of one table."""
 
-    table: TableName  # the table
+    table: TableName
     reason: str  # why it is copied
     # the first position that will be alive; None before its first fence
     since: Position | None = None

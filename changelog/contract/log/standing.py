@@ -91,7 +91,7 @@ class Standing:
     """A table."""
 
     oid: int  # its object id
-    name: TableName  # of it
+    name: TableName
     columns: Mapping[str, SeenColumn]  # the live ones, by name
     last_number: int  # the highest `attnum` ever given
     stores: Mapping[int, SeenStore]  # by object id

@@ -23,7 +23,7 @@ class Insert:
 class Update:
     """A row's new values."""
 
-    relation: Relation  # the table
+    relation: Relation
     old_key: KeyRow  # the key before; differs from `key` when the update moved the row
     key: KeyRow  # the key now; empty for a table without one
     row: Row  # the whole new row

@@ -32,7 +32,7 @@ _FULL = sql.SQL("FULL")
 class Identity:
     """The replica identity of a table."""
 
-    table: TableName  # its name
+    table: TableName
     kind: str  # the letter that the catalogue has for it
     index: str  # the name of the index that it is by, or an empty text
 

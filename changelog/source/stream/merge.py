@@ -22,18 +22,12 @@ from changelog.source.stream.pgoutput import Begin, Commit, LogicalMessage, deco
 
 
 class Lane:
-    """Messages of one stream that were not passed on yet.
-
-    Attributes:
-        held: payloads; those before `place` are gone.
-        place: of the next.
-        horizon: no transaction that commits before it comes behind what is held.
-    """
+    """Messages of one stream that were not passed on yet."""
 
     def __init__(self) -> None:
-        self.held = Texts()
-        self.place = 0
-        self.horizon = Lsn(0)
+        self.held = Texts()  # payloads; those before `place` are gone
+        self.place = 0  # of the next
+        self.horizon = Lsn(0)  # no transaction that commits before it comes behind what is held
         self._spare = Texts()
         self._head: Lsn | None = None
 
@@ -90,15 +84,12 @@ class Lane:
 
 
 class Merge:
-    """Passes on what lanes hold, in the order of commits.
-
-    Attributes:
-        lanes: one for each stream; their order is that of the rows in a transaction.
-        late: of which nothing is held, so that what others hold has to wait.
-    """
+    """Passes on what lanes hold, in the order of commits."""
 
     def __init__(self, count: int) -> None:
+        # one for each stream; their order is that of the rows in a transaction
         self.lanes: Sequence[Lane] = [Lane() for _ in range(count)]
+        # of which nothing is held, so that what others hold has to wait
         self.late: Sequence[Lane] = ()
         self._givers: list[Lane] = []
         self._passed = Lsn(0)

@@ -60,15 +60,12 @@ class _Reader:
 
 
 class MergedStream:
-    """Streams of several slots of one database merged into one; see `ReplicationStream`.
-
-    Attributes:
-        server_wal_end: how far all of the servers' processes have decoded, and what they sent was
-            returned by `poll`.
-    """
+    """Streams of several slots of one database merged into one; see `ReplicationStream`."""
 
     def __init__(self, streams: Sequence[ReplicationStream]) -> None:
         """Join streams that begin at one LSN; the order of rows in a transaction is theirs."""
+        # how far all of the servers' processes have decoded, and what they sent was returned by
+        # `poll`
         self.server_wal_end = Lsn(0)
         self._merge = Merge(len(streams))
         self._readers = [_Reader(*pair) for pair in zip(streams, self._merge.lanes, strict=True)]

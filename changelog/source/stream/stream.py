@@ -60,24 +60,21 @@ class ReplicationStream:
     the server ever carries a higher one. It goes out at once when it moves, when the server asks,
     and each `status_interval` seconds as long as someone calls `poll` or `send_status`; a caller
     that is blocked elsewhere calls `send_status`, so that `wal_sender_timeout` does not strike.
-
-    Attributes:
-        server_wal_end: how far the server has decoded, from its keepalives; 0 before the first.
-            Every transaction whose commit record begins before it is among the payloads that
-            `poll` has returned so far, or concerned nothing that is published. So once these are
-            all handled *and* no transaction is open, it is a valid frontier although nothing
-            arrived: that is how an idle database moves on. With a transaction open it must not
-            be used, since that transaction's records lie before the offsets of the cut. Payloads
-            carry no such promise; their own WAL positions may go back.
-        acknowledged: the position that the server is told.
     """
 
     def __init__(
         self, connection: LogicalReplicationConnection, start_lsn: Lsn, status_interval: float = 5.0
     ) -> None:
         """Read a connection on which the stream was started at `start_lsn`: see `open`."""
+        # how far the server has decoded, from its keepalives; 0 before the first. Every transaction
+        # whose commit record begins before it is among the payloads that `poll` has returned so
+        # far, or concerned nothing that is published. So once these are all handled *and* no
+        # transaction is open, it is a valid frontier although nothing arrived: that is how an idle
+        # database moves on. With a transaction open it must not be used, since that transaction's
+        # records lie before the offsets of the cut. Payloads carry no such promise; their own WAL
+        # positions may go back
         self.server_wal_end = Lsn(0)
-        self.acknowledged = start_lsn
+        self.acknowledged = start_lsn  # the position that the server is told
         self._status_interval = status_interval
         self._connection = connection
         self._copy = CopyBoth(connection)
