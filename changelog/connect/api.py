@@ -23,8 +23,7 @@ from changelog.connect.requests import Answer, ApiRequest, RequestError
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.edge import one_line
 
-MOST_BYTES = 1 << 20
-"""Of a request's body."""
+MOST_BYTES = 1 << 20  # of a request's body
 Act = Callable[[ApiRequest], Answer]
 
 

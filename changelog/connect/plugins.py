@@ -8,8 +8,7 @@ from typing import Any
 from changelog.connect.requests import Answer, ApiRequest, RequestError
 from changelog.connect.rules.kinds import KINDS, class_of, definitions, kind_of, validation
 
-VERSION = "4.0.0"
-"""Of the interface: clients switch features by it."""
+VERSION = "4.0.0"  # of the interface: clients switch features by it
 
 _LEVELS = {"TRACE": "DEBUG", "DEBUG": "DEBUG", "INFO": "INFO", "WARN": "WARNING", "ERROR": "ERROR",
            "FATAL": "CRITICAL", "OFF": "CRITICAL"}  # fmt: skip

@@ -22,8 +22,7 @@ from changelog.runtime.process.pulse import Pulse
 
 log = logging.getLogger("changelog.connect")
 
-TASKS = 48
-"""Partitions of the topic whose shares say which worker has which tasks."""
+TASKS = 48  # partitions of the topic whose shares say which worker has which tasks
 
 _POLL_S = 0.1
 _ANSWER_S = 2 * REQUEST_S

@@ -37,13 +37,10 @@ from changelog.runtime.edge import one_line
 log = logging.getLogger("changelog.connect")
 
 _POLL_S = 0.2
-_LOOK_S = 10.0
-"""How often it looks whether topics have got partitions."""
+_LOOK_S = 10.0  # how often it looks whether topics have got partitions
 _AGAIN_S = 1.0
-_FETCH_BYTES = 4 << 20
-"""Compressed, of all partitions of a broker: what is fetched is held whole."""
-_RECORD_BYTES = 64 << 20
-"""Of a record that is read: JSON of this size is a gigabyte of objects."""
+_FETCH_BYTES = 4 << 20  # compressed, of all partitions of a broker: what is fetched is held whole
+_RECORD_BYTES = 64 << 20  # of a record that is read: JSON of this size is a gigabyte of objects
 _CLIENT = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,

@@ -29,8 +29,7 @@ from changelog.sink.producer import WRITE_S, LogProducer
 
 _CHUNK = 1 << 18
 _LOOK_S = 0.2
-_PAUSE_S = 5.0
-"""After such a time without being asked, another wait has begun."""
+_PAUSE_S = 5.0  # after such a time without being asked, another wait has begun
 
 
 class StoppedError(Exception):

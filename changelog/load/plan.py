@@ -19,8 +19,7 @@ from changelog.load.rules.table import Table, TableColumn
 from changelog.native import BatchRange, RowCopier
 from changelog.native.loads import AvroField, AvroRows, CellForm, CopyCell
 
-SchemaOf = Callable[[int], tuple[str, str]]
-"""Returns kind and text of the schema of an id."""
+SchemaOf = Callable[[int], tuple[str, str]]  # returns kind and text of the schema of an id
 
 _AVRO, _JSON = "AVRO", "JSON"
 _INTEGERS = {"int2": CellForm.INT2, "int4": CellForm.INT4, "int8": CellForm.INT8}

@@ -30,8 +30,7 @@ from pydantic import (
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.properties import parse_properties
 
-PREFIX = "CHANGELOG_"
-"""What the variables of settings begin with."""
+PREFIX = "CHANGELOG_"  # what the variables of settings begin with
 
 
 def variable_of(name: str) -> str:
@@ -43,8 +42,7 @@ def variable_of(name: str) -> str:
     return PREFIX + name.replace(".", "_").upper()
 
 
-Given = Mapping[str, object]
-"""The value on the command line by dotted name, or None if it has none."""
+Given = Mapping[str, object]  # the value on the command line by dotted name, or None if it has none
 
 _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
 """A comma with an even number of double quotes after it."""

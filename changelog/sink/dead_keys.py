@@ -17,8 +17,7 @@ from changelog.contract.base.position import POSITION_BYTES, Position
 from changelog.kafka.cluster import nothing
 from changelog.kafka.scan import OffsetRange, headers_of, scan
 
-MAX_KEYS = 2_000_000
-"""Keys held at once: about 200 bytes each beside the key itself."""
+MAX_KEYS = 2_000_000  # keys held at once: about 200 bytes each beside the key itself
 
 _WAIT_EVERY = 10_000
 _ALIVE, _DEAD = b"1", b"0"

@@ -32,8 +32,7 @@ _FORBIDDEN = "the subject's compatibility setting forbids the new version"
 _SERVER_ERROR = 500
 _RETRIES = 2
 _RETRY_WAIT_MS = 200
-VALUE_LEVEL = "BACKWARD"
-"""What a value's new version must read: see docs/decisions/0016."""
+VALUE_LEVEL = "BACKWARD"  # what a value's new version must read: see docs/decisions/0016
 
 KEY_LEVEL = "FULL"
 """For the subject of a key, which never has a second version: as much as there is."""

@@ -48,8 +48,7 @@ _CREATE_HINTS = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _MAY_CREATE,
 }
 
-Must = Callable[[str], TopicSettings]
-"""Returns what a topic must have."""
+Must = Callable[[str], TopicSettings]  # returns what a topic must have
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _BEARER, _BASIC = "bearer", "basic"
 _OURS = {b"", b"none", b"same-origin"}
 _DEFAULT_PORTS = {80, 443}
-RawHeaders = Iterable[tuple[bytes, bytes]]
-"""Of a request, as ASGI has them: names in small letters."""
+RawHeaders = Iterable[tuple[bytes, bytes]]  # of a request, as ASGI has them: names in small letters
 
 
 @dataclass(frozen=True, slots=True)

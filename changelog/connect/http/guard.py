@@ -26,10 +26,8 @@ log = logging.getLogger("changelog.connect")
 
 PER_SECOND = 50.0
 BURST = 200.0
-AT_ONCE = 128
-"""Requests that are being answered, of those who may ask, and as many of all others."""
-BODY_S = 20.0
-"""How long a request's body may take."""
+AT_ONCE = 128  # requests that are being answered, of those who may ask, and as many of all others
+BODY_S = 20.0  # how long a request's body may take
 _SAFE = {"GET", "HEAD"}
 
 

@@ -55,10 +55,8 @@ def listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-MOST = 256
-"""Connections at once: a further one closes the one that has been idle for longest."""
-ASKS_S = 15.0
-"""A connection is closed that has not asked for so long, whole lines and headers."""
+MOST = 256  # connections at once: a further one closes the one that has been idle for longest
+ASKS_S = 15.0  # a connection is closed that has not asked for so long, whole lines and headers
 
 
 class Connection(H11Protocol):

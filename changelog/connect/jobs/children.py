@@ -21,10 +21,8 @@ from changelog.runtime.setting import PREFIX
 
 log = logging.getLogger("changelog.connect")
 
-_END_S = 15.0
-"""How long a child may take to end in good order; the worker waits a little longer."""
-_BOX = "╭╮╰╯│─ "
-"""The frame in which wrong options are told."""
+_END_S = 15.0  # how long a child may take to end in good order; the worker waits a little longer
+_BOX = "╭╮╰╯│─ "  # the frame in which wrong options are told
 _LEVELS = {"debug": logging.DEBUG, "warning": logging.WARNING, "error": logging.ERROR}
 
 

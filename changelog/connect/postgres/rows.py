@@ -22,8 +22,7 @@ from changelog.connect.rules.records.reading import BadRecordError
 from changelog.connect.rules.settings import Mode
 
 Row = Mapping[str, Any]
-_FEW = 20
-"""So many rows are sooner sent as JSON: one statement."""
+_FEW = 20  # so many rows are sooner sent as JSON: one statement
 
 
 def execute(

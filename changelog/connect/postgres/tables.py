@@ -32,10 +32,8 @@ _BROUGHT = (
     ("c.relrowsecurity", 90_500, "false"),
 )
 """Columns of `_LOOK` that older servers lack: the version that added each, and its substitute."""
-OLDEST = 90_400
-"""The first version that has to_regclass, which Greenplum 6 is built on."""
-MERGES = 90_500
-"""The first version that has ON CONFLICT."""
+OLDEST = 90_400  # the first version that has to_regclass, which Greenplum 6 is built on
+MERGES = 90_500  # the first version that has ON CONFLICT
 
 
 _Row = tuple[str, str, bool, bool, int | None]

@@ -15,8 +15,7 @@ from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 
 GROUP = "Connector"
-MOST_TASKS = 256
-"""Of one connector: a task has a thread, a connection and a client of its own."""
+MOST_TASKS = 256  # of one connector: a task has a thread, a connection and a client of its own
 MASK = "********"
 """What stands for a secret in each answer; given back, it means the one that is kept."""
 

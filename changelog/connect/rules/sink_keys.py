@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from changelog.connect.rules.keys import MOST_TASKS, REGISTRY_KEYS, Key
 
 SINK_CLASS = "changelog.PostgresSink"
-ADB_CLASS = "Adb4PgSinkConnector"
-"""AnalyticDB's sink, with any package before it."""
+ADB_CLASS = "Adb4PgSinkConnector"  # AnalyticDB's sink, with any package before it
 SINK_CLASSES = (
     SINK_CLASS,
     "io.confluent.connect.jdbc.JdbcSinkConnector",

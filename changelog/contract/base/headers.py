@@ -50,8 +50,7 @@ def encode_ts(ts_us: int) -> bytes:
     return _TS_LAYOUT.pack(ts_us)
 
 
-Headers = list[tuple[str, str | bytes | None]]
-"""Headers as the producer takes them; ours are bytes."""
+Headers = list[tuple[str, str | bytes | None]]  # headers as the producer takes them; ours are bytes
 
 
 def encode_headers(position: Position, op: Op, ts_us: int) -> Headers:

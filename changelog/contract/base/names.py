@@ -6,11 +6,9 @@ import re
 
 from changelog.contract.base.errors import ConfigurationError
 
-LONGEST = 63
-"""Bytes of a name in PostgreSQL."""
+LONGEST = 63  # bytes of a name in PostgreSQL
 
-SLOT_NAME = re.compile("[a-z0-9_]+")
-"""The letters of a slot's name."""
+SLOT_NAME = re.compile("[a-z0-9_]+")  # the letters of a slot's name
 
 
 def check_length(name: str, subject: str) -> str:

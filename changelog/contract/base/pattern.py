@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-PART = r'"(?:[^"]|"")+"|[^."]+'
-"""A regular expression of one part of a dotted name."""
+PART = r'"(?:[^"]|"")+"|[^."]+'  # a regular expression of one part of a dotted name
 
 _WILD = re.compile(r"[*?]")
 

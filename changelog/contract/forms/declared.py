@@ -50,29 +50,23 @@ class ValueShape(Enum):
 class Order(Enum):
     """The rule that decides which of two records of a key is newer."""
 
-    OFFSET = "offset"
-    """The place in the partition."""
-    LSN = "lsn"
-    """The source's own position, which Debezium's envelope has as `source.lsn`."""
+    OFFSET = "offset"  # the place in the partition
+    LSN = "lsn"  # the source's own position, which Debezium's envelope has as `source.lsn`
 
 
 class Unavailable(Enum):
     """The treatment of a column that its source left out and no older record has."""
 
-    FAIL = "fail"
-    """The record cannot be read."""
+    FAIL = "fail"  # the record cannot be read
     NULL = "null"
-    KEEP = "keep"
-    """The placeholder stays, as if it were the value."""
+    KEEP = "keep"  # the placeholder stays, as if it were the value
 
 
 class Beginning(Enum):
     """The place where a log may begin."""
 
-    START = "start"
-    """At its first record: all that was ever written, or what compaction left of it."""
-    EARLIEST = "earliest"
-    """At what is there still: rows whose last record was deleted are missing."""
+    START = "start"  # at its first record: all that was ever written, or what compaction left of it
+    EARLIEST = "earliest"  # at what is there still: rows whose last record was deleted are missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,7 @@ from changelog.contract.rows.relation import (
 from changelog.contract.rows.text import parse_array
 from changelog.contract.rows.types import ColumnType, Kind
 
-Writer = Callable[[bytes], str]
-"""Returns the JSON text of a value that is not null."""
+Writer = Callable[[bytes], str]  # returns the JSON text of a value that is not null
 
 NULL = "null"
 

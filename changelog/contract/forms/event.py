@@ -206,8 +206,7 @@ class LabelledDocuments:
         return joined([*self._documents.members(row), labels]).encode("utf-8")
 
 
-BEFORE, AFTER = "before_", "after_"
-"""Put before the names of columns in the flat envelope."""
+BEFORE, AFTER = "before_", "after_"  # put before the names of columns in the flat envelope
 
 
 def sequence_text(stamp: Stamp) -> str:

@@ -40,8 +40,7 @@ from changelog.contract.rows.schema import (
 )
 from changelog.contract.rows.text import NULL_BRANCH, encode_bytes, encode_long
 
-_THERE = b"\x02"
-"""The second branch of a nullable union."""
+_THERE = b"\x02"  # the second branch of a nullable union
 
 _MAYBE_LONG = {"type": ["null", "long"], "default": None}
 _SOURCE = {

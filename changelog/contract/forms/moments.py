@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 
 _DAY_S = 86_400
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is written by ourselves
-_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_800
-"""Seconds since 1970 of the years 1 to 9999."""
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_800  # seconds since 1970 of the years 1 to 9999
 _ERA_DAYS = 146_097
 _FIRST_DAY = 719_468  # from 0000-03-01 to 1970-01-01
 _MARCH = 3

@@ -16,12 +16,9 @@ class Output(Enum):
 class Envelope(Enum):
     """The content of a value."""
 
-    ROW = "row"
-    """The row as it is now; a deleted row has no value."""
-    NESTED = "nested"
-    """The change, with the row before and after it, as Debezium writes it."""
-    FLAT = "flat"
-    """The change, with each column twice: `before_…` and `after_…`."""
+    ROW = "row"  # the row as it is now; a deleted row has no value
+    NESTED = "nested"  # the change, with the row before and after it, as Debezium writes it
+    FLAT = "flat"  # the change, with each column twice: `before_…` and `after_…`
     LABELLED = "labelled"
     """The row, and beside its columns where it comes from and when: `__schema`, `__ingested`, …"""
 
@@ -46,5 +43,4 @@ class Form:
         return f"{kind} in the {self.envelope.value} envelope"
 
 
-PLAIN = Form()
-"""Avro rows: the form of a topic of which nothing else is said."""
+PLAIN = Form()  # Avro rows: the form of a topic of which nothing else is said

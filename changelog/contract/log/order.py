@@ -14,8 +14,7 @@ from changelog.contract.rows.types import ColumnType, Kind
 
 LSN_COLUMN, SEQUENCE_COLUMN = "_lsn", "_sequence"
 PLACE_COLUMNS = (LSN_COLUMN, SEQUENCE_COLUMN)
-PLACE_DIGITS = 20
-"""Of numbers of 64 bits without a sign."""
+PLACE_DIGITS = 20  # of numbers of 64 bits without a sign
 _TYPE = ColumnType(f"numeric({PLACE_DIGITS},0)", Kind.DECIMAL, PLACE_DIGITS)
 
 

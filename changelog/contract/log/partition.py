@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from changelog.contract.base.position import Position
 
-MULTIPLIER, SEED = 0x5BD1E995, 0x9747B28C
-"""The constants of murmur2 as Kafka's clients use it."""
+MULTIPLIER, SEED = 0x5BD1E995, 0x9747B28C  # the constants of murmur2 as Kafka's clients use it
 
 _MASK = 0xFFFFFFFF
 

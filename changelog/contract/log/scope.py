@@ -135,5 +135,4 @@ class Scope:
         )
 
 
-WHOLE = Scope()
-"""The whole table: what a topic holds of which a frontier says nothing."""
+WHOLE = Scope()  # the whole table: what a topic holds of which a frontier says nothing

@@ -312,8 +312,7 @@ class Standing:
         )
 
 
-_LEFT_OUT = (None, True, None)
-"""What the last parts of a standing are where they are not written."""
+_LEFT_OUT = (None, True, None)  # what the last parts of a standing are where they are not written
 _LEAST = 5
 
 

@@ -223,8 +223,7 @@ class TopicSettings:
         return faults
 
 
-STATE, TASKS = "-state", "-tasks"
-"""Suffixes of the two topics that a group of workers keeps."""
+STATE, TASKS = "-state", "-tasks"  # suffixes of the two topics that a group of workers keeps
 
 _OF_BROKERS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 

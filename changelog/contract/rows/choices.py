@@ -38,11 +38,9 @@ class ChoicesError(ConfigurationError):
 class ValueChoice(Enum):
     """The form in which views get a value that their column's type does not hold."""
 
-    REFUSE = "refuse"
-    """None: what reads it fails. An infinite date or moment is carried as it is."""
+    REFUSE = "refuse"  # none: what reads it fails. An infinite date or moment is carried as it is
     NULL = "null"
-    TEXT = "text"
-    """Each value of the column is PostgreSQL's text, and so the column is a string."""
+    TEXT = "text"  # each value of the column is PostgreSQL's text, and so the column is a string
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from changelog.contract.rows.types import ColumnType
 
-Field = bytes | None
-"""One value in PostgreSQL's text form, UTF-8; None is SQL's null."""
+Field = bytes | None  # one value in PostgreSQL's text form, UTF-8; None is SQL's null
 
 
 class Unchanged(Enum):
@@ -22,8 +21,7 @@ class Unchanged(Enum):
 
 UNCHANGED = Unchanged.TOAST
 
-Row = Sequence[Field | Unchanged]
-"""The values of a row, in the order of `Relation.columns`."""
+Row = Sequence[Field | Unchanged]  # the values of a row, in the order of `Relation.columns`
 
 KeyRow = tuple[bytes, ...]
 """The values of a primary key in its own order; never null. Empty for a table without one."""

@@ -312,8 +312,7 @@ def encoder(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> E
     return (lambda text: first + simple(text)) if nullable else simple
 
 
-NULL_BRANCH = b"\x00"
-"""The first branch of a nullable union."""
+NULL_BRANCH = b"\x00"  # the first branch of a nullable union
 
 
 def null_branch(*, null_second: bool) -> bytes:

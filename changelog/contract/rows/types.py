@@ -47,8 +47,7 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-MAX_DECIMAL_PRECISION = 38
-"""What Spark, DuckDB and Parquet hold; a wider numeric travels as text."""
+MAX_DECIMAL_PRECISION = 38  # what Spark, DuckDB and Parquet hold; a wider numeric travels as text
 
 
 class Kind(Enum):

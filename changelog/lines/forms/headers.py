@@ -22,8 +22,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.forms.moments import moment_text
 from changelog.contract.rows.text import micros_of
 
-Raw = Sequence[tuple[str, str | bytes | None]]
-"""Headers as the client gives them."""
+Raw = Sequence[tuple[str, str | bytes | None]]  # headers as the client gives them
 
 _OURS = [POSITION, OP, TS]
 

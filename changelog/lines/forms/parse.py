@@ -38,8 +38,7 @@ class Sent(NamedTuple):
     headers: Headers
 
 
-Parse = Callable[[bytes], Sent]
-"""Returns what a line says; raises InputError."""
+Parse = Callable[[bytes], Sent]  # returns what a line says; raises InputError
 
 Raw = Callable[[bytes], bytes]
 """Returns the bytes that a text stands for; raises ValueError or ChangelogError."""

@@ -16,8 +16,7 @@ from changelog.lines.forms.headers import Raw, as_json, header_text, ours
 from changelog.lines.forms.shown import Show
 from changelog.lines.forms.template import HEADER, Field
 
-NULL = b"null"
-"""Null as a token of JSON."""
+NULL = b"null"  # null as a token of JSON
 
 
 class Record(Protocol):
@@ -32,8 +31,7 @@ class Record(Protocol):
     def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
 
 
-Column = Callable[[Sequence[Record]], Iterable[Any]]
-"""Returns a field of each record."""
+Column = Callable[[Sequence[Record]], Iterable[Any]]  # returns a field of each record
 
 
 class Rendered(NamedTuple):

@@ -8,8 +8,7 @@ from difflib import get_close_matches
 
 from changelog.contract.base.errors import ConfigurationError
 
-HEADER = "header."
-"""What the field of one header begins with."""
+HEADER = "header."  # what the field of one header begins with
 
 FIELDS = {
     "key": "the key",

@@ -12,8 +12,7 @@ from changelog.load.rules.columns import Part, Source
 class Form(Enum):
     """The encoding of keys or values on a topic."""
 
-    AUTO = "auto"
-    """Avro where they are framed, else JSON."""
+    AUTO = "auto"  # Avro where they are framed, else JSON
     AVRO = "avro"
     JSON = "json"
     CSV = "csv"

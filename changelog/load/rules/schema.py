@@ -72,17 +72,14 @@ _FORMS: dict[tuple[AvroKind, str, str], CellForm] = {
         )
     },
 }
-_MOST_SCALE = 38
-"""Of a decimal that C writes."""
+_MOST_SCALE = 38  # of a decimal that C writes
 
 
 class Fit(Enum):
     """The way to a column for a field without a binary form there."""
 
-    CAST = "cast"
-    """As a text, which PostgreSQL casts."""
-    NONE = "none"
-    """Not many at a time."""
+    CAST = "cast"  # as a text, which PostgreSQL casts
+    NONE = "none"  # not many at a time
 
 
 @dataclass(frozen=True, slots=True)

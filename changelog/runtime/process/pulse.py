@@ -12,8 +12,7 @@ from changelog.contract.base.secret import redacted
 
 log = logging.getLogger("changelog.process")
 
-SILENT_S = 180.0
-"""Longer than the brokers may be silent, and than tasks take to end."""
+SILENT_S = 180.0  # longer than the brokers may be silent, and than tasks take to end
 _AGAIN_S = 1.0
 
 

@@ -24,8 +24,7 @@ from changelog.runtime.progress.steps import Steps
 log = logging.getLogger("changelog.progress")
 
 LINE_EVERY_S = 5.0
-_WIDE = 100
-"""Columns of a terminal that has room for a long bar."""
+_WIDE = 100  # columns of a terminal that has room for a long bar
 _TIME_LEFT = 7
 
 

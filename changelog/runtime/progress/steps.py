@@ -16,5 +16,4 @@ class Steps:
         """Add finished steps."""
 
 
-UNSEEN = Steps()
-"""For work that nobody watches."""
+UNSEEN = Steps()  # for work that nobody watches

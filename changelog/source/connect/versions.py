@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from changelog.contract.base.errors import SourceError
 
-OLDEST = 100_000
-"""The first version that has publications and the plugin pgoutput."""
+OLDEST = 100_000  # the first version that has publications and the plugin pgoutput
 SENDS_TRUNCATE = 110_000
 COPIES_SLOTS = 120_000
 PUBLISHES_PARTITIONED = 130_000
 """Partitioned tables in publications, and rows of partitions as their root's."""
-SENDS_MESSAGES = 140_000
-"""The messages of pg_logical_emit_message in the stream of pgoutput."""
+SENDS_MESSAGES = 140_000  # the messages of pg_logical_emit_message in the stream of pgoutput
 
 # What a query says, the version that brought it, and what stands for it before.
 _BROUGHT = (

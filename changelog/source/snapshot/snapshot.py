@@ -30,14 +30,12 @@ from changelog.source.connect.versions import for_version
 DEFAULT_BLOCKS = 8192
 """64 MiB of pages: enough work for one request, and progress that people can see."""
 
-BATCH_BYTES = 8 << 20
-"""Rows can be large: a batch of lines ends here too."""
+BATCH_BYTES = 8 << 20  # rows can be large: a batch of lines ends here too
 
 OnLines = Callable[[Texts], None]
 """Takes the next rows, each a line without its line feed; what it raises ends the COPY."""
 
-LOCK_WAIT_MS = 2000
-"""How long a lock on tables is waited for: who holds it may be waiting for ours."""
+LOCK_WAIT_MS = 2000  # how long a lock on tables is waited for: who holds it may be waiting for ours
 
 # By which servers before 17, and those from it on, say that there is no such snapshot.
 _NO_SNAPSHOT = (errors.InvalidParameterValue, errors.UndefinedObject)

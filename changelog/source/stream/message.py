@@ -8,8 +8,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import row_of
 
-OWN_PREFIX = "changelog"
-"""Of the messages that capture writes to itself; no user's."""
+OWN_PREFIX = "changelog"  # of the messages that capture writes to itself; no user's
 
 DROP_IF_EMPTY = """
 DO $block$ BEGIN

@@ -17,8 +17,7 @@ from changelog.contract.base.headers import POSTGRES_EPOCH_US
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import UNCHANGED, Field, ReplicaIdentity, Unchanged
 
-Values = tuple[Field | Unchanged, ...]
-"""The values of a tuple in the stream's column order."""
+Values = tuple[Field | Unchanged, ...]  # the values of a tuple in the stream's column order
 
 PLUGIN_OPTIONS = {"proto_version": "1", "messages": "true"}
 """Options of START_REPLICATION under which `decode` knows every message."""

@@ -18,8 +18,7 @@ from changelog.source.connect.connect import source_errors
 from changelog.source.connect.versions import SENDS_MESSAGES, need
 from changelog.source.stream.message import DROP_IF_EMPTY, OWN_PREFIX
 
-SIGNAL_PREFIX = f"{OWN_PREFIX}.signal"
-"""Of the messages that the trigger writes."""
+SIGNAL_PREFIX = f"{OWN_PREFIX}.signal"  # of the messages that the trigger writes
 
 RESNAPSHOT, PAUSE, RESUME, CHECKPOINT = KINDS = ("resnapshot", "pause", "resume", "checkpoint")
 

@@ -27,8 +27,7 @@ from changelog.source.connect.retention import MISSING, WAL_LSN, invalidation, w
 from changelog.source.connect.versions import for_version
 
 PLUGIN = "pgoutput"
-FAILOVER_SLOTS = 170_000
-"""The version from which on standbys may follow a slot."""
+FAILOVER_SLOTS = 170_000  # the version from which on standbys may follow a slot
 
 _STOP_LOOK_S = 0.2
 

@@ -188,8 +188,7 @@ class _Key:
     immediate: bool = True
     is_identity: bool = False
     picked: Picked | None = None
-    fit: tuple[str, ...] = ()
-    """Of a table without a key: the unique indexes that could give it one."""
+    fit: tuple[str, ...] = ()  # of a table without a key: the unique indexes that could give it one
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +201,14 @@ class _Leaf:
     identity_is_key: bool
 
 
-Choosing = Callable[[TableName], bool]
-"""Tells whether a table is one of some."""
+Choosing = Callable[[TableName], bool]  # tells whether a table is one of some
 
 
 class Unkeyed(Enum):
     """Policy for tables without a primary key."""
 
     REFUSED = "refused"
-    ADDED = "added"
-    """Captured where the publication sends neither updates nor deletes."""
+    ADDED = "added"  # captured where the publication sends neither updates nor deletes
     CHANGED = "changed"
     """Captured with updates and deletes, for which the stream has to bring the old row."""
 

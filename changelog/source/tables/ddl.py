@@ -21,8 +21,7 @@ from changelog.source.connect.connect import row_of, source_errors
 from changelog.source.connect.versions import SENDS_MESSAGES, need
 from changelog.source.stream.message import DROP_IF_EMPTY, OWN_PREFIX
 
-DDL_PREFIX = f"{OWN_PREFIX}.ddl"
-"""Of the messages that the triggers write."""
+DDL_PREFIX = f"{OWN_PREFIX}.ddl"  # of the messages that the triggers write
 
 WITHHELD = r"password|://[^/\s]*:[^/\s]*@"
 """A regular expression, in any case, of texts that may hold a secret."""

@@ -9,8 +9,7 @@ from changelog.contract.rows.types import ColumnType, Kind, TypType, array_type,
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import source_errors
 
-TypeRef = tuple[int, int]
-"""A type's oid and the modifier of the column that has it, -1 for none."""
+TypeRef = tuple[int, int]  # a type's oid and the modifier of the column that has it, -1 for none
 
 # An array is what is written as one: typelem alone is also set for types like int2vector, whose
 # text is another.

@@ -64,8 +64,7 @@ SELECT w.nspname, w.relname FROM unnest(%s::text[], %s::text[]) AS w(nspname, re
                     WHERE n.nspname = w.nspname AND c.relname = w.relname)
 """
 _VERSION_15, _VERSION_18 = 150_000, 180_000
-REHEARSAL_TIMEOUT = "5s"
-"""How long a rehearsal waits for a lock on a table."""
+REHEARSAL_TIMEOUT = "5s"  # how long a rehearsal waits for a lock on a table
 
 _DROP_TABLE = sql.SQL("ALTER PUBLICATION {} DROP TABLE {}")
 _ADD_TABLE = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")

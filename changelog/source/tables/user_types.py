@@ -9,8 +9,7 @@ from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 from changelog.contract.rows.user_type import CompositeType, EnumType, Label, UserType
 from changelog.source.connect.versions import for_version
 
-FIRST_USER_OID = 16384
-"""Objects of PostgreSQL itself have lower ones: their types are not altered."""
+FIRST_USER_OID = 16384  # objects of PostgreSQL itself have lower ones: their types are not altered
 
 INSIDE = """
        (SELECT t.typbasetype

@@ -174,5 +174,4 @@ def _sql_type(raw: Any, named: Mapping[str, Any]) -> str:  # noqa: ANN401
     )
 
 
-Schema = Callable[[int], tuple[str, str]]
-"""Gives kind and text of the schema of an id."""
+Schema = Callable[[int], tuple[str, str]]  # gives kind and text of the schema of an id

@@ -213,5 +213,4 @@ def _digits(value: object) -> orjson.Fragment:
     raise TypeError
 
 
-JSON = Reading(key_form="", value_form="", schema=None)
-"""Reads JSON alone."""
+JSON = Reading(key_form="", value_form="", schema=None)  # reads JSON alone
