@@ -1,4 +1,4 @@
-# Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
+# Needs Python 3.11 (to 3.14) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
 .PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel wheels ranges sanitize fuzz site help clean
 

@@ -62,7 +62,9 @@ _ARCHIVE_S = 120
 def java_home() -> Path:
     """Return a directory to use as `JAVA_HOME`, made in the cache at the first call."""
     runtime = _runtime()
-    mark = hashlib.sha256(f"{runtime}\n{_SHIM}".encode()).hexdigest()[:12]
+    release = runtime / "release"  # another version in the same place wants another archive
+    about = release.read_text("utf-8") if release.is_file() else ""
+    mark = hashlib.sha256(f"{runtime}\n{_SHIM}\n{about}".encode()).hexdigest()[:12]
     home = shared_cache_dir() / "java" / f"home-{mark}"
     shim = home / "bin" / "java"
     if not shim.is_file():

@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from changelog.runtime.installed.extras import MissingExtraError
+from changelog.stack.download import jre
 from changelog.stack.download.jre import bare_java, shim_script
 
 UNKNOWN = "jdk.incubator.vector"
@@ -57,3 +58,16 @@ def test_without_the_wheel_the_users_java_fetches_files(monkeypatch, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").touch()
     assert bare_java() == tmp_path / "bin" / "java"
+
+
+def test_another_java_in_the_same_place_gets_a_folder_of_its_own(monkeypatch, tmp_path):
+    runtime = tmp_path / "runtime"
+    (runtime / "bin").mkdir(parents=True)
+    (runtime / "bin" / "java").write_text("#!/bin/sh\n")
+    monkeypatch.setattr(jre, "_runtime", lambda: runtime)
+    monkeypatch.setattr(jre, "shared_cache_dir", lambda: tmp_path / "cache")
+    homes = set()
+    for version in ("25", "21"):
+        (runtime / "release").write_text(f'JAVA_VERSION="{version}"\n')
+        homes.add(jre.java_home.__wrapped__())
+    assert len(homes) == 2
