@@ -17,8 +17,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.native import Texts
 from changelog.native.libpq import READ_BYTES
 from changelog.source.stream.merge import Lane, Merge
-from changelog.source.stream.pace import Pace
-from changelog.source.stream.stream import ReplicationStream
+from changelog.source.stream.stream import Pace, ReplicationStream
 
 ASK_S = 0.01
 """Silence of a stream that others wait for, after which its server is asked how far it is."""

@@ -30,25 +30,18 @@ WITHHELD = r"password|://[^/\s]*:[^/\s]*@"
 # by LSN; a message has the one behind it, which would be that of the next row, and the row wins.
 _SPACER = f"PERFORM pg_logical_emit_message(false, '{OWN_PREFIX}.spacer', '');"
 
-_INSTALL = f"""
-CREATE SCHEMA IF NOT EXISTS changelog;
-COMMENT ON SCHEMA changelog IS 'Event triggers of changelog: remove them by `changelog ddl remove`';
-CREATE OR REPLACE FUNCTION changelog.emit_ddl() RETURNS event_trigger LANGUAGE plpgsql
+
+def _emitting(function: str, commands: str) -> str:
+    """Return the SQL of a trigger's function that writes a message for each of some commands."""
+    return f"""
+CREATE OR REPLACE FUNCTION changelog.{function}() RETURNS event_trigger LANGUAGE plpgsql
 SET search_path = pg_catalog AS $function$
 DECLARE
     sent text := current_query();
     safe text := CASE WHEN sent ~* '{WITHHELD}' THEN NULL ELSE sent END;
     found record;
 BEGIN
-    FOR found IN
-        SELECT c.command_tag AS tag, c.object_type AS kind, c.object_identity AS identity,
-               CASE WHEN c.classid = 'pg_class'::regclass THEN ARRAY[c.objid]
-                    ELSE ARRAY(SELECT r.oid FROM pg_class r
-                                WHERE r.relnamespace = c.objid AND r.relkind IN ('r', 'p'))
-               END AS tables
-          FROM pg_event_trigger_ddl_commands() c
-         WHERE c.object_type IN ('table', 'table column', 'schema')
-           AND c.schema_name IS DISTINCT FROM 'pg_temp'
+    FOR found IN {commands}
     LOOP
         PERFORM pg_logical_emit_message(true, '{DDL_PREFIX}', json_build_object(
             'tag', found.tag, 'kind', found.kind, 'identity', found.identity,
@@ -59,27 +52,28 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     RAISE WARNING 'changelog does not note this command: %', SQLERRM;
 END $function$;
-CREATE OR REPLACE FUNCTION changelog.emit_drop() RETURNS event_trigger LANGUAGE plpgsql
-SET search_path = pg_catalog AS $function$
-DECLARE
-    sent text := current_query();
-    safe text := CASE WHEN sent ~* '{WITHHELD}' THEN NULL ELSE sent END;
-    found record;
-BEGIN
-    FOR found IN
-        SELECT d.object_identity AS identity, d.objid AS gone
+"""
+
+
+_ALTERED = """
+        SELECT c.command_tag AS tag, c.object_type AS kind, c.object_identity AS identity,
+               CASE WHEN c.classid = 'pg_class'::regclass THEN ARRAY[c.objid]
+                    ELSE ARRAY(SELECT r.oid FROM pg_class r
+                                WHERE r.relnamespace = c.objid AND r.relkind IN ('r', 'p'))
+               END AS tables
+          FROM pg_event_trigger_ddl_commands() c
+         WHERE c.object_type IN ('table', 'table column', 'schema')
+           AND c.schema_name IS DISTINCT FROM 'pg_temp'"""
+_DROPPED = """
+        SELECT tg_tag AS tag, 'table' AS kind, d.object_identity AS identity,
+               ARRAY[d.objid] AS tables
           FROM pg_event_trigger_dropped_objects() d
-         WHERE d.object_type = 'table' AND NOT d.is_temporary
-    LOOP
-        PERFORM pg_logical_emit_message(true, '{DDL_PREFIX}', json_build_object(
-            'tag', TG_TAG, 'kind', 'table', 'identity', found.identity,
-            'tables', ARRAY[found.gone], 'query', safe, 'withheld', safe IS NULL,
-            'user', session_user, 'role', current_user)::text);
-        {_SPACER}
-    END LOOP;
-EXCEPTION WHEN OTHERS THEN
-    RAISE WARNING 'changelog does not note this command: %', SQLERRM;
-END $function$;
+         WHERE d.object_type = 'table' AND NOT d.is_temporary"""
+_INSTALL = f"""
+CREATE SCHEMA IF NOT EXISTS changelog;
+COMMENT ON SCHEMA changelog IS 'Event triggers of changelog: remove them by `changelog ddl remove`';
+{_emitting("emit_ddl", _ALTERED)}
+{_emitting("emit_drop", _DROPPED)}
 DROP EVENT TRIGGER IF EXISTS changelog_ddl;
 CREATE EVENT TRIGGER changelog_ddl ON ddl_command_end EXECUTE FUNCTION changelog.emit_ddl();
 DROP EVENT TRIGGER IF EXISTS changelog_drop;
