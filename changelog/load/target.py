@@ -19,6 +19,7 @@ from psycopg2 import errorcodes, extensions, sql
 
 from changelog.connect.postgres.places import Partition, Places
 from changelog.connect.postgres.session import Address, Session, is_of_a_row
+from changelog.connect.postgres.tables import names_sql
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.load.encode import GONE, ORDINAL, Chunk, UnfitRecordError
 from changelog.load.rules.table import Table, TableColumn
@@ -97,7 +98,7 @@ class LoadTarget:
                 own_kind = kind if cursor.fetchone() == (True,) else other
                 parts.append(sql.SQL("{} ").format(sql.Identifier(column)) + sql.SQL(own_kind))
             if keys:
-                parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(keys)))
+                parts.append(sql.SQL("PRIMARY KEY ({})").format(names_sql(keys)))
             cursor.execute(
                 sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
                     identifier(name), sql.SQL(", ").join(parts)
@@ -279,7 +280,7 @@ class TableWriter:
         )
 
     def _insert(self, cursor: extensions.cursor, casts: frozenset[str]) -> None:
-        names = _names(self._columns)
+        names = names_sql(self._columns)
         values = sql.SQL(", ").join(self._cast(name, casts) for name in self._columns)
         if not self._keys:
             cursor.execute(
@@ -300,7 +301,7 @@ class TableWriter:
                 " WHERE NOT {gone} ON CONFLICT ({keys}) DO "
             ).format(
                 table=self._name, names=names, values=values, last=self._last(casts),
-                gone=sql.Identifier(GONE), keys=_names(self._keys)
+                gone=sql.Identifier(GONE), keys=names_sql(self._keys)
             )
             + (sql.SQL("UPDATE SET ") + changed if is_more else sql.SQL("NOTHING"))
         )  # fmt: skip
@@ -313,7 +314,7 @@ def _copy(
     copied = _Copied()
     while (first := next(chunks, None)) is not None:
         form = sql.SQL(" WITH (FORMAT binary)" if first.is_binary else "")
-        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(name, _names(columns)) + form
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(name, names_sql(columns)) + form
         stream = _Stream(chain([first], chunks), copied, is_binary=first.is_binary)
         try:
             cursor.copy_expert(statement, stream, _COPY_BYTES)
@@ -373,10 +374,6 @@ class _Stream(io.RawIOBase):
             self._rest = memoryview(part)
         piece, self._rest = self._rest[:size], self._rest[size:]
         return bytes(piece)
-
-
-def _names(names: Sequence[str]) -> sql.Composable:
-    return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
 def identifier(name: str) -> sql.Identifier:

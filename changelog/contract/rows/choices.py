@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Self
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.contract.base.pattern import PART, covers, is_wild
+from changelog.contract.base.pattern import PART, covers, is_wild, quoted
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
 from changelog.contract.rows.types import Kind
@@ -101,10 +101,7 @@ def choices_of(values: Mapping[str, ValueChoice]) -> tuple[ColumnChoice, ...]:
 
 def advice(table: TableName, column: LoggedColumn) -> str:
     """Return the hint that says how views get something in place of values without a form."""
-    name = ".".join(
-        part if re.fullmatch(r"\w+", part) else '"' + part.replace('"', '""') + '"'
-        for part in (*table, column.column)
-    )
+    name = quoted(*table, column.column)
     other = "" if column.type.kind is Kind.ARRAY else ' or "text"'
     return (
         "say under [rebuild.values] of changelog.toml what views get of them: "
