@@ -24,7 +24,6 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 KILLED = -9
-ALLOW = "--allow-unkeyed"
 EVENTS = TableName("public", "events")
 
 

@@ -102,10 +102,6 @@ def by_both(engines, chosen: list[Provable], key: str) -> dict[str, tuple[list, 
     return same
 
 
-def first_of(rows: list[tuple]) -> list:
-    return [row[0] for row in rows]
-
-
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value.replace(tzinfo=None) if isinstance(value, datetime) else value

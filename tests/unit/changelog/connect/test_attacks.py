@@ -20,11 +20,7 @@ from changelog.connect.rules.state import ConnectCluster
 from tests.support.wait import wait_until
 
 TOKEN = "token-canary-0123456789"
-CONFIG = {
-    "topics": "t",
-    "connection.url": "postgresql://db/app",
-    "connection.user": "ann",
-}
+CONFIG = {"topics": "t", "connection.url": "postgresql://db/app", "connection.user": "ann"}
 MADE = {"name": "c", "config": CONFIG}
 
 

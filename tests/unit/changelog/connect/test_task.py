@@ -87,13 +87,7 @@ def test_a_reason_to_wait_is_told_once_while_it_is_the_same(monkeypatch, caplog)
     monkeypatch.setattr(task, "_AGAIN_S", 0.0)
     kafka, settings = KafkaConnection(brokers="127.0.0.1:1"), parse_settings(SINK)
     task.run_task(
-        kafka,
-        settings,
-        Share(0, 1),
-        stop,
-        registry=None,
-        started=lambda: None,
-        waits=waited.append,
+        kafka, settings, Share(0, 1), stop, registry=None, started=lambda: None, waits=waited.append
     )
     told = [each.message for each in caplog.records if "waiting" in each.message]
     assert told == ["s: waiting: no server", "s: waiting: no leader", "s: waiting: no server"]

@@ -12,14 +12,7 @@ from changelog.contract.base.errors import CorruptRecordError, EncodeError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import field_names, key_schema, read_schema, value_schema
 from changelog.contract.rows.types import Kind, TypType, array_type, column_type
-from tests.support.builders import (
-    INTEGER,
-    INTEGERS,
-    TEXT,
-    decimal_type,
-    make_relation,
-    round_trip,
-)
+from tests.support.builders import INTEGER, INTEGERS, TEXT, decimal_type, make_relation, round_trip
 
 
 def _field(schema: str, name: str) -> dict[str, Any]:

@@ -19,12 +19,7 @@ from changelog.sink import registry as module
 from changelog.sink.registry import Registry, same_schema
 
 FIELD = {"name": "id", "type": "int", "column": "id", "pg_type": "integer"}
-KEY = {
-    "type": "record",
-    "name": "orders_key",
-    "relation": ["public", "orders"],
-    "key": ["id"],
-}
+KEY = {"type": "record", "name": "orders_key", "relation": ["public", "orders"], "key": ["id"]}
 
 
 def key_schema(**field):

@@ -58,10 +58,7 @@ def only(events):
 def test_a_transaction_is_framed_by_its_begin_and_commit():
     made = Assembler(resolve)
     seen = [(made.add(message), made.open_transaction) for message in (BEGIN, COMMIT)]
-    assert seen == [
-        ((Began(Lsn(50), 7, 3),), BEGIN),
-        ((Committed(Lsn(50), Lsn(60), 7),), None),
-    ]
+    assert seen == [((Began(Lsn(50), 7, 3),), BEGIN), ((Committed(Lsn(50), Lsn(60), 7),), None)]
 
 
 def test_key_fields_follow_the_order_of_the_key_and_not_of_the_table():

@@ -2,13 +2,7 @@
 
 import pytest
 
-from changelog.source.connect.retention import (
-    MISSING,
-    _worst,
-    invalidation,
-    slot_state,
-    why_lost,
-)
+from changelog.source.connect.retention import MISSING, _worst, invalidation, slot_state, why_lost
 
 LIMIT, CONFLICT = "max_slot_wal_keep_size", "conflicting with recovery"
 
