@@ -30,6 +30,7 @@ _FORMS = {
     Kind.TIMESTAMP: re.compile(rf"-?infinity|{_DAY} {_CLOCK}( BC)?", re.ASCII),
     Kind.TIMESTAMPTZ: re.compile(rf"-?infinity|{_DAY} {_CLOCK}\+00( BC)?", re.ASCII),
 }
+_CHAR = re.compile(r"character\((\d+)\)")
 _ISO = re.compile(rf"{_DAY}[ T]\d\d:\d\d(:\d\d(\.\d{{1,6}})?)?(Z|[+-]\d\d(:?\d\d)?)?", re.ASCII)
 
 Key = object
@@ -105,6 +106,8 @@ def _text(column: LoggedColumn, value: object) -> str:
             text = value.isoformat()
         case str() if column.type.kind is Kind.UUID:
             text = str(UUID(value))
+        case str() if (length := _CHAR.fullmatch(column.type.name)) is not None:
+            text = value.rstrip(" ").ljust(int(length[1]))  # as PostgreSQL pads it
         case "true" | "false" if column.type.kind is Kind.BOOLEAN:
             text = value[0]
         case str() if column.type.kind in _FORMS and not _FORMS[column.type.kind].fullmatch(value):

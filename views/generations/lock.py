@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -325,22 +326,23 @@ def reserve(place: Place, view: str, generations: Collection[int]) -> None:
 
 
 @contextmanager
-def advancing(place: Place) -> Iterator[None]:
+def advancing(place: Place, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hold the lock of checkpoints, from planning on: a second process would plan in vain.
 
+    Args:
+        place: the project's locks.
+        stop: tells whether somebody asked to end, and nobody waits any longer.
+
     Raises:
+        LockedError: it was asked to end while another process had the lock.
         ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
     with ExitStack() as stack:
-        lock = FileLock(folder_of(place.root).parent / "checkpoints.lock")
-        try:
-            stack.enter_context(lock.acquire(timeout=0))
-        except Timeout:
-            log.info("waiting for another process, which brings checkpoints forward")
-            stack.enter_context(lock)
+        taken = "another process brings checkpoints forward"
+        folder, patience = folder_of(place.root).parent, Patience(math.inf, stop)
+        stack.enter_context(_one(folder, CHECKPOINTS, "", taken, patience))
         if place.leases is not None:
-            reasons = {place.lock("", CHECKPOINTS): "somebody else brings checkpoints forward"}
-            stack.enter_context(place.leases.holding(reasons, lambda: False))
+            stack.enter_context(place.leases.holding({place.lock("", CHECKPOINTS): taken}, stop))
         yield
 
 

@@ -358,7 +358,7 @@ class Follower:
                 self._resident.forget()
                 self._notice_others()
                 self._sealer.done()
-                with advancing(self._place):
+                with advancing(self._place, self._stop):
                     outcome = self._by_spark(looks=looks)
             else:
                 self._sealer.beside()

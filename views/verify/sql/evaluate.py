@@ -34,8 +34,8 @@ _MOST_CONSTANTS = 20_000
 def computed_float(name: str) -> str:
     """Return the refusal of a view whose key has a float that it computes."""
     return (
-        f'cannot verify this view: "{name}" of its key is a float that it computes, whose last '
-        "digits may differ: CAST it to a decimal"
+        f'cannot verify this view: "{name}" of its key is a float that does not come straight '
+        "from a table, so that its last digits may differ: CAST it to a decimal"
     )
 
 

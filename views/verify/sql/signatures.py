@@ -89,6 +89,8 @@ def _of_operation(node: exp.Expr, types: Types) -> Iterator[str]:
         yield name
         word = "equal" if isinstance(node, _EQUAL) else "order"
         yield from _pairs(word, _sides(node), types)
+    elif isinstance(node, exp.If) and isinstance(node.parent, exp.Case):
+        return  # a WHEN: its CASE has the branches
     elif isinstance(node, _BRANCHES):
         yield name
         yield from _pairs("branches", _branches(node), types)

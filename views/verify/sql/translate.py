@@ -465,7 +465,7 @@ def _check_written(node: exp.Expr, types: Types) -> None:
     for text, kinds in _texts_beside(node, types.of, _WRITTEN_FORMS.keys()):
         for kind in kinds:
             if not _is_written(text.name, kind.name):
-                why = f"{text.name!r} is no {kind.name}, so PostgreSQL does not take it beside one"
+                why = f"{text.name!r} is no {kind.name} that PostgreSQL and both engines read alike"
                 raise _refuse(node, f"{why}: write one without quotes")
 
 
@@ -1063,7 +1063,8 @@ def _cast(  # noqa: PLR0911 - one for each type
         if inner is None:
             raise _refuse(node, "the type of its argument is not known")
         if inner.name in FLOATS:
-            value = node.this.sql("duckdb")
+            # Spark makes a double of a real first, whose text has all of its digits.
+            value = f"({node.this.sql('duckdb')})::DOUBLE"
             decimal = as_duckdb(f"CAST(CAST({value} AS VARCHAR) AS {node.to.sql('duckdb')})")
             return unless(f"NOT isfinite({value})", node, NO_DECIMAL, decimal)
     return None

@@ -23,6 +23,7 @@ KINDS = {
     "clock": column_type("timestamp", "timestamp without time zone"),
     "moment": column_type("timestamptz", "timestamp with time zone"),
     "name": column_type("uuid", "uuid"),
+    "code": column_type("bpchar", "character(5)"),
     "ratio": column_type("float8", "double precision"),
 }
 NAME = UUID("00000000-0000-0000-0000-0000000000ff")
@@ -55,6 +56,8 @@ EAST = timezone(timedelta(hours=2))
         ("clock", "2024-02-29 01:02", b"2024-02-29 01:02:00"),
         ("clock", "0044-03-15 01:02:03 BC", b"0044-03-15 01:02:03 BC"),
         ("name", NAME, str(NAME).encode()),
+        ("code", "a", b"a    "),
+        ("code", "a       ", b"a    "),
         ("ratio", 0.1, b"0.1"),
         ("ratio", float("-inf"), b"-Infinity"),
     ],

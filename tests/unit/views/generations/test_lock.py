@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from changelog.contract.base.errors import ChangelogError, LockedError
-from views.generations.lock import Moving, Patience, building, following, locked
+from views.generations.lock import Moving, Patience, advancing, building, following, locked
 from views.generations.place import FOLDER, Place
 
 HOLD = """
@@ -147,4 +147,16 @@ def test_who_is_asked_to_end_waits_no_longer(tmp_path: Path) -> None:
         pytest.raises(LockedError, match='moves readers of view "a"'),
         Moving(Place(tmp_path), ["a"], lambda: True),
     ):
+        pass
+
+
+def test_who_is_asked_to_end_waits_for_no_checkpoints(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with (
+        advancing(place),
+        pytest.raises(LockedError, match="checkpoints"),
+        advancing(place, stop=lambda: True),
+    ):
+        pass
+    with advancing(place):
         pass
