@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_named(planned, words) -> None:
     [
         ("a --foo", "schedule.x: run: No such option: --foo"),
         ("a --verify nope", "'nope' is not one of"),
-        ("--all --keep 0", "greater than or equal to 1"),
+        ("--all --keep 0", "Invalid value for '--keep': "),
         ("--all --timeout", "requires an argument"),
     ],
 )
