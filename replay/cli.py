@@ -164,7 +164,7 @@ def _look(settings: Project, names: list[str], steps: Steps, *, all_topics: bool
         ConfigurationError: there is no such topic.
         NoFrontierError: only captured topics are asked for, and there is none.
     """
-    from changelog.sink.forgotten import PUT_BACK
+    from changelog.sink.lost_schemas import PUT_BACK
     from replay.broker.topics import list_topics
     from replay.cut.others import newest_of
     from replay.survey import survey
@@ -221,10 +221,10 @@ def _lost_schemas(
     }
     if topics and not settings.registry.url:
         return [], "no schema registry is set"
-    from changelog.sink.forgotten import forgotten
+    from changelog.sink.lost_schemas import lost_schemas
 
     try:
-        return forgotten(settings.registry, topics), ""
+        return lost_schemas(settings.registry, topics), ""
     except LogError as error:
         return [], str(error.args[0])
 

@@ -35,6 +35,7 @@ from changelog.kafka.cluster import describe
 from changelog.runtime.options import MAX_FRONTIER_AGE_S
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from changelog.sink.frontier import FrontierLog
+from changelog.sink.lost_schemas import PUT_BACK, lost_schemas
 from changelog.sink.topics import altered
 from changelog.source.connect.connect import connect
 from changelog.source.connect.retention import SlotState, SourceState, ask_source, why_lost
@@ -562,7 +563,7 @@ def _on_log(
     if record is not None:
         steps.more(1)
         steps.begin("schemas")
-        lost = (*lost, *_forgotten(settings, record.frontier, unanswered))
+        lost = (*lost, *_lost_schemas(settings, record.frontier, unanswered))
         steps.done()
     return _OnLog(
         frontier=record,
@@ -587,12 +588,12 @@ def _altered(settings: Project, record: FrontierRecord | None) -> Iterator[str]:
             yield altered(topic, differences)
 
 
-def _forgotten(settings: Project, frontier: Frontier, unanswered: dict[str, str]) -> Iterator[str]:
+def _lost_schemas(
+    settings: Project, frontier: Frontier, unanswered: dict[str, str]
+) -> Iterator[str]:
     """Yield that the registry lacks schemas of topics; note where it does not answer."""
-    from changelog.sink.forgotten import PUT_BACK, forgotten  # noqa: PLC0415 - slow to import
-
     try:
-        lost = forgotten(settings.registry, frontier.registered)
+        lost = lost_schemas(settings.registry, frontier.registered)
     except LogError as error:
         unanswered[REGISTRY] = f"{error.args[0]}: whether it has the log's schemas is not known"
         return

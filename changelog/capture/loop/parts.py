@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,6 +35,7 @@ from changelog.contract.log.frontier import Frontier, LastCommit
 from changelog.contract.log.topic import ddl_topic, messages_topic, sequences_topic
 from changelog.contract.rows.relation import Relation
 from changelog.sink.frontier import last_values
+from changelog.sink.lost_schemas import lost_schemas
 from changelog.sink.producer import LogProducer
 from changelog.sink.resume import WrittenRecords
 from changelog.source.snapshot.sequences import read_sequences
@@ -174,7 +174,10 @@ class Parts:
             names=self.environment.names,
             watch=watch,
             roster=roster,
-            schemas=SchemaWatch(self._lost_schemas, lambda: self.environment.tables.registered)
+            schemas=SchemaWatch(
+                partial(lost_schemas, self.settings.registry),
+                lambda: self.environment.tables.registered,
+            )
             if capture.form.output is Output.AVRO
             else None,
             signals=signals,
@@ -272,13 +275,6 @@ class Parts:
                 )
 
         return check
-
-    def _lost_schemas(self, topics: Mapping[str, int | None]) -> list[str]:
-        """Return the topics whose schemas the registry does not have; asks in another thread."""
-        from changelog.sink.registry import Registry  # noqa: PLC0415 - a third of a start
-
-        with closing(Registry(self.settings.registry)) as registry:
-            return registry.lost(topics)
 
     def _message_writers(self, start: StartState) -> tuple[MessageWriter, DdlWriter | None]:
         """Return the writers of the application's messages and, if wanted, of schema changes."""

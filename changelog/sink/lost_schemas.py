@@ -1,4 +1,4 @@
-"""Schemas that records of the log name and the registry does not have, for who looks at the log."""
+"""Schemas that records of the log name and the registry does not have any more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from changelog.contract.base.connection import RegistryConnection
-from changelog.sink.registry import Registry
 
 PUT_BACK = (
     "put them back with their ids, or start `changelog capture` with "
@@ -14,8 +13,8 @@ PUT_BACK = (
 )
 
 
-def forgotten(connection: RegistryConnection, topics: Mapping[str, int | None]) -> list[str]:
-    """Return the topics whose records cannot be decoded: the registry lacks their schemas.
+def lost_schemas(connection: RegistryConnection, topics: Mapping[str, int | None]) -> list[str]:
+    """Return the topics whose records cannot be decoded: the registry has lost their schemas.
 
     Args:
         connection: the registry; without an address nothing is asked.
@@ -27,5 +26,7 @@ def forgotten(connection: RegistryConnection, topics: Mapping[str, int | None]) 
     """
     if not topics or not connection.url:
         return []
+    from changelog.sink.registry import Registry  # noqa: PLC0415 - a third of a start
+
     with closing(Registry(connection)) as registry:
         return registry.lost(topics)
