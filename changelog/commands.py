@@ -195,8 +195,7 @@ def capture(project: ProjectOption = Path(), *, options_given: Given, options: _
 def _check_limit(settings: Project) -> None:
     """Check that a limit of excluded tables has something to count.
 
-    Raises:
-        ConfigurationError: the first table that cannot be captured ends capture.
+    Raises ConfigurationError: the first table that cannot be captured ends capture.
     """
     if settings.capture.error_limit is not None and settings.capture.on_error != "log":
         raise ConfigurationError(
@@ -209,8 +208,7 @@ def _check_limit(settings: Project) -> None:
 def _several(project: Path, options_given: Given, *, all_of_them: bool) -> tuple[str, ...]:
     """Return the sources that are asked for together; none for one, or the one that there is.
 
-    Raises:
-        ConfigurationError: the project has no sources by name.
+    Raises ConfigurationError: the project has no sources by name.
     """
     if not all_of_them:
         named = [name.strip() for name in str(options_given.get("capture.source") or "").split(",")]
@@ -226,8 +224,7 @@ def _several(project: Path, options_given: Given, *, all_of_them: bool) -> tuple
 def _capture_together(names: Sequence[str], options: _RunOptions) -> NoReturn:
     """Run one capture for each source, and end with the worst of their codes.
 
-    Raises:
-        ConfigurationError: an option is for one capture alone.
+    Raises ConfigurationError: an option is for one capture alone.
     """
     from changelog.capture.loop.together import run_together
 
@@ -243,8 +240,7 @@ def _capture_together(names: Sequence[str], options: _RunOptions) -> NoReturn:
 def _write_lines(project: Path, options_given: Given, options: _RunOptions) -> None:
     """Capture without a log: changes as lines.
 
-    Raises:
-        ConfigurationError: options contradict each other.
+    Raises ConfigurationError: options contradict each other.
     """
     # The project's envelope is that of its topics: lines have another one where this run is told.
     envelope = options_given.get("capture.envelope") or Envelope.ROW

@@ -73,24 +73,17 @@ SectionT = TypeVar("SectionT", bound=Named)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A project's settings, complete.
+    """A project's settings, complete."""
 
-    Attributes:
-        root: the project's folder.
-        postgres: connection string of the source; holds a password, so no part of `repr`.
-        primary: that of its primary, where the source is a standby; empty where nobody named it.
-        kafka: the brokers.
-        registry: the schema registry.
-        capture: what to capture and how.
-        later: the sections of later packages that somebody gave, by name.
-    """
-
-    root: Path
+    root: Path  # the project's folder
+    # connection string of the source; holds a password, so no part of `repr`
     postgres: str = field(repr=False)
-    kafka: KafkaConnection
-    registry: RegistryConnection
-    capture: CaptureSettings
+    kafka: KafkaConnection  # the brokers
+    registry: RegistryConnection  # the schema registry
+    capture: CaptureSettings  # what to capture and how
+    # the sections of later packages that somebody gave, by name
     later: Mapping[str, BaseModel] = field(default_factory=dict, repr=False)
+    # that of its primary, where the source is a standby; empty where nobody named it
     primary: str = field(default="", repr=False)
 
     def section(self, kind: type[SectionT]) -> SectionT:
@@ -143,10 +136,9 @@ def load_project(
         one_source: whether one of several sources has to be named, because its log is meant. A
             command on topics that are named to it works without one.
 
-    Raises:
-        ConfigurationError: the file does not parse, there is an unknown or malformed setting, the
-            file names a missing environment variable or file, or a connection is neither given
-            nor embedded.
+    Raises ConfigurationError: the file does not parse, there is an unknown or malformed setting,
+    the file names a missing environment variable or file, or a connection is neither given nor
+    embedded.
     """
     root = directory.resolve()
     raw = _read(root / FILE_NAME)
@@ -186,8 +178,7 @@ def load_project(
 def source_names(directory: Path) -> tuple[str, ...]:
     """Return the names of the project's sources, `[sources.NAME]`; none where it has one alone.
 
-    Raises:
-        ConfigurationError: the file does not parse.
+    Raises ConfigurationError: the file does not parse.
     """
     return tuple(_sources(_read(directory.resolve() / FILE_NAME)))
 
@@ -203,8 +194,7 @@ def _sources(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _take_source(raw: dict[str, Any], given_values: Given, *, must: bool) -> None:
     """Put the file's settings of the named source over its settings of all sources.
 
-    Raises:
-        ConfigurationError: there is none of the name; or none is named, though one `must` be.
+    Raises ConfigurationError: there is none of the name; or none is named, though one `must` be.
     """
     for source_setting in declared(Sources, Sources.section):
         if text := os.environ.get(source_setting.variable):
@@ -262,8 +252,7 @@ def validated(
         from_variables: settings that the environment gave.
         from_options: settings, and parts of settings, that the command line gave.
 
-    Raises:
-        ConfigurationError: there is an unknown or malformed setting; its value is not shown.
+    Raises ConfigurationError: there is an unknown or malformed setting; its value is not shown.
     """
     models = _OURS if raw.keys() <= _OURS.keys() else every_section()
     sections = {}
@@ -513,8 +502,7 @@ def _resolved(value: Any, root: Path) -> Any:  # noqa: ANN401 - TOML is any nest
 def resolved(text: str, root: Path) -> str:
     """Return a text of the command line with the values of its `${NAME}` and `${file:PATH}`.
 
-    Raises:
-        ConfigurationError: there is no such variable or file.
+    Raises ConfigurationError: there is no such variable or file.
     """
     return _REFERENCE.sub(_reader(root), text)
 

@@ -63,8 +63,7 @@ class BodyReader:
     def read(self, record: bytes, start: int = FRAME_BYTES) -> tuple[Any, int]:
         """Return the value whose body begins at a byte, and the number of bytes after it.
 
-        Raises:
-            MALFORMED: the body does not follow the schema.
+        Raises MALFORMED: the body does not follow the schema.
         """
         source = BytesIO(record)
         source.seek(start)

@@ -28,8 +28,7 @@ def decimal_text(raw: bytes, scale: int) -> str:
     >>> decimal_text(b"\x05", 2)
     '0.05'
 
-    Raises:
-        CorruptRecordError: PostgreSQL has no such scale.
+    Raises CorruptRecordError: PostgreSQL has no such scale.
     """
     if scale not in SCALES:
         raise CorruptRecordError(f"a decimal has the scale {scale}, which PostgreSQL has not")

@@ -41,9 +41,8 @@ class FramedReader:
     def __call__(self, raw: bytes) -> Any:  # noqa: ANN401 - any JSON
         """Return a value in types that orjson writes exactly.
 
-        Raises:
-            CorruptRecordError: it does not decode.
-            LogError: the registry refuses, or does not answer.
+        Raises CorruptRecordError: it does not decode; LogError: the registry refuses, or does not
+        answer.
         """
         number, _ = unframe(raw)
         if number not in self._bodies:
@@ -88,8 +87,7 @@ def one_line(document: bytes) -> bytes:
     >>> one_line(b'{"a":\n 1.10}')
     b'{"a":  1.10}'
 
-    Raises:
-        CorruptRecordError: it is none.
+    Raises CorruptRecordError: it is none.
     """
     try:
         orjson.loads(document)

@@ -47,10 +47,6 @@ class AvroRowReader:
         form: of the values; in Avro.
         columns: names of those that are wanted, in their order; None for all.
 
-    Attributes:
-        logged: the newest version.
-        columns: those that are wanted.
-
     Raises:
         ConfigurationError: the table has no such column.
     """
@@ -63,8 +59,8 @@ class AvroRowReader:
         form: Form,
         columns: Sequence[str] | None = None,
     ) -> None:
-        self.logged: LoggedSchema = read_value_schema(versions[newest])
-        self.columns = _chosen(self.logged, columns)
+        self.logged: LoggedSchema = read_value_schema(versions[newest])  # the newest version
+        self.columns = _chosen(self.logged, columns)  # those that are wanted
         self._key = [column for column in self.logged.columns if column.column in self.logged.key]
         self._topic, self._newest = topic, newest
         self._texts = {frame(number): (number, text) for number, text in versions.items()}
@@ -74,9 +70,8 @@ class AvroRowReader:
     def row(self, record: bytes) -> Values | None:
         """Return the values of a row; None for an event that says that its row is gone.
 
-        Raises:
-            UnreadableRecordError: the record cannot be read.
-            CorruptRecordError: its schema is none of ours.
+        Raises UnreadableRecordError: the record cannot be read; CorruptRecordError: its schema is
+        none of ours.
         """
         body, pick, key = self._versions.get(record[:FRAME_BYTES]) or self._version(record)
         try:
@@ -99,10 +94,8 @@ class AvroRowReader:
     def _version(self, record: bytes) -> _Version:
         """Return the reader of the schema that a record was written under, made once for each.
 
-        Raises:
-            UnreadableRecordError: it is under no version, or under one that does not read as the
-                newest.
-            CorruptRecordError: its schema is none of ours.
+        Raises UnreadableRecordError: it is under no version, or under one that does not read as the
+        newest; CorruptRecordError: its schema is none of ours.
         """
         head = record[:FRAME_BYTES]
         if head not in self._texts:

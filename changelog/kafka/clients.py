@@ -54,8 +54,7 @@ C = TypeVar("C", bound=Client)
 def make_client(kind: Callable[[dict[str, Any]], T], config: Mapping[str, Any]) -> T:
     """Make a client; it connects in the background.
 
-    Raises:
-        ConfigurationError: librdkafka does not know a setting or its value.
+    Raises ConfigurationError: librdkafka does not know a setting or its value.
     """
     try:
         return kind({**config, **QUIET})

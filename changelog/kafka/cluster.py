@@ -66,19 +66,12 @@ class TopicLeaders(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as the broker has it.
+    """A topic as the broker has it."""
 
-    Attributes:
-        topic_id: Kafka's identifier; a topic made anew has another.
-        partitions: their number.
-        settings: every setting, defaults included.
-        led: whether each partition has a leader, so that records can be written.
-    """
-
-    topic_id: str
-    partitions: int
-    settings: Mapping[str, str]
-    led: bool = True
+    topic_id: str  # Kafka's identifier; a topic made anew has another
+    partitions: int  # their number
+    settings: Mapping[str, str]  # every setting, defaults included
+    led: bool = True  # whether each partition has a leader, so that records can be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +90,6 @@ def nothing() -> None:
 
 class Cluster:
     """Asks the brokers, by one admin client: that of a kept connection, or one of its own.
-
-    Attributes:
-        on_wait: called again and again while the brokers are slow: a replication connection is
-            lost when nobody speaks on it for `wal_sender_timeout`.
 
     All methods raise:
         UnavailableLogError: the brokers do not answer.
@@ -121,6 +110,8 @@ class Cluster:
             answer_s: how long they may take to answer; None for `REQUEST_S`.
             on_wait: see the attribute.
         """
+        # called again and again while the brokers are slow: a replication connection is lost when
+        # nobody speaks on it for `wal_sender_timeout`
         self.on_wait = on_wait
         self._kafka = kafka if isinstance(kafka, KeptKafka) else KeptKafka.of(kafka)
         self._answer_s = REQUEST_S if answer_s is None else answer_s
@@ -139,8 +130,7 @@ class Cluster:
         Args:
             patient: waits for brokers that are not there, since they may be on their way.
 
-        Raises:
-            RefusedAccessError: none of them lets us in; says why.
+        Raises RefusedAccessError: none of them lets us in; says why.
         """
         if self._cluster_id:
             return self._cluster_id
@@ -187,8 +177,7 @@ class Cluster:
     def topics(self, names: Iterable[str]) -> dict[str, TopicLeaders]:
         """Return the topics that exist.
 
-        Raises:
-            ConfigurationError: a name is none.
+        Raises ConfigurationError: a name is none.
         """
         ordered, topics = sorted(set(names)), {}
         for name in ordered:
@@ -329,8 +318,7 @@ class Cluster:
             hints: per code of an error what to do about it.
             only_ask: whether the brokers only say if they would.
 
-        Raises:
-            TopicSettingsError: a setting is none, or has a value that is none.
+        Raises TopicSettingsError: a setting is none, or has a value that is none.
         """
         with admin_client(self._kafka) as admin:
             futures = admin.create_topics(
@@ -426,8 +414,7 @@ class Cluster:
 def answered(future: Future[T], answer_s: float, on_wait: Callable[[], None] = nothing) -> T:
     """Wait for an answer of the brokers; `on_wait` is called again and again meanwhile.
 
-    Raises:
-        KafkaException: they refuse, or do not answer.
+    Raises KafkaException: they refuse, or do not answer.
     """
     deadline = time.monotonic() + 2 * answer_s  # the client itself ends a request before
     while not wait([future], timeout=WAIT_S).done:
@@ -451,8 +438,7 @@ def until_led(
         on_wait: called before each further question.
         patience_s: how long it is asked again; None for `REQUEST_S`.
 
-    Raises:
-        LogError: it did not pass.
+    Raises LogError: it did not pass.
     """
     deadline = time.monotonic() + (REQUEST_S if patience_s is None else patience_s)
     nap_s = _NAP_S

@@ -23,17 +23,11 @@ from changelog.kafka.access import access_hint, refusal
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Meaning of an error for the caller.
+    """Meaning of an error for the caller."""
 
-    Attributes:
-        error: its family: one that passes is an `UnavailableLogError`.
-        sentence: what happened; `{at}` stands for the brokers.
-        hint: what to do about it.
-    """
-
-    error: type[LogError]
-    sentence: str
-    hint: str
+    error: type[LogError]  # its family: one that passes is an `UnavailableLogError`
+    sentence: str  # what happened; `{at}` stands for the brokers
+    hint: str  # what to do about it
 
     @property
     def passes(self) -> bool:

@@ -69,9 +69,8 @@ class NewestRecords:
             parse: reads a value; raises CorruptRecordError for one that capture cannot have
                 written.
 
-        Raises:
-            LogError: the topic has several partitions, or the broker refuses.
-            UnavailableLogError: the broker does not answer.
+        Raises LogError: the topic has several partitions, or the broker refuses;
+        UnavailableLogError: the broker does not answer.
         """
         self._go_on(ends)
         window = _WINDOW

@@ -68,9 +68,8 @@ def scan(
         lost: makes the error of records that are gone. With it a start at 0 must be on the log too,
             and a log that ends before `end` is not waited for.
 
-    Raises:
-        UnavailableLogError: no progress within `stall_s`.
-        LogError: the records of a range are gone, or the broker refuses.
+    Raises UnavailableLogError: no progress within `stall_s`; LogError: the records of a range are
+    gone, or the broker refuses.
     """
     open_ranges = {(part.topic, part.partition): part for part in ranges if part.start < part.end}
     if not open_ranges:
@@ -159,8 +158,7 @@ def _stalled(open_ranges: dict[Partition, OffsetRange], stall_s: float) -> Unava
 def headers_of(record: Message) -> RecordHeaders:
     """Decode the headers of a record.
 
-    Raises:
-        CorruptRecordError: it is not one of the log's; names its place.
+    Raises CorruptRecordError: it is not one of the log's; names its place.
     """
     try:
         return decode_headers(record.headers())

@@ -32,9 +32,8 @@ def send(
         records: more than its queue holds may wait for the brokers.
         answer_s: how long the brokers may take once all are queued.
 
-    Raises:
-        KafkaException: the brokers refuse a record, or do not answer (`_TIMED_OUT`): then some may
-            be written, now or later.
+    Raises KafkaException: the brokers refuse a record, or do not answer (`_TIMED_OUT`): then some
+    may be written, now or later.
     """
     refusals: list[KafkaError] = []
     end = 0

@@ -183,8 +183,7 @@ class DeadLetters:
     def put(self, refused: Sequence[tuple[BatchRecord, str]]) -> None:
         """Send records, acknowledged when this returns.
 
-        Raises:
-            LogError: the topic does not take them.
+        Raises LogError: the topic does not take them.
         """
         failure = f'topic "{self._topic}" does not take dead letters'
         with explained(failure):

@@ -50,8 +50,7 @@ _MODULES = {name: module for module, names in NAMES.items() for name in names}
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class or a function
     """Return a class or function, in C or in Python; its module is imported when it is asked for.
 
-    Raises:
-        ConfigurationError: C is asked for and cannot be had.
+    Raises ConfigurationError: C is asked for and cannot be had.
     """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

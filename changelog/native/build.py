@@ -57,8 +57,7 @@ def candidates() -> Iterator[list[str]]:
 def find() -> list[str]:
     """Return the first compiler that works.
 
-    Raises:
-        NoCompilerError: none does; says what each of them said.
+    Raises NoCompilerError: none does; says what each of them said.
     """
     troubles = []
     for command in candidates():
@@ -121,8 +120,7 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
     def build_extension(self, ext: Extension) -> None:
         """Compile one; warns where no compiler works.
 
-        Raises:
-            CompileError: a compiler that works does not take the sources.
+        Raises CompileError: a compiler that works does not take the sources.
         """
         target = Path(self.get_ext_fullpath(ext.name))
         target.unlink(missing_ok=True)

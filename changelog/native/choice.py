@@ -22,8 +22,7 @@ _WAYS = ("auto", "c", "python")
 def why_python(way: str) -> str:
     """Return the reason why Python is used, or an empty text if C is.
 
-    Raises:
-        ConfigurationError: C is asked for and cannot be had, or the way is none.
+    Raises ConfigurationError: C is asked for and cannot be had, or the way is none.
     """
     if way not in _WAYS:
         raise ConfigurationError(

@@ -47,25 +47,15 @@ class Outcome(IntEnum):
 
 
 class IntakeNews(NamedTuple):
-    """The result of one read of an intake.
+    """The result of one read of an intake."""
 
-    Attributes:
-        added: records.
-        open: slices whose end is not reached.
-        outcome: how it ended.
-        partition: where it ended badly.
-        offset: likewise.
-        error: the client's code.
-        message: its words.
-    """
-
-    added: int
-    open: int
-    outcome: Outcome
-    partition: int = 0
-    offset: int = 0
-    error: int = 0
-    message: str = ""
+    added: int  # records
+    open: int  # slices whose end is not reached
+    outcome: Outcome  # how it ended
+    partition: int = 0  # where it ended badly
+    offset: int = 0  # likewise
+    error: int = 0  # the client's code
+    message: str = ""  # its words
 
 
 class FieldKind(IntEnum):
@@ -85,26 +75,16 @@ class FieldKind(IntEnum):
 
 
 class RowField(NamedTuple):
-    """A field of the writer's schema.
+    """A field of the writer's schema."""
 
-    Attributes:
-        kind: of its values.
-        element: of an array.
-        branches: of its union, in their order: `value`, `null`, `text`; empty for none.
-    """
-
-    kind: FieldKind
-    element: FieldKind | None = None
+    kind: FieldKind  # of its values
+    element: FieldKind | None = None  # of an array
+    # of its union, in their order: `value`, `null`, `text`; empty for none
     branches: tuple[str, ...] = ()
 
 
 class RowColumn(NamedTuple):
-    """The values of a field.
+    """The values of a field."""
 
-    Attributes:
-        values: bare; a decimal as 16 bytes from the lowest.
-        texts: of the values that took the text's branch, where there is one.
-    """
-
-    values: pa.Array
-    texts: pa.Array | None
+    values: pa.Array  # bare; a decimal as 16 bytes from the lowest
+    texts: pa.Array | None  # of the values that took the text's branch, where there is one

@@ -32,8 +32,7 @@ def declarations(header: bytes) -> str:
 def write_parsed(header: Path, folder: Path) -> None:
     """Write the parsed header for `declared`.
 
-    Raises:
-        ImportError: cffi is not there.
+    Raises ImportError: cffi is not there.
     """
     import cffi  # noqa: PLC0415 - the build goes on without
 

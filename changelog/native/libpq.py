@@ -123,8 +123,7 @@ class CopyBoth:
     def write(self, message: bytes) -> None:
         """Send a message.
 
-        Raises:
-            UnavailableSourceError: the connection is lost.
+        Raises UnavailableSourceError: the connection is lost.
         """
         sent = _LIBPQ.PQputCopyData(self._pgconn, message, len(message))
         if sent <= 0 or _LIBPQ.PQflush(self._pgconn) != 0:
@@ -169,8 +168,7 @@ def stream_error(code: str, message: str) -> SourceError:
 def check_single(connection: extensions.connection, query: str) -> None:
     """Parse a statement on the server, without running it; it refuses several.
 
-    Raises:
-        psycopg2.Error: it is none, or more than one, or names what is not there.
+    Raises psycopg2.Error: it is none, or more than one, or names what is not there.
     """
     pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
     with watched(connection):

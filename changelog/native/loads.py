@@ -10,105 +10,62 @@ MOST_GROUPS = 64
 
 
 class BatchRecord(NamedTuple):
-    """A record and its place on its topic.
+    """A record and its place on its topic."""
 
-    Attributes:
-        topic: it is of.
-        partition: likewise.
-        offset: its place there.
-        timestamp_ms: milliseconds since 1970; -1 for none.
-        key: None for none.
-        value: None is a tombstone.
-        headers: in their order; none where they were not asked for.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    topic: str  # it is of
+    partition: int  # likewise
+    offset: int  # its place there
+    timestamp_ms: int  # milliseconds since 1970; -1 for none
+    key: bytes | None  # None for none
+    value: bytes | None  # None is a tombstone
+    # in their order; none where they were not asked for
     headers: tuple[tuple[str, bytes | None], ...]
 
 
 class Slice(NamedTuple):
-    """Offsets of a partition that are to be read.
+    """Offsets of a partition that are to be read."""
 
-    Attributes:
-        topic: of the partition.
-        partition: its number.
-        next: the first offset, then that behind the last record that was read.
-        end: the first offset that is not wanted; None where that is not known.
-    """
-
-    topic: str
-    partition: int
-    next: int
-    end: int | None
+    topic: str  # of the partition
+    partition: int  # its number
+    next: int  # the first offset, then that behind the last record that was read
+    end: int | None  # the first offset that is not wanted; None where that is not known
 
 
 class Limits(NamedTuple):
-    """The limits of one read of a batch.
+    """The limits of one read of a batch."""
 
-    Attributes:
-        records: the most that it holds.
-        bytes: of keys, values and headers, about the most.
-        before_ms: where an end is not known, it is the first record with this time; None: none is.
-        with_headers: whether headers are kept.
-    """
-
-    records: int
-    bytes: int
+    records: int  # the most that it holds
+    bytes: int  # of keys, values and headers, about the most
+    # where an end is not known, it is the first record with this time; None: none is
     before_ms: int | None = None
-    with_headers: bool = False
+    with_headers: bool = False  # whether headers are kept
 
 
 class BatchNews(NamedTuple):
-    """The result of one read of a batch.
+    """The result of one read of a batch."""
 
-    Attributes:
-        added: records.
-        open: slices whose end is not reached.
-        error: the code of the client's first error; 0 for none.
-        topic: where that was.
-        partition: likewise.
-        message: its words.
-    """
-
-    added: int
-    open: int
-    error: int = 0
-    topic: str = ""
-    partition: int = 0
-    message: str = ""
+    added: int  # records
+    open: int  # slices whose end is not reached
+    error: int = 0  # the code of the client's first error; 0 for none
+    topic: str = ""  # where that was
+    partition: int = 0  # likewise
+    message: str = ""  # its words
 
 
 class Alike(NamedTuple):
-    """Records with one frame, the first bytes of their values and keys.
+    """Records with one frame, the first bytes of their values and keys."""
 
-    Attributes:
-        value: the frame of the values; empty where records were not told apart by it.
-        key: likewise of the keys.
-        rows: their places.
-        is_other: whether they are all those for which there was no group left.
-    """
-
-    value: bytes
-    key: bytes
-    rows: array[int]
-    is_other: bool = False
+    value: bytes  # the frame of the values; empty where records were not told apart by it
+    key: bytes  # likewise of the keys
+    rows: array[int]  # their places
+    is_other: bool = False  # whether they are all those for which there was no group left
 
 
 class Groups(NamedTuple):
-    """Records by their frames.
+    """Records by their frames."""
 
-    Attributes:
-        gone: places of the records without a value.
-        alike: the others, in the order of the first of each group.
-    """
-
-    gone: array[int]
-    alike: tuple[Alike, ...]
+    gone: array[int]  # places of the records without a value
+    alike: tuple[Alike, ...]  # the others, in the order of the first of each group
 
 
 class AvroKind(IntEnum):
@@ -148,49 +105,30 @@ class CellForm(IntEnum):
 
 
 class AvroField(NamedTuple):
-    """A field of the writer's schema.
+    """A field of the writer's schema."""
 
-    Attributes:
-        kind: of its values.
-        branches: of its union, in their order: `value`, `null`, `text`; empty for none.
-        cell: the place of the cell that it fills; None for none.
-        element: kind of an array's elements.
-    """
-
-    kind: AvroKind
+    kind: AvroKind  # of its values
+    # of its union, in their order: `value`, `null`, `text`; empty for none
     branches: tuple[str, ...] = ()
-    cell: int | None = None
-    element: AvroKind | None = None
+    cell: int | None = None  # the place of the cell that it fills; None for none
+    element: AvroKind | None = None  # kind of an array's elements
 
 
 class CopyCell(NamedTuple):
-    """A cell of each row; null where neither a field nor numbers fill it.
+    """A cell of each row; null where neither a field nor numbers fill it."""
 
-    Attributes:
-        form: how it is written.
-        scale: digits behind the point of a decimal.
-        element: form of an array's elements.
-        oid: of their type.
-        numbers: which of the columns of numbers fills it, where no field does.
-    """
-
-    form: CellForm
-    scale: int = 0
-    element: CellForm | None = None
-    oid: int = 0
-    numbers: int | None = None
+    form: CellForm  # how it is written
+    scale: int = 0  # digits behind the point of a decimal
+    element: CellForm | None = None  # form of an array's elements
+    oid: int = 0  # of their type
+    numbers: int | None = None  # which of the columns of numbers fills it, where no field does
 
 
 class AvroRows(NamedTuple):
-    """Keys or values of one schema.
+    """Keys or values of one schema."""
 
-    Attributes:
-        frame: the 5 bytes that each begins with.
-        fields: of the schema, in their order.
-    """
-
-    frame: bytes
-    fields: tuple[AvroField, ...]
+    frame: bytes  # the 5 bytes that each begins with
+    fields: tuple[AvroField, ...]  # of the schema, in their order
 
 
 WHOLE_KEY, WHOLE_VALUE = -1, -2
@@ -198,36 +136,22 @@ WHOLE_KEY, WHOLE_VALUE = -1, -2
 
 
 class JsonColumn(NamedTuple):
-    """A column that a member of objects fills, and which values go to COPY's text as they are.
+    """A column that a member of objects fills, and which values go to COPY's text as they are."""
 
-    Attributes:
-        name: of the member that fills it.
-        texts: whether it takes what a text says.
-        numbers: whether it takes a number's digits.
-        truths: whether it takes `true` and `false`.
-        nested: whether it takes objects and lists, without blanks.
-        fraction: the most digits behind the point; None where none are rounded away.
-        is_moment: whether that is a fraction of a second.
-    """
-
-    name: str
-    texts: bool = False
-    numbers: bool = False
-    truths: bool = False
-    nested: bool = False
+    name: str  # of the member that fills it
+    texts: bool = False  # whether it takes what a text says
+    numbers: bool = False  # whether it takes a number's digits
+    truths: bool = False  # whether it takes `true` and `false`
+    nested: bool = False  # whether it takes objects and lists, without blanks
+    # the most digits behind the point; None where none are rounded away
     fraction: int | None = None
-    is_moment: bool = False
+    is_moment: bool = False  # whether that is a fraction of a second
 
 
 class CsvColumn(NamedTuple):
-    """A column that a field of CSV, a whole key or a whole value fills.
+    """A column that a field of CSV, a whole key or a whole value fills."""
 
-    Attributes:
-        field: number of the field that fills it, from 0; or the whole of a part.
-        fraction: the most digits behind the point; None where none are rounded away.
-        is_moment: whether that is a fraction of a second.
-    """
-
-    field: int
+    field: int  # number of the field that fills it, from 0; or the whole of a part
+    # the most digits behind the point; None where none are rounded away
     fraction: int | None = None
-    is_moment: bool = False
+    is_moment: bool = False  # whether that is a fraction of a second

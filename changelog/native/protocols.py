@@ -64,13 +64,9 @@ class Items(Protocol[T_co]):
 
 
 class Texts(Items[bytes], Protocol):
-    """Messages or lines, back to back; what one of them says is copied only when it is asked for.
+    """Messages or lines, back to back; the content of one is copied only when it is asked for."""
 
-    Attributes:
-        raw: its memory, for the same implementation.
-    """
-
-    raw: Any
+    raw: Any  # its memory, for the same implementation
 
     def __init__(self, texts: Iterable[bytes] = ()) -> None:
         """Begin with some texts; the library adds more."""
@@ -108,28 +104,19 @@ class Texts(Items[bytes], Protocol):
 
 
 class WrittenPlaces(Items[tuple[int, int]], Protocol):
-    """For each partition of a topic the LSN and sequence of the last record that it holds.
+    """For each partition of a topic the LSN and sequence of the last record that it holds."""
 
-    Attributes:
-        raw: its memory, for the same implementation.
-    """
-
-    raw: Any
+    raw: Any  # its memory, for the same implementation
 
     def __init__(self, places: Sequence[tuple[int, int]]) -> None:
         """Take them in the order of partitions; (0, 0) where there is none."""
 
 
 class Records(Items[Record], Protocol):
-    """Records that are to be produced, of one epoch.
+    """Records that are to be produced, of one epoch."""
 
-    Attributes:
-        raw: its memory, for the same implementation.
-        epoch: of their positions.
-    """
-
-    raw: Any
-    epoch: int
+    raw: Any  # its memory, for the same implementation
+    epoch: int  # of their positions
 
     def __init__(self, epoch: int) -> None:
         """Begin with none."""
@@ -163,13 +150,9 @@ class Records(Items[Record], Protocol):
 
 
 class Run(Protocol):
-    """Rows, begins and commits between two other messages; its memory is used again.
+    """Rows, begins and commits between two other messages; its memory is used again."""
 
-    Attributes:
-        raw: its memory, for the same implementation.
-    """
-
-    raw: Any
+    raw: Any  # its memory, for the same implementation
 
     def __init__(self) -> None:
         """Begin without a transaction."""
@@ -273,13 +256,9 @@ class BatchCodec(Protocol):
 
 
 class Fold(Protocol):
-    """Folds the records of one range.
+    """Folds the records of one range."""
 
-    Attributes:
-        raw: its memory, for the same implementation.
-    """
-
-    raw: Any
+    raw: Any  # its memory, for the same implementation
 
     def __init__(
         self,
@@ -326,16 +305,14 @@ class Fold(Protocol):
     def add(self, records: Sequence[FoldRecord]) -> None:
         """Add records in the order of their offsets.
 
-        Raises:
-            StrangePlaceError: one has no place, and faults are not kept.
-            MemoryError: the memory that was granted is not there.
+        Raises StrangePlaceError: one has no place, and faults are not kept; MemoryError: the memory
+        that was granted is not there.
         """
 
     def spill(self, file: int) -> None:
         """Write the records held to a file that the caller keeps open, and forget them.
 
-        Raises:
-            OSError: the file cannot be written.
+        Raises OSError: the file cannot be written.
         """
 
     def drain(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
@@ -364,15 +341,13 @@ class RangeReader(Protocol):
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
 
-        Raises:
-            KafkaException: librdkafka does not know a setting.
+        Raises KafkaException: librdkafka does not know a setting.
         """
 
     def assign(self, topic: str, partition: int, offset: int, *, timeout_s: float) -> None:
         """Begin at an offset, once the leader is known.
 
-        Raises:
-            KafkaException: the brokers do not answer in time, or refuse.
+        Raises KafkaException: the brokers do not answer in time, or refuse.
         """
 
     def rest(self) -> None:
@@ -381,8 +356,7 @@ class RangeReader(Protocol):
     def poll(self, into: Fold, end: int, *, timeout_ms: int) -> News:
         """Read until the range is over, the fold is full, something is told, or the time is out.
 
-        Raises:
-            StrangePlaceError, MemoryError: as `Fold.add`.
+        Raises StrangePlaceError, MemoryError: as `Fold.add`.
         """
 
     def close(self) -> None:
@@ -398,8 +372,7 @@ class ProducerHandle(Protocol):
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
 
-        Raises:
-            ValueError, KafkaException: librdkafka does not know a setting.
+        Raises ValueError, KafkaException: librdkafka does not know a setting.
         """
 
     @property
@@ -475,13 +448,9 @@ class ProducerHandle(Protocol):
 
 
 class Batch(Protocol):
-    """Records, kept until they are cleared.
+    """Records, kept until they are cleared."""
 
-    Attributes:
-        raw: its memory, for the same implementation.
-    """
-
-    raw: Any
+    raw: Any  # its memory, for the same implementation
 
     def __init__(self, topics: Sequence[str]) -> None:
         """Begin without a record.
@@ -503,8 +472,7 @@ class Batch(Protocol):
     def add(self, record: BatchRecord) -> None:
         """Add a record.
 
-        Raises:
-            MemoryError: there is none left.
+        Raises MemoryError: there is none left.
         """
 
     def all(self) -> BatchRange:
@@ -534,8 +502,7 @@ class BatchRange(Items[BatchRecord], Protocol):
     def groups(self, *, by_value: bool, by_key: bool) -> Groups:
         """Return the records by the frames of their values, keys or both.
 
-        Raises:
-            MemoryError: there is none left.
+        Raises MemoryError: there is none left.
         """
 
 
@@ -545,15 +512,13 @@ class BatchReader(Protocol):
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
 
-        Raises:
-            KafkaException: librdkafka does not know a setting.
+        Raises KafkaException: librdkafka does not know a setting.
         """
 
     def assign(self, slices: Sequence[Slice]) -> None:
         """Begin to read slices.
 
-        Raises:
-            KafkaException: the client refuses.
+        Raises KafkaException: the client refuses.
         """
 
     @property
@@ -567,8 +532,7 @@ class BatchReader(Protocol):
     def poll(self, into: Batch, until: Limits, *, timeout_ms: int) -> BatchNews:
         """Read until all slices are read, a limit is reached, something is told, or time is out.
 
-        Raises:
-            MemoryError: there is none left.
+        Raises MemoryError: there is none left.
         """
 
     def close(self) -> None:
@@ -639,13 +603,9 @@ class CsvLines(Protocol):
 
 
 class RecordColumns(Protocol):
-    """Records by column, in buckets by a hash of their key.
+    """Records by column, in buckets by a hash of their key."""
 
-    Attributes:
-        raw: its memory, for the same implementation.
-    """
-
-    raw: Any
+    raw: Any  # its memory, for the same implementation
 
     def __init__(self, *, prefix: bytes, buckets: int) -> None:
         """Begin without a record.
@@ -679,22 +639,19 @@ class Intake(Protocol):
     def __init__(self, config: Mapping[str, Any], into: RecordColumns) -> None:
         """Connect in the background.
 
-        Raises:
-            KafkaException: librdkafka does not know a setting.
+        Raises KafkaException: librdkafka does not know a setting.
         """
 
     def assign(self, topic: str, slices: Mapping[int, tuple[int, int]]) -> None:
         """Begin to read a slice of each partition: from its first offset up to its end.
 
-        Raises:
-            KafkaException: the client refuses.
+        Raises KafkaException: the client refuses.
         """
 
     def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
         """Read until the slices are over, so much is held, something is wrong, or time is out.
 
-        Raises:
-            MemoryError: there is none left.
+        Raises MemoryError: there is none left.
         """
 
     def close(self) -> None:

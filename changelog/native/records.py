@@ -26,23 +26,14 @@ TextColumn = tuple[memoryview, memoryview]
 
 
 class Record(NamedTuple):
-    """A record that is to be produced.
+    """A record that is to be produced."""
 
-    Attributes:
-        key: framed, or None for a table without one.
-        value: framed; None is a tombstone.
-        lsn: of the commit.
-        sequence: its place in the transaction.
-        ts_us: of the commit, microseconds since 1970.
-        op: the letter of its header.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    lsn: int
-    sequence: int
-    ts_us: int
-    op: bytes
+    key: bytes | None  # framed, or None for a table without one
+    value: bytes | None  # framed; None is a tombstone
+    lsn: int  # of the commit
+    sequence: int  # its place in the transaction
+    ts_us: int  # of the commit, microseconds since 1970
+    op: bytes  # the letter of its header
 
 
 class Read(IntEnum):
@@ -79,23 +70,14 @@ class RelationSpan:
 
 
 class Row(NamedTuple):
-    """A row of the stream.
+    """A row of the stream."""
 
-    Attributes:
-        message: the number of its message.
-        next: the number of the next row of its relation, or -1.
-        lsn: of the commit.
-        sequence: its place in the transaction.
-        ts_us: of the commit, microseconds since 1970.
-        xid: of the transaction.
-    """
-
-    message: int
-    next: int
-    lsn: int
-    sequence: int
-    ts_us: int
-    xid: int
+    message: int  # the number of its message
+    next: int  # the number of the next row of its relation, or -1
+    lsn: int  # of the commit
+    sequence: int  # its place in the transaction
+    ts_us: int  # of the commit, microseconds since 1970
+    xid: int  # of the transaction
 
 
 class Mask(Enum):
@@ -108,21 +90,13 @@ class Mask(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The columns of a row to write, when some are dropped or masked.
+    """The columns of a row to write, when some are dropped or masked."""
 
-    Attributes:
-        width: how many the row has.
-        places: which of them are written, in their order.
-        masks: what is written of each.
-        hash_key: of the hashes, HMAC-SHA-256 in hexadecimal.
-        constant: what stands for every value that is not to be seen.
-    """
-
-    width: int
-    places: tuple[int, ...]
-    masks: tuple[Mask, ...]
-    hash_key: bytes = b""
-    constant: bytes = b""
+    width: int  # how many the row has
+    places: tuple[int, ...]  # which of them are written, in their order
+    masks: tuple[Mask, ...]  # what is written of each
+    hash_key: bytes = b""  # of the hashes, HMAC-SHA-256 in hexadecimal
+    constant: bytes = b""  # what stands for every value that is not to be seen
 
 
 class Strange(Enum):
@@ -148,54 +122,31 @@ class StrangePlaceError(Exception):
 
 
 class FoldRecord(NamedTuple):
-    """A record of a range.
+    """A record of a range."""
 
-    Attributes:
-        key: None where it has none.
-        value: None for a tombstone.
-        position: the header; None where it has none.
-        offset: in the partition.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    position: bytes | None
-    offset: int
+    key: bytes | None  # None where it has none
+    value: bytes | None  # None for a tombstone
+    position: bytes | None  # the header; None where it has none
+    offset: int  # in the partition
 
 
 class FoldColumns(NamedTuple):
-    """Last records of some keys, by column.
+    """Last records of some keys, by column."""
 
-    Attributes:
-        keys: null for a record that has none.
-        positions: in bytes.
-        offsets: in their partition.
-        values: null for a tombstone.
-        faults: what is wrong with each; None where nothing is with any.
-    """
-
-    keys: pa.BinaryArray
-    positions: pa.BinaryArray
-    offsets: pa.Int64Array
-    values: pa.BinaryArray
-    faults: list[Strange | None] | None
+    keys: pa.BinaryArray  # null for a record that has none
+    positions: pa.BinaryArray  # in bytes
+    offsets: pa.Int64Array  # in their partition
+    values: pa.BinaryArray  # null for a tombstone
+    faults: list[Strange | None] | None  # what is wrong with each; None where nothing is with any
 
 
 class News(NamedTuple):
-    """The result of one read of a range.
+    """The result of one read of a range."""
 
-    Attributes:
-        added: records that went into the fold.
-        is_over: a record at or behind the end has come.
-        ends_at: where the broker says that the partition ends; None when it says nothing.
-        error: the client's code; 0 for none.
-        message: what it means.
-        is_fatal: the client cannot go on.
-    """
-
-    added: int
-    is_over: bool = False
+    added: int  # records that went into the fold
+    is_over: bool = False  # a record at or behind the end has come
+    # where the broker says that the partition ends; None when it says nothing
     ends_at: int | None = None
-    error: int = 0
-    message: str = ""
-    is_fatal: bool = False
+    error: int = 0  # the client's code; 0 for none
+    message: str = ""  # what it means
+    is_fatal: bool = False  # the client cannot go on

@@ -21,8 +21,7 @@ def check_address(dsn: str, parts: Mapping[str, str]) -> None:
         dsn: as it was given.
         parts: the parts that libpq reads in it.
 
-    Raises:
-        ConfigurationError: it is such a string; nothing of it is quoted.
+    Raises ConfigurationError: it is such a string; nothing of it is quoted.
     """
     scheme = _SCHEME.match(dsn)
     rest = dsn[scheme.end() :] if scheme else ""

@@ -40,8 +40,7 @@ def opened(factory: type[Connection] = Connection, **settings: Any) -> Connectio
         factory: the class of the connection.
         settings: libpq's.
 
-    Raises:
-        psycopg2.Error: no server answers, or it refuses.
+    Raises psycopg2.Error: no server answers, or it refuses.
     """
     connection: Connection = psycopg2.connect(connection_factory=factory, **settings)
     try:
@@ -69,8 +68,7 @@ def parts_of(dsn: str, *, named: str, example: str) -> dict[str, str]:
         named: what the user calls it.
         example: of one that can be read.
 
-    Raises:
-        ConfigurationError: it cannot be read, or its password would be taken for something else.
+    Raises ConfigurationError: it cannot be read, or its password would be taken for something else.
     """
     try:
         parts = extensions.parse_dsn(dsn)

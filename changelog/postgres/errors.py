@@ -51,19 +51,12 @@ _BUSY = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED}
 
 @dataclass(frozen=True, slots=True)
 class NotOpened:
-    """Why a connection could not be opened.
+    """Why a connection could not be opened."""
 
-    Attributes:
-        message: by libpq or the server, on one line and without secrets.
-        answers: whether a server is there.
-        passes: whether it may be opened later.
-        hint: what a user does about it; empty where the words say it.
-    """
-
-    message: str
-    answers: bool
-    passes: bool
-    hint: str = ""
+    message: str  # by libpq or the server, on one line and without secrets
+    answers: bool  # whether a server is there
+    passes: bool  # whether it may be opened later
+    hint: str = ""  # what a user does about it; empty where the words say it
 
 
 def why_not_opened(error: psycopg2.Error, parts: Mapping[str, str]) -> NotOpened:

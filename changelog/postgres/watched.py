@@ -26,14 +26,10 @@ _SAID_NO = "FATAL:"
 
 
 class Watch:
-    """State of a connection that is watched.
-
-    Attributes:
-        is_cut: whether it was ended, since the server answers nobody.
-    """
+    """State of a connection that is watched."""
 
     def __init__(self, connection: extensions.connection) -> None:
-        self.is_cut = False
+        self.is_cut = False  # whether it was ended, since the server answers nobody
         self._place = connection.fileno()
         self._over = threading.Event()
         self._ending = threading.Lock()

@@ -73,9 +73,8 @@ class DuckRows:
     def __init__(self, file: Path, query: str) -> None:
         """Open the file.
 
-        Raises:
-            ConfigurationError: there is none, it cannot be opened, or the query does not only read.
-            SourceError: the query cannot be run.
+        Raises ConfigurationError: there is none, it cannot be opened, or the query does not only
+        read; SourceError: the query cannot be run.
         """
         if not file.is_file():
             raise ConfigurationError(f"there is no file {file}", hint="--from duckdb:FILE")
@@ -106,9 +105,8 @@ class DuckRows:
     def columns(self) -> list[tuple[str, ColumnType]]:
         """Return names and types of the columns.
 
-        Raises:
-            SourceError: the query cannot be run.
-            ConfigurationError: a column has a type without a form.
+        Raises SourceError: the query cannot be run; ConfigurationError: a column has a type without
+        a form.
         """
         return [(name, kind) for name, _, kind in self._described()]
 
@@ -122,8 +120,7 @@ class DuckRows:
     def lines(self) -> Iterator[Texts]:
         """Return the rows as lines of COPY's text, some at a time.
 
-        Raises:
-            SourceError: the query fails.
+        Raises SourceError: the query fails.
         """
         cells = ", ".join(
             _ESCAPED.format(_WRITTEN.get(base, _TEXT).format(_quoted(name)))

@@ -26,9 +26,8 @@ class PostgresRows:
     def __init__(self, dsn: str, query: str) -> None:
         """Connect.
 
-        Raises:
-            UnavailableSourceError: no server answers.
-            ConfigurationError: the address cannot be used, or the server refuses it.
+        Raises UnavailableSourceError: no server answers; ConfigurationError: the address cannot be
+        used, or the server refuses it.
         """
         self._query = bare(query)
         self._connection = connect(dsn, application_name="changelog publish")
@@ -53,8 +52,7 @@ class PostgresRows:
     def lines(self) -> Iterator[Texts]:
         """Return the rows as lines of COPY's text, some at a time.
 
-        Raises:
-            SourceError: the query fails; UnavailableSourceError when the server goes away.
+        Raises SourceError: the query fails; UnavailableSourceError when the server goes away.
         """
         statement = f"COPY (\n{self._query}\n) TO STDOUT"
         try:

@@ -55,21 +55,13 @@ class KeyRefusedError(SourceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSettings:
-    """Settings of `changelog publish`: the rows, and the topic.
+    """Settings of `changelog publish`: the rows, and the topic."""
 
-    Attributes:
-        topic: that takes the rows.
-        key: columns of the key; empty where records have none.
-        output: how keys and values are written.
-        tombstones: whether keys that the topic has and the query has not are deleted.
-        changed_only: whether a row that the topic has so is left out.
-    """
-
-    topic: str
-    key: tuple[str, ...]
-    output: Output
-    tombstones: bool = False
-    changed_only: bool = False
+    topic: str  # that takes the rows
+    key: tuple[str, ...]  # columns of the key; empty where records have none
+    output: Output  # how keys and values are written
+    tombstones: bool = False  # whether keys that the topic has and the query has not are deleted
+    changed_only: bool = False  # whether a row that the topic has so is left out
 
     def __post_init__(self) -> None:
         """Check what does not go together."""
@@ -82,19 +74,12 @@ class PublishSettings:
 
 @dataclass(slots=True)
 class Published:
-    """Result of publishing.
+    """Result of publishing."""
 
-    Attributes:
-        rows: of the query.
-        written: of them.
-        tombstones: for keys that vanished.
-        seconds: that it took.
-    """
-
-    rows: int = 0
-    written: int = 0
-    tombstones: int = 0
-    seconds: float = 0.0
+    rows: int = 0  # of the query
+    written: int = 0  # of them
+    tombstones: int = 0  # for keys that vanished
+    seconds: float = 0.0  # that it took
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as `--json` prints it."""
@@ -258,9 +243,7 @@ class _Encoder:
     def records(self, lines: Texts) -> Iterator[tuple[bytes | None, bytes]]:
         """Return the record of each line.
 
-        Raises:
-            KeyRefusedError: a key has a null.
-            EncodeError: a value has no exact form.
+        Raises KeyRefusedError: a key has a null; EncodeError: a value has no exact form.
         """
         place = 0
         while place < len(lines):

@@ -39,8 +39,7 @@ def relation_of(
 ) -> Relation:
     """Return the relation of which the rows of a query are.
 
-    Raises:
-        ConfigurationError: two columns have one name, or the key names one that is not there.
+    Raises ConfigurationError: two columns have one name, or the key names one that is not there.
     """
     names = [name for name, _ in columns]
     twice = [name for name, count in Counter(names).items() if count > 1]

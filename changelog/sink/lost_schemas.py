@@ -20,9 +20,7 @@ def lost_schemas(connection: RegistryConnection, topics: Mapping[str, int | None
         connection: the registry; without an address nothing is asked.
         topics: names, each with the id of its keys' schema, as `Frontier.registered` has them.
 
-    Raises:
-        LogError: the registry refuses.
-        UnavailableLogError: it does not answer.
+    Raises LogError: the registry refuses; UnavailableLogError: it does not answer.
     """
     if not topics or not connection.url:
         return []

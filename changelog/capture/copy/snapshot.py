@@ -48,25 +48,15 @@ _QUEUE = {
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """One chunk of one table.
+    """One chunk of one table."""
 
-    Attributes:
-        shape: how its rows are read and written.
-        chunk: which part of the table.
-        number: counts the chunks of the table from 0; makes the rows' sequence numbers.
-        topic: where the rows go.
-        ids: the schema ids of its records.
-        where: the condition that its rows have to meet, or an empty text.
-        partitions: of the topic.
-    """
-
-    shape: RowShape
-    chunk: Chunk
-    number: int
-    topic: str
-    ids: SchemaIds
-    where: str = ""
-    partitions: int = 1
+    shape: RowShape  # how its rows are read and written
+    chunk: Chunk  # which part of the table
+    number: int  # counts the chunks of the table from 0; makes the rows' sequence numbers
+    topic: str  # where the rows go
+    ids: SchemaIds  # the schema ids of its records
+    where: str = ""  # the condition that its rows have to meet, or an empty text
+    partitions: int = 1  # of the topic
 
     @property
     def relation(self) -> Relation:
@@ -76,59 +66,36 @@ class CopyJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """State shared by the chunks that are copied in one snapshot.
+    """State shared by the chunks that are copied in one snapshot."""
 
-    Attributes:
-        number: tells one segment of the workers from another.
-        snapshot_name: as exported by its holder.
-        relations: the tables, to be locked.
-        epoch: of the rows' positions.
-        high: the LSN of the rows' positions: that of the fence.
-        ts_us: when the snapshot was taken, microseconds since 1970.
-        touched: per topic the keys to leave out: the log has newer rows of them.
-    """
-
-    number: int
-    snapshot_name: str
-    relations: tuple[Relation, ...]
-    epoch: int
-    high: Lsn
-    ts_us: int
+    number: int  # tells one segment of the workers from another
+    snapshot_name: str  # as exported by its holder
+    relations: tuple[Relation, ...]  # the tables, to be locked
+    epoch: int  # of the rows' positions
+    high: Lsn  # the LSN of the rows' positions: that of the fence
+    ts_us: int  # when the snapshot was taken, microseconds since 1970
+    # per topic the keys to leave out: the log has newer rows of them
     touched: Mapping[str, frozenset[bytes]] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Servers of a worker: the source it reads, and the brokers it writes to.
+    """Servers of a worker: the source it reads, and the brokers it writes to."""
 
-    Attributes:
-        dsn: the source.
-        kafka: where the rows go.
-        producer: further settings of the producers.
-        transactional_id: of this worker's producer, or empty.
-        rate: how fast this worker may write.
-    """
-
-    dsn: str = field(repr=False)
-    kafka: KafkaConnection
-    producer: Mapping[str, Any] = field(repr=False)
-    transactional_id: str = ""
-    rate: Rate = UNLIMITED
+    dsn: str = field(repr=False)  # the source
+    kafka: KafkaConnection  # where the rows go
+    producer: Mapping[str, Any] = field(repr=False)  # further settings of the producers
+    transactional_id: str = ""  # of this worker's producer, or empty
+    rate: Rate = UNLIMITED  # how fast this worker may write
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Result of copying a chunk: the rows now on the log, and the bytes of their keys and values.
+    """Result of copying a chunk: rows now on the log, and the bytes of their keys and values."""
 
-    Attributes:
-        rows: with those that were left out, since the log has newer ones.
-        size: in bytes.
-        records: those without.
-    """
-
-    rows: int
-    size: int
-    records: int = 0
+    rows: int  # with those that were left out, since the log has newer ones
+    size: int  # in bytes
+    records: int = 0  # those without
 
 
 class Copier:
@@ -145,9 +112,7 @@ class Copier:
     def begin(self, segment: Segment) -> None:
         """Switch to another snapshot.
 
-        Raises:
-            TablesBusyError: a table cannot be locked now.
-            SourceError: the snapshot is gone.
+        Raises TablesBusyError: a table cannot be locked now; SourceError: the snapshot is gone.
         """
         self.end()
         dsn = self._servers.dsn
@@ -158,8 +123,7 @@ class Copier:
     def copy(self, job: CopyJob) -> Copied:
         """Copy one chunk of the segment; returns once the broker has all of it.
 
-        Raises:
-            ChangelogError: source or broker refuse, or a value has no exact form.
+        Raises ChangelogError: source or broker refuse, or a value has no exact form.
         """
         assert self._connection is not None and self._segment is not None  # noqa: PT018, S101
         if self._producer is None:

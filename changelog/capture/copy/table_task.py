@@ -20,53 +20,37 @@ from changelog.source.snapshot.snapshot import DEFAULT_BLOCKS, Chunk, TablePlan,
 class TableTask:
     """A table that is being copied, or waits for it.
 
-    Attributes:
-        relation: the table as its rows are read.
-        topic: where they go.
-        reason: why.
-        scope: what of the table is copied.
-        is_new: whether no frontier speaks of the topic until the table is whole.
-        stale: whether the topic may hold rows that are dead once the table is whole.
-        since: the first position that will be alive; None before the first fence.
-        plan: where the rows are; None before the first fence.
-        blocks: pages of a chunk.
-        done: numbers of the chunks that are on the log.
-        rows: how many rows these had.
-        high: position of the last copied rows.
-        topic_id: Kafka's id of the topic.
-        alive_from: where the topic ended when `since` was taken.
-        ends: the topic's ends when progress was written last, where no frontier tells them.
-        writers: transactions from before this attempt that may have written to the table and be
-            invisible still; None when that is not known.
-        is_whole: whether all is on the log and only the frontier is to come.
-        is_excluded: whether frontiers spoke of it and must not any more, see `TableBackfill`.
-        is_spoken_of: whether the last frontier still speaks of a table that is excluded.
-        fault: why the table is not copied until somebody asks for it; empty when it is.
-            Then `high` is where the source was when that was found.
-
     A table without a primary key is copied in one segment, or else anew: its rows and its changes
     have no key by which one could replace the other, so each row has to come exactly once.
     """
 
-    relation: Relation
-    topic: str
-    reason: str
-    scope: Scope
-    is_new: bool
-    stale: bool
-    topic_id: str
+    relation: Relation  # the table as its rows are read
+    topic: str  # where they go
+    reason: str  # why
+    scope: Scope  # what of the table is copied
+    is_new: bool  # whether no frontier speaks of the topic until the table is whole
+    stale: bool  # whether the topic may hold rows that are dead once the table is whole
+    topic_id: str  # Kafka's id of the topic
+    # the first position that will be alive; None before the first fence
     since: Position | None = None
-    plan: TablePlan | None = None
-    blocks: int = DEFAULT_BLOCKS
-    done: set[int] = field(default_factory=set)
-    rows: int = 0
+    plan: TablePlan | None = None  # where the rows are; None before the first fence
+    blocks: int = DEFAULT_BLOCKS  # pages of a chunk
+    done: set[int] = field(default_factory=set)  # numbers of the chunks that are on the log
+    rows: int = 0  # how many rows these had
+    # position of the last copied rows
     high: Lsn = Lsn(0)  # noqa: RUF009 - immutable
-    alive_from: tuple[int, ...] = ()
+    alive_from: tuple[int, ...] = ()  # where the topic ended when `since` was taken
+    # the topic's ends when progress was written last, where no frontier tells them
     ends: tuple[int, ...] = ()
+    # transactions from before this attempt that may have written to the table and be invisible
+    # still; None when that is not known
     writers: frozenset[int] | None = None
-    is_whole: bool = False
+    is_whole: bool = False  # whether all is on the log and only the frontier is to come
+    # whether frontiers spoke of it and must not any more, see `TableBackfill`
     is_excluded: bool = False
-    is_spoken_of: bool = False
+    is_spoken_of: bool = False  # whether the last frontier still speaks of a table that is excluded
+    # why the table is not copied until somebody asks for it; empty when it is. Then `high` is where
+    # the source was when that was found
     fault: str = ""
 
     @property

@@ -37,13 +37,7 @@ MOST_TABLES = 500
 
 
 class TableTasks:
-    """The tables of one attempt that are copied, or wait for it.
-
-    Attributes:
-        by_topic: the tasks.
-        lsn: up to where the stream was when a segment was written last.
-        is_first: whether no reader relies on a frontier yet.
-    """
+    """The tables of one attempt that are copied, or wait for it."""
 
     def __init__(
         self,
@@ -75,7 +69,7 @@ class TableTasks:
         self._environment = environment
         self._epoch = start_state.epoch
         self._start_lsn = start_lsn
-        self.by_topic = {task.topic: task for task in tasks}
+        self.by_topic = {task.topic: task for task in tasks}  # the tasks
         self._progress = progress
         self._ledger = ledger
         self._context = context
@@ -85,8 +79,8 @@ class TableTasks:
                 # Of an earlier version, which did not write down how the table was then.
                 task.restart()
         self._stopping = dict(stopping or {})
-        self.is_first = not start_state.has_frontier
-        self.lsn = Lsn(0)
+        self.is_first = not start_state.has_frontier  # whether no reader relies on a frontier yet
+        self.lsn = Lsn(0)  # up to where the stream was when a segment was written last
         self._bar: RowBar | None = None
 
     def resume(self) -> None:
@@ -264,8 +258,7 @@ class TableTasks:
 
         They lie behind newer ones, and the cleaner keeps of each key what lies last.
 
-        Raises:
-            ConfigurationError: another capture has the table too, see `refuse_shared`.
+        Raises ConfigurationError: another capture has the table too, see `refuse_shared`.
         """
         refuse_shared(self._environment)
         log.warning(

@@ -57,8 +57,7 @@ class CopyWorkers:
             stop: asked often; after that only `dismiss` may be called.
             on_wait: called again and again while the workers work.
 
-        Raises:
-            ChangelogError: a worker's error, or that a worker died.
+        Raises ChangelogError: a worker's error, or that a worker died.
         """
         remaining = iter(jobs)
         until = time.monotonic() + seconds

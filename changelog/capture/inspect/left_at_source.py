@@ -36,9 +36,7 @@ _DROP_HEARTBEAT = "DROP TABLE IF EXISTS changelog.heartbeat;"
 def check_no_capture(settings: Project) -> None:
     """Check that nobody reads the project's slot.
 
-    Raises:
-        SlotBusyError: a process does.
-        SourceError: PostgreSQL does not answer.
+    Raises SlotBusyError: a process does; SourceError: PostgreSQL does not answer.
     """
     with closing(connect(settings.postgres)) as connection:
         statuses = [inspect_slot(connection, slot) for slot in settings.capture.slots]
@@ -50,8 +48,7 @@ def check_no_capture(settings: Project) -> None:
 def left_at_source(settings: Project) -> list[Found]:
     """List the objects that the capture of a project has left at its source; removes nothing.
 
-    Raises:
-        SourceError: PostgreSQL does not answer, or does not let us look.
+    Raises SourceError: PostgreSQL does not answer, or does not let us look.
     """
     # A standby has slots of its own, and all else is its primary's.
     where, slots = settings.primary or settings.postgres, settings.capture.slots

@@ -36,26 +36,18 @@ _SUBJECT = re.compile(rb"[a-zA-Z0-9._-]+-(?:key|value)#[0-9a-f]{16}")
 
 @dataclass(slots=True)
 class _Topics:
-    """Topics by name, each with the id that the log knows it by; empty where it knows none.
+    """Topics by name, each with the id that the log knows it by; empty where it knows none."""
 
-    Attributes:
-        own: of this slot.
-        others: names that frontiers of other slots speak of.
-        slots: these other slots.
-        strange: of ours by name, and made by somebody else.
-    """
-
-    own: dict[str, str] = field(default_factory=dict)
-    others: set[str] = field(default_factory=set)
-    slots: list[str] = field(default_factory=list)
-    strange: list[str] = field(default_factory=list)
+    own: dict[str, str] = field(default_factory=dict)  # of this slot
+    others: set[str] = field(default_factory=set)  # names that frontiers of other slots speak of
+    slots: list[str] = field(default_factory=list)  # these other slots
+    strange: list[str] = field(default_factory=list)  # of ours by name, and made by somebody else
 
 
 def left_on_log(settings: Project) -> list[Found]:
     """List the topics and subjects that the capture of a project has left; removes nothing.
 
-    Raises:
-        LogError: brokers or registry do not answer, or the frontier topic is not ours.
+    Raises LogError: brokers or registry do not answer, or the frontier topic is not ours.
     """
     frontiers = frontier_topic(settings.topic_prefix)
     topics = _named(settings, frontiers)

@@ -217,8 +217,7 @@ def serve_metrics(
         port: 0 for any that is free.
         address: to listen at; by default only this machine can ask.
 
-    Raises:
-        ConfigurationError: the port is taken, or the address is not of this machine.
+    Raises ConfigurationError: the port is taken, or the address is not of this machine.
     """
     registry = CollectorRegistry()
     registry.register(metrics)

@@ -27,8 +27,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
     def __init__(self, address: str, port: int, app: App) -> None:
         """Listen.
 
-        Raises:
-            OSError: that is not possible there.
+        Raises OSError: that is not possible there.
         """
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._open: dict[int, socket.socket] = {}

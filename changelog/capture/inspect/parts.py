@@ -8,19 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Something that a capture, or a rebuild, has made.
+    """Something that a capture, or a rebuild, has made."""
 
-    Attributes:
-        kind: what it is: `slot`, `publication`, `topics`, …
-        text: what it holds, for people.
-        remove: removes it; nothing there any more is no error.
-        names: of what goes, one by one.
-    """
-
-    kind: str
-    text: str
-    remove: Callable[[], None]
-    names: tuple[str, ...] = ()
+    kind: str  # what it is: `slot`, `publication`, `topics`, …
+    text: str  # what it holds, for people
+    remove: Callable[[], None]  # removes it; nothing there any more is no error
+    names: tuple[str, ...] = ()  # of what goes, one by one
 
     def __str__(self) -> str:
         """Return kind and content, for the question before the removal."""
@@ -29,15 +22,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class NotOurs:
-    """Something that bears a name of ours, and stays.
+    """Something that bears a name of ours, and stays."""
 
-    Attributes:
-        kind: as of a part.
-        text: what it is, and why it stays.
-    """
-
-    kind: str
-    text: str
+    kind: str  # as of a part
+    text: str  # what it is, and why it stays
 
 
 Found = Part | NotOurs

@@ -43,19 +43,12 @@ _POLL_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """A request that is in the WAL.
+    """A request that is in the WAL."""
 
-    Attributes:
-        tables: what was asked for.
-        lsn: where the request is; a copy begun after it is the answer.
-        active: whether a capture reads the slot now.
-        estimate: about how many rows the tables have.
-    """
-
-    tables: tuple[TableName, ...]
-    lsn: Lsn
-    active: bool
-    estimate: int
+    tables: tuple[TableName, ...]  # what was asked for
+    lsn: Lsn  # where the request is; a copy begun after it is the answer
+    active: bool  # whether a capture reads the slot now
+    estimate: int  # about how many rows the tables have
 
     def to_json(self) -> dict[str, object]:
         """Return it as one JSON object."""
@@ -127,9 +120,8 @@ def follow(
 ) -> bool:
     """Wait until a frontier has the fresh copies; False when stopped.
 
-    Raises:
-        LogError: capture has met the request, and does not copy a table.
-        UnavailableLogError: the broker does not answer.
+    Raises LogError: capture has met the request, and does not copy a table; UnavailableLogError:
+    the broker does not answer.
     """
     title = f"snapshot of {len(request.tables)} tables"
     with (

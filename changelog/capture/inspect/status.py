@@ -50,56 +50,38 @@ SOURCE, LOG, REGISTRY = "source", "log", "registry"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Thresholds above which the status has problems.
+    """Thresholds above which the status has problems."""
 
-    Attributes:
-        max_lag_bytes: WAL between the frontier and its end; None for no limit.
-        max_frontier_age_s: of the last frontier, in seconds.
-        allow_inactive: a slot that nobody reads is fine: capture runs now and then.
-        temporary_slot: the slot is there only while capture runs.
-    """
-
-    max_lag_bytes: int | None = None
-    max_frontier_age_s: float = MAX_FRONTIER_AGE_S
-    allow_inactive: bool = False
-    temporary_slot: bool = False
+    max_lag_bytes: int | None = None  # WAL between the frontier and its end; None for no limit
+    max_frontier_age_s: float = MAX_FRONTIER_AGE_S  # of the last frontier, in seconds
+    allow_inactive: bool = False  # a slot that nobody reads is fine: capture runs now and then
+    temporary_slot: bool = False  # the slot is there only while capture runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStatus:
-    """State of source and log at one moment.
+    """State of source and log at one moment."""
 
-    Attributes:
-        slot_name: the slot that was asked for.
-        source: the server and the slot; None where it does not answer.
-        rate: how fast the server writes WAL; None where it does not answer.
-        frontier: the last frontier, or None.
-        lag_s: how old the oldest commit that the log lacks can be at most, in seconds; None
-            without a frontier.
-        now_ms: when it was asked, milliseconds since 1970.
-        limits: from where on something is wrong.
-        backfill: how far copies of tables are, and which are excluded; None when there are none.
-        matches: the tables that match the settings, each with what stands against capturing it.
-        removed: topics that have lost records or schemas, or got other settings, each with its way
-            out.
-        key_indexes: the unique indexes that give tables without a primary key their key.
-        unanswered: why `source`, `log` or `registry` did not answer; empty where all did.
-        undone: that the server has lost what the log holds; empty where it is not known to.
-    """
-
-    slot_name: str
-    source: SourceState | None
-    rate: WalRate | None
-    frontier: FrontierRecord | None
+    slot_name: str  # the slot that was asked for
+    source: SourceState | None  # the server and the slot; None where it does not answer
+    rate: WalRate | None  # how fast the server writes WAL; None where it does not answer
+    frontier: FrontierRecord | None  # the last frontier, or None
+    # how old the oldest commit that the log lacks can be at most, in seconds; None without a
+    # frontier
     lag_s: float | None
-    now_ms: int
-    limits: Limits
+    now_ms: int  # when it was asked, milliseconds since 1970
+    limits: Limits  # from where on something is wrong
+    # how far copies of tables are, and which are excluded; None when there are none
     backfill: BackfillRecord | None = None
+    # topics that have lost records or schemas, or got other settings, each with its way out
     removed: tuple[str, ...] = ()
+    # the tables that match the settings, each with what stands against capturing it
     matches: Mapping[TableName, str] = field(default_factory=dict)
+    # the unique indexes that give tables without a primary key their key
     key_indexes: Mapping[str, KeyIndex] = field(default_factory=dict)
+    # why `source`, `log` or `registry` did not answer; empty where all did
     unanswered: Mapping[str, str] = field(default_factory=dict)
-    undone: str = ""
+    undone: str = ""  # that the server has lost what the log holds; empty where it is not known to
 
     @property
     def knows_log(self) -> bool:
@@ -477,9 +459,8 @@ def capture_status(
         apart_s: seconds between the two observations of the source.
         steps: counts what is asked.
 
-    Raises:
-        ConfigurationError: the source does not let us in.
-        RefusedAccessError: the brokers do not.
+    Raises ConfigurationError: the source does not let us in; RefusedAccessError: the brokers do
+    not.
     """
     unanswered: dict[str, str] = {}
     source, log = None, None
@@ -655,8 +636,7 @@ def _removed(
 def last_frontier(settings: Project) -> FrontierRecord | None:
     """Return the last frontier of the project's slot, or None if there is none.
 
-    Raises:
-        UnavailableLogError: the broker does not answer.
+    Raises UnavailableLogError: the broker does not answer.
     """
     with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
         return frontiers.last(settings.slot)
@@ -665,8 +645,7 @@ def last_frontier(settings: Project) -> FrontierRecord | None:
 def drop_slot_of(settings: Project) -> None:
     """Drop the slots of the project and of its groups of tables.
 
-    Raises:
-        SlotError: it is not there, or a process reads it.
+    Raises SlotError: it is not there, or a process reads it.
     """
     with closing(connect(settings.postgres)) as connection:
         slots = settings.capture.slots

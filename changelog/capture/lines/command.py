@@ -52,8 +52,7 @@ def check_given(values: Given) -> None:
 
     What the project's file says is said of its topics, and stays unheard.
 
-    Raises:
-        ConfigurationError: one is for topics alone; names all of them.
+    Raises ConfigurationError: one is for topics alone; names all of them.
     """
     used = {name for name, value in values.items() if value not in (None, False)}
     named = [
@@ -82,8 +81,7 @@ def check_options(
 ) -> None:
     """Check that options do not contradict each other; say which settings lines do not know.
 
-    Raises:
-        ConfigurationError: they do.
+    Raises ConfigurationError: they do.
     """
     pairs = [
         ("--print", "--into", prints and into is not None),
@@ -125,9 +123,7 @@ def _check_envelope(envelope: Envelope, *, into: Path | None) -> None:
 def opened(into: Path | None) -> Iterator[LineFile | Stdout]:
     """Open the file or the standard output for the lines.
 
-    Raises:
-        LogError: another capture writes to the file.
-        ChangelogError: it cannot be opened.
+    Raises LogError: another capture writes to the file; ChangelogError: it cannot be opened.
     """
     if into is None:
         yield Stdout()

@@ -17,18 +17,13 @@ from changelog.runtime.terminal import Output
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """State of the file that an earlier run wrote.
+    """State of the file that an earlier run wrote."""
 
-    Attributes:
-        begin: its first line, None for an empty file.
-        is_copied: whether the rows of the snapshot are all there.
-        at: up to where PostgreSQL may have been told to forget.
-        last: of the last line.
-    """
-
-    begin: Begin | None
-    is_copied: bool = False
+    begin: Begin | None  # its first line, None for an empty file
+    is_copied: bool = False  # whether the rows of the snapshot are all there
+    # up to where PostgreSQL may have been told to forget
     at: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    # of the last line
     last: Place = Place(Lsn(0), -1)  # noqa: RUF009 - immutable
 
 
@@ -44,9 +39,7 @@ class LineFile:
     def open(cls, path: Path) -> Self:
         """Open a file, which is made where it is not there.
 
-        Raises:
-            LogError: another capture writes to it.
-            ChangelogError: it cannot be opened.
+        Raises LogError: another capture writes to it; ChangelogError: it cannot be opened.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         is_made = True
@@ -70,8 +63,7 @@ class LineFile:
     def look(self) -> FileState:
         """Return its content; a half line at its end is cut off.
 
-        Raises:
-            LogError: it holds something else than lines of ours; it is left as it is.
+        Raises LogError: it holds something else than lines of ours; it is left as it is.
         """
         size = os.fstat(self._descriptor).st_size
         if size == 0:
@@ -100,16 +92,14 @@ class LineFile:
     def write(self, raw: bytes) -> None:
         """Add lines.
 
-        Raises:
-            ChangelogError: they cannot be written: a disk is full.
+        Raises ChangelogError: they cannot be written: a disk is full.
         """
         self._output.write(raw)
 
     def settle(self) -> None:
         """Return once all is on the disk.
 
-        Raises:
-            ChangelogError: it cannot be written there.
+        Raises ChangelogError: it cannot be written there.
         """
         try:
             os.fsync(self._descriptor)
@@ -150,9 +140,7 @@ class Stdout:
     def write(self, raw: bytes) -> None:
         """Write lines at once.
 
-        Raises:
-            ClosedError: nobody reads any more.
-            ChangelogError: they cannot be written.
+        Raises ClosedError: nobody reads any more; ChangelogError: they cannot be written.
         """
         self._output.write(raw)
 

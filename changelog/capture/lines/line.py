@@ -39,21 +39,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The first line.
-
-    Attributes:
-        slot: the replication slot.
-        system_id: the server's identity.
-        lsn: where the snapshot ends and the stream begins.
-        tables: those of which the snapshot has the rows.
-    """
+    """The first line."""
 
     OPENS: ClassVar[bytes] = b'{"op":"begin"'
 
-    slot: str
-    system_id: str
-    lsn: Lsn
-    tables: tuple[str, ...]
+    slot: str  # the replication slot
+    system_id: str  # the server's identity
+    lsn: Lsn  # where the snapshot ends and the stream begins
+    tables: tuple[str, ...]  # those of which the snapshot has the rows
 
     def line(self) -> bytes:
         """Return the line."""
@@ -89,8 +82,7 @@ def is_mark(line: bytes, op: str) -> bool:
 def begin_of(line: bytes) -> Begin:
     """Read the first line.
 
-    Raises:
-        CorruptRecordError: it is another one.
+    Raises CorruptRecordError: it is another one.
     """
     members = _read(line)
     try:
@@ -109,8 +101,7 @@ def begin_of(line: bytes) -> Begin:
 def place_of(line: bytes) -> Place:
     """Return the place of a change; a mark's is after all that commits before its LSN.
 
-    Raises:
-        CorruptRecordError: the line is none of ours.
+    Raises CorruptRecordError: the line is none of ours.
     """
     members = _read(line)
     try:
@@ -137,15 +128,13 @@ class Lines(Protocol):
     def read(self, row: Row, key: KeyRow, lsn: Lsn, ts_us: int, /) -> bytes:
         """Return the line of a row of the snapshot.
 
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
+        Raises EncodeError: a value has no exact form; names table and column.
         """
 
     def change(self, change: Change, place: Place, ts_us: int, xid: int, /) -> bytes:
         """Return the line of a change; of an update the value that was not sent is left out.
 
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
+        Raises EncodeError: a value has no exact form; names table and column.
         """
 
 
@@ -206,16 +195,14 @@ class LineEncoder:
     def read(self, row: Row, key: KeyRow, lsn: Lsn, ts_us: int) -> bytes:
         """Return the line of a row of the snapshot.
 
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
+        Raises EncodeError: a value has no exact form; names table and column.
         """
         return self._line("r", Place(lsn, -1), ts_us, None, [*self._key(key), self._after(row)])
 
     def change(self, change: Change, place: Place, ts_us: int, xid: int) -> bytes:
         """Return the line of a change; of an update the value that was not sent is left out.
 
-        Raises:
-            EncodeError: a value has no exact form; names table and column.
+        Raises EncodeError: a value has no exact form; names table and column.
         """
         match change:
             case Insert(key=key, row=row):

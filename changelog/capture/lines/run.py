@@ -66,8 +66,7 @@ NAMES = "_lines"
 def own_name(slot: str, *, temporary: bool) -> str:
     """Return the name of the slot that lines are made by.
 
-    Raises:
-        ConfigurationError: it, or that of the slot for its snapshot, would be too long.
+    Raises ConfigurationError: it, or that of the slot for its snapshot, would be too long.
     """
     lasting, copies = slot + NAMES, f"{slot}{NAMES}_{os.getpid()}"
     check_length(copies, "--print and --into add to the name of the slot (--slot)")
@@ -143,8 +142,7 @@ class LineRun:
     def run(self, until: Lsn | None = None) -> None:
         """Write; returns after a clean stop, past `until`, or when the far end of a pipe is gone.
 
-        Raises:
-            ChangelogError: what cannot be waited out; see each family.
+        Raises ChangelogError: what cannot be waited out; see each family.
         """
         patience = Patience(self._settings.capture.wait_s, self._stop)
         wait_s = FIRST_WAIT_S
@@ -205,8 +203,7 @@ class LineRun:
     def _looked_at(self, source: LineSource) -> tuple[FileState | None, SlotStatus | None]:
         """Return the state of the file and of the slot, after all checks; make nothing.
 
-        Raises:
-            ChangelogError: they do not tell one story, or the slot cannot be read.
+        Raises ChangelogError: they do not tell one story, or the slot cannot be read.
         """
         status = None if self._temporary else source.standing()
         file_state = self._read_state() if self._read_state is not None else None
@@ -332,8 +329,7 @@ class LineRun:
 def _check(file_state: FileState, source: LineSource, *, exists: bool) -> None:
     """Check that file and slot tell one story.
 
-    Raises:
-        SlotError: they do not.
+    Raises SlotError: they do not.
     """
     begin = file_state.begin
     if begin is None:
@@ -360,8 +356,7 @@ def _check(file_state: FileState, source: LineSource, *, exists: bool) -> None:
 def _check_start(file_state: FileState, first_lsn: Lsn | None) -> None:
     """Check that the file began where it is asked for: the same command may be run again.
 
-    Raises:
-        ConfigurationError: it began elsewhere.
+    Raises ConfigurationError: it began elsewhere.
     """
     if file_state.begin is not None and first_lsn not in {None, file_state.begin.lsn}:
         raise ConfigurationError(

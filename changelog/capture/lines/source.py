@@ -58,30 +58,19 @@ def uses_given_slot(capture: CaptureSettings) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class LineSource:
-    """Source of the lines: a snapshot and a stream.
-
-    Attributes:
-        connection: in autocommit mode.
-        system_id: the server's identity.
-        relations: the captured tables.
-        catalogue: of the source.
-        rules: what of the tables is captured.
-        slot: its name.
-        publication: its name.
-        altered: what is going to get REPLICA IDENTITY FULL, as it is now.
-        has_made_publication: whether the publication was not there before.
-    """
+    """Source of the lines: a snapshot and a stream."""
 
     settings: Project
-    connection: Connection = field(repr=False)
-    system_id: str
-    relations: dict[TableName, Relation]
-    catalogue: Catalogue
-    rules: CaptureRules
-    slot: str
-    publication: str
+    connection: Connection = field(repr=False)  # in autocommit mode
+    system_id: str  # the server's identity
+    relations: dict[TableName, Relation]  # the captured tables
+    catalogue: Catalogue  # of the source
+    rules: CaptureRules  # what of the tables is captured
+    slot: str  # its name
+    publication: str  # its name
+    # what is going to get REPLICA IDENTITY FULL, as it is now
     altered: list[Identity] = field(default_factory=list)
-    has_made_publication: bool = False
+    has_made_publication: bool = False  # whether the publication was not there before
     _full: frozenset[TableName] = frozenset()
     _altered_here: list[Identity] = field(default_factory=list)
     _version: PublicationVersion | None = None
@@ -99,8 +88,7 @@ class LineSource:
             slot: its name; a publication of ours is called the same.
             gives_full: whether tables may get REPLICA IDENTITY FULL, where that is asked for.
 
-        Raises:
-            ChangelogError: what stands against it; see each family.
+        Raises ChangelogError: what stands against it; see each family.
         """
         capture = settings.capture
         check_ready(connection)
@@ -139,8 +127,7 @@ class LineSource:
     def make(self) -> None:
         """Alter the tables that are to be altered, and have the publication send all.
 
-        Raises:
-            SourceError: that cannot be.
+        Raises SourceError: that cannot be.
         """
         if self.altered:
             make_full(self.connection, [identity.table for identity in self.altered])
@@ -174,8 +161,7 @@ class LineSource:
     def publish(self) -> None:
         """Make the publication send the tables.
 
-        Raises:
-            SourceError: it cannot be made or used.
+        Raises SourceError: it cannot be made or used.
         """
         publication = WantedPublication(
             tables={table: self.rules.where(table) for table in self.relations},
@@ -196,8 +182,7 @@ class LineSource:
     def check_publication(self) -> None:
         """Check that nobody has taken anything out of the publication.
 
-        Raises:
-            SourceError: somebody has.
+        Raises SourceError: somebody has.
         """
         now = publication_version(self.connection, self.publication)
         if now != self._version and not sends_still(self.connection, self._version, now):
@@ -215,8 +200,7 @@ class LineSource:
     def keep(self, snapshot: ExportedSnapshot) -> None:
         """Make the lasting slot from the temporary one, so that it exists only with a whole copy.
 
-        Raises:
-            SourceError: there is no room for it.
+        Raises SourceError: there is no room for it.
         """
         failure = f'cannot make the slot "{self.slot}"'
         need(
@@ -231,8 +215,7 @@ class LineSource:
     def copy(self, snapshot_name: str, on_row: OnRow) -> int:
         """Read the rows of all tables in a snapshot; returns their number.
 
-        Raises:
-            SourceError: they cannot be read.
+        Raises SourceError: they cannot be read.
         """
         rows = 0
         relations = list(self.relations.values())

@@ -48,39 +48,27 @@ log = logging.getLogger("changelog.capture")
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """How an attempt begins.
+    """How an attempt begins."""
 
-    Attributes:
-        start_state: from where it streams.
-        tasks: the tables that have to be copied.
-        start_lsn: where the slot began, as far as that is known.
-        connection: which has to read the slot, since it is temporary; or None.
-        stopping: tables that end capture unless the WAL asks for a copy of them.
-        failing: tables that cannot go on as they are on the log.
-    """
-
-    start_state: StartState
-    tasks: list[TableTask]
-    start_lsn: Lsn
+    start_state: StartState  # from where it streams
+    tasks: list[TableTask]  # the tables that have to be copied
+    start_lsn: Lsn  # where the slot began, as far as that is known
+    # which has to read the slot, since it is temporary; or None
     connection: LogicalReplicationConnection | None = None
+    # tables that end capture unless the WAL asks for a copy of them
     stopping: Mapping[TableName, ChangelogError] = field(default_factory=dict)
+    # tables that cannot go on as they are on the log
     failing: Mapping[TableName, ChangelogError] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, slots=True)
 class Beginner:
-    """Begins one attempt as the log and the slot demand.
+    """Begins one attempt as the log and the slot demand."""
 
-    Attributes:
-        settings: the project.
-        context: report, stop, crash points.
-        environment: the source and the log.
-        written: the records on the log behind its last frontier, once it has begun.
-    """
-
-    settings: Project
-    context: Context
-    environment: Environment
+    settings: Project  # the project
+    context: Context  # report, stop, crash points
+    environment: Environment  # the source and the log
+    # the records on the log behind its last frontier, once it has begun
     written: WrittenRecords = field(init=False)
 
     def begin(self, slot_standing: SlotStanding, stack: ExitStack) -> Beginning:

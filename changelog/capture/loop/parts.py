@@ -51,25 +51,15 @@ from changelog.source.tables.filter import TableFilter
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """Joins the parts of one attempt to a loop over its stream.
+    """Joins the parts of one attempt to a loop over its stream."""
 
-    Attributes:
-        settings: the project.
-        context: report, stop, crash points.
-        environment: the source and the log.
-        producer: where the records go.
-        written: the records on the log behind its last frontier.
-        newcomers: what earlier attempts know of tables that appeared.
-        begun_at: when the attempt began, on the monotonic clock.
-    """
-
-    settings: Project
-    context: Context
-    environment: Environment
-    producer: LogProducer
-    written: WrittenRecords
-    newcomers: Newcomers
-    begun_at: float
+    settings: Project  # the project
+    context: Context  # report, stop, crash points
+    environment: Environment  # the source and the log
+    producer: LogProducer  # where the records go
+    written: WrittenRecords  # the records on the log behind its last frontier
+    newcomers: Newcomers  # what earlier attempts know of tables that appeared
+    begun_at: float  # when the attempt began, on the monotonic clock
 
     def loop(
         self,

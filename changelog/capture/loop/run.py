@@ -84,8 +84,7 @@ class CaptureRun:
     def run(self, until: Lsn | None = None) -> None:
         """Capture; returns after a clean stop or once a frontier has passed `until`.
 
-        Raises:
-            ChangelogError: what capture cannot wait out; see each family.
+        Raises ChangelogError: what capture cannot wait out; see each family.
         """
         warn_if_slow()
         try:
@@ -164,9 +163,7 @@ def _begins_again(error: ChangelogError, newcomers: Newcomers) -> bool:
 def until_lsn(settings: Project, text: str | None) -> Lsn | None:
     """Read `--until`: an LSN, or `now` for the end of the WAL at this moment.
 
-    Raises:
-        ConfigurationError: the text is neither.
-        SourceError: the server cannot be asked.
+    Raises ConfigurationError: the text is neither; SourceError: the server cannot be asked.
     """
     if text is None:
         return None

@@ -49,8 +49,7 @@ class SchemaWatch:
         Args:
             absent: topics that no frontier speaks of: they are written anew, or not at all.
 
-        Raises:
-            LookAgainError: schemas are gone; the next attempt says of which tables, and decides.
+        Raises LookAgainError: schemas are gone; the next attempt says of which tables, and decides.
         """
         if lost := sorted({*self._lost} - {*absent}):
             raise LookAgainError(

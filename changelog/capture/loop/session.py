@@ -49,11 +49,7 @@ STOP_S = 10.0
 
 
 class CaptureSession:
-    """Runs capture once.
-
-    Attributes:
-        connected: whether source, broker and registry have all answered in this attempt.
-    """
+    """Runs capture once."""
 
     def __init__(
         self,
@@ -79,6 +75,7 @@ class CaptureSession:
         self._undo = undo or StartUndo(has_begun=lambda: True)
         self._agreed = agreed
         self._begun_at = time.monotonic()
+        # whether source, broker and registry have all answered in this attempt
         self.connected = False
         self._refused = refused
         self._settings = settings
@@ -133,9 +130,8 @@ class CaptureSession:
         Without transactions of our own too: behind one that is open nobody reads any more, and an
         earlier attempt may have used them.
 
-        Raises:
-            SlotBusyError: another capture is alive: it is not to be thrown out.
-            UnavailableLogError: a transaction of somebody else is open.
+        Raises SlotBusyError: another capture is alive: it is not to be thrown out;
+        UnavailableLogError: a transaction of somebody else is open.
         """
         open_topics = environment.held_back()
         if not producer.is_transactional and not open_topics:

@@ -132,8 +132,7 @@ class Signals:
         a moment before others see it, so that its transaction has to be visible before its absence
         means anything.
 
-        Raises:
-            SourceError: the table cannot be read.
+        Raises SourceError: the table cannot be read.
         """
         paused = self._ledger.paused
         if paused is None:

@@ -77,59 +77,33 @@ class _StoppedError(Exception):
 
 @dataclass(kw_only=True, eq=False)
 class StreamLoop:
-    """Runs the stream until it is asked to stop, or a frontier has passed an LSN.
+    """Runs the stream until it is asked to stop, or a frontier has passed an LSN."""
 
-    Attributes:
-        stream: the replication connection.
-        assembler: messages to events.
-        writer: changes to records, one by one.
-        bulk: changes to records, many at once.
-        messages: the application's messages to records.
-        ddl: schema changes to records, if they are wanted.
-        sequences: writes where sequences stand, if that is wanted.
-        producer: where the records go.
-        rate: how fast records may be written.
-        progress: decides about frontiers and acknowledgement.
-        frontier_writer: writes a frontier.
-        interval_s: least time between two frontiers.
-        ledger: what is known of each topic.
-        backfill: copies tables between segments of the stream.
-        names: the captured tables by object id.
-        watch: looks for changes of tables that the stream does not tell.
-        roster: looks for tables that come and go.
-        schemas: looks for schemas that the registry has lost; None where there is no registry.
-        signals: takes what rows of the signal table ask for.
-        heartbeat: writes a row now and then.
-        nudge: makes the server write a message into its WAL.
-        wal_end: asks the server for the end of its WAL.
-        report: counts.
-        failpoint: told of each moment at which a crash is tested.
-    """
-
-    stream: ReplicationStream | MergedStream
-    assembler: Assembler
-    writer: RecordWriter
-    bulk: BulkWriter
-    messages: MessageWriter
-    ddl: DdlWriter | None
-    sequences: SequenceLog | None
-    producer: LogProducer
-    rate: Rate
-    progress: Progress
-    frontier_writer: FrontierWriter
-    interval_s: float
-    ledger: Ledger
-    backfill: Backfill
-    names: Mapping[int, TableName]
-    watch: CatalogueWatch
-    roster: Roster
+    stream: ReplicationStream | MergedStream  # the replication connection
+    assembler: Assembler  # messages to events
+    writer: RecordWriter  # changes to records, one by one
+    bulk: BulkWriter  # changes to records, many at once
+    messages: MessageWriter  # the application's messages to records
+    ddl: DdlWriter | None  # schema changes to records, if they are wanted
+    sequences: SequenceLog | None  # writes where sequences stand, if that is wanted
+    producer: LogProducer  # where the records go
+    rate: Rate  # how fast records may be written
+    progress: Progress  # decides about frontiers and acknowledgement
+    frontier_writer: FrontierWriter  # writes a frontier
+    interval_s: float  # least time between two frontiers
+    ledger: Ledger  # what is known of each topic
+    backfill: Backfill  # copies tables between segments of the stream
+    names: Mapping[int, TableName]  # the captured tables by object id
+    watch: CatalogueWatch  # looks for changes of tables that the stream does not tell
+    roster: Roster  # looks for tables that come and go
+    # looks for schemas that the registry has lost; None where there is no registry
     schemas: SchemaWatch | None
-    signals: Signals
-    heartbeat: Heartbeat
-    nudge: Callable[[], None]
-    wal_end: Callable[[], Lsn]
-    report: CaptureReport
-    failpoint: Told
+    signals: Signals  # takes what rows of the signal table ask for
+    heartbeat: Heartbeat  # writes a row now and then
+    nudge: Callable[[], None]  # makes the server write a message into its WAL
+    wal_end: Callable[[], Lsn]  # asks the server for the end of its WAL
+    report: CaptureReport  # counts
+    failpoint: Told  # told of each moment at which a crash is tested
 
     _stop: Callable[[], bool] = field(init=False, default=lambda: False)
     _until: Lsn | None = field(init=False, default=None)
@@ -150,9 +124,8 @@ class StreamLoop:
         Ends with a frontier at the last whole transaction where one is possible: not in the
         middle of a large transaction, whose rest the next start brings.
 
-        Raises:
-            SourceError: a signal holds the stream before `until`.
-            ChangelogError: see `CaptureRun`.
+        Raises SourceError: a signal holds the stream before `until`; ChangelogError: see
+        `CaptureRun`.
         """
         self._until, self._stop = until, stop
         try:
@@ -374,8 +347,7 @@ class StreamLoop:
     def _hold(self) -> None:
         """Stay at the frontier while a signal pauses the stream; read messages wait unwritten.
 
-        Raises:
-            SourceError: there is an end to reach, which lies behind.
+        Raises SourceError: there is an end to reach, which lies behind.
         """
         say_at = look_at = 0.0
         while self.signals.paused is not None:

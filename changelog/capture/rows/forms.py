@@ -29,9 +29,8 @@ def check_forms(
         scopes: of each captured table, as asked for now.
         there: the topics that exist; one that was made anew since the frontier is free.
 
-    Raises:
-        TopicSettingsError: one holds others, or has other partitions where they must stay; names
-            each.
+    Raises TopicSettingsError: one holds others, or has other partitions where they must stay; names
+    each.
     """
     conflicts = []
     for table, topic in sorted(topics.items()):
@@ -53,8 +52,7 @@ def check_not_grown(partitions: Mapping[str, int], ends: Mapping[str, tuple[int,
     Where records have no key, their partition follows from their position and this number: after
     a crash, capture looks there for what it has written already.
 
-    Raises:
-        TopicSettingsError: one has more; names each.
+    Raises TopicSettingsError: one has more; names each.
     """
     _refuse(grown(partitions, {topic: len(ends[topic]) for topic in partitions if topic in ends}))
 

@@ -26,8 +26,7 @@ class TableGroups:
             main: sends what no group covers.
             groups: the patterns of the others; the first that covers a table sends it.
 
-        Raises:
-            ConfigurationError: a pattern does not parse.
+        Raises ConfigurationError: a pattern does not parse.
         """
         self._main = main
         self._groups = {name: TableFilter(patterns) for name, patterns in groups.items()}

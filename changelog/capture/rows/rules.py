@@ -28,21 +28,16 @@ _FINGERPRINT = 16
 
 
 class CaptureRules:
-    """Knows the scope of each table, and the shape of its rows.
-
-    Attributes:
-        form: of all records.
-    """
+    """Knows the scope of each table, and the shape of its rows."""
 
     def __init__(self, capture: CaptureSettings, database: str = "") -> None:
         """Read the settings; `database` is the source's name.
 
-        Raises:
-            ConfigurationError: one cannot be used.
+        Raises ConfigurationError: one cannot be used.
         """
         self._operations = _operations(capture.operations)
         self._allow_unkeyed = capture.allow_unkeyed
-        self.form = capture.form
+        self.form = capture.form  # of all records
         self._origin = NOWHERE
         if self.form.envelope is Envelope.NESTED:
             name = capture.topic_prefix or capture.slot
@@ -178,8 +173,7 @@ class CaptureRules:
             last: the last frontier, which tells what was in force; None before the first.
             was_captured: tells whether a table that is not captured now was captured once.
 
-        Raises:
-            ConfigurationError: they do not fit; names all that is wrong.
+        Raises ConfigurationError: they do not fit; names all that is wrong.
         """
         relations = list(relations)
         problems, names = self.problems(relations), {relation.name for relation in relations}
@@ -216,8 +210,7 @@ def _sends_old(operations: Iterable[str]) -> bool:
 def key_index_of(capture: CaptureSettings) -> Callable[[TableName], str]:
     """Return the function that names the index of a table's key: a name goes before a pattern.
 
-    Raises:
-        ConfigurationError: a pattern of tables cannot be used.
+    Raises ConfigurationError: a pattern of tables cannot be used.
     """
     parsed = [(TablePattern.parse(text), index) for text, index in capture.key_index.items()]
     named = sorted(parsed, key=lambda pair: pair[0].name is None)
@@ -227,8 +220,7 @@ def key_index_of(capture: CaptureSettings) -> Callable[[TableName], str]:
 def groups_of(capture: CaptureSettings) -> TableGroups:
     """Return the publications and the tables that each sends.
 
-    Raises:
-        ConfigurationError: a pattern does not parse.
+    Raises ConfigurationError: a pattern does not parse.
     """
     groups = {group.publication: group.tables for group in capture.slot_groups}
     return TableGroups(capture.publication, groups)
@@ -249,9 +241,8 @@ def catalogue_of(
         gives_full: whether tables may be given REPLICA IDENTITY FULL, where that is asked for.
         tells_old: whether records have the old row besides, whatever their envelope is.
 
-    Raises:
-        SourceError: the publication cannot be read, or the server is too old for an option.
-        ConfigurationError: a pattern of columns cannot be used.
+    Raises SourceError: the publication cannot be read, or the server is too old for an option;
+    ConfigurationError: a pattern of columns cannot be used.
     """
     for option, is_asked in {"--messages": capture.messages, "--ddl": capture.ddl}.items():
         if is_asked:

@@ -72,21 +72,13 @@ Masking = Hashing | Redacting
 
 @dataclass(frozen=True)
 class RowShape:
-    """How the rows of one relation version are written.
+    """How the rows of one relation version are written."""
 
-    Attributes:
-        relation: as the rows come.
-        places: which of its columns are written, in their order.
-        masks: how each of those is masked; None is as it stands.
-        form: of the records.
-        origin: what values tell of their source, where they are changes.
-    """
-
-    relation: Relation
-    places: tuple[int, ...]
-    masks: tuple[Masking | None, ...]
-    form: Form = PLAIN
-    origin: Origin = NOWHERE
+    relation: Relation  # as the rows come
+    places: tuple[int, ...]  # which of its columns are written, in their order
+    masks: tuple[Masking | None, ...]  # how each of those is masked; None is as it stands
+    form: Form = PLAIN  # of the records
+    origin: Origin = NOWHERE  # what values tell of their source, where they are changes
 
     @property
     def is_whole(self) -> bool:

@@ -69,13 +69,7 @@ class SchemaStore(Protocol):
 
 
 class CapturedTables:
-    """Knows the topic of each table, and the codec of each relation that was seen.
-
-    Attributes:
-        topics: of each table.
-        shape: how the rows of a relation are written.
-        key_ids: per topic the id of its key schema, as far as it is known.
-    """
+    """Knows the topic of each table, and the codec of each relation that was seen."""
 
     def __init__(
         self,
@@ -92,12 +86,13 @@ class CapturedTables:
             older_values: what older rows have in some new columns.
             shape: how the rows of a relation are written.
         """
-        self.shape = shape
+        self.shape = shape  # how the rows of a relation are written
         self._registry = registry
         self._older_values = older_values
-        self.topics = dict(topics)
+        self.topics = dict(topics)  # of each table
         self._codecs: dict[int, _Codecs] = {}
         self._warned: set[tuple[TableName, str]] = set()
+        # per topic the id of its key schema, as far as it is known
         self.key_ids: dict[str, int] = {}
 
     @property
@@ -117,8 +112,7 @@ class CapturedTables:
     def check_registry(self) -> None:
         """Ask for each topic's schema: a registry that is away is better known before the start.
 
-        Raises:
-            UnavailableLogError: the registry does not answer.
+        Raises UnavailableLogError: the registry does not answer.
         """
         for topic in self.topics.values():
             self._registry.values(topic)
@@ -128,9 +122,8 @@ class CapturedTables:
 
         No older version counts from then on.
 
-        Raises:
-            SchemaConflictError: the topic's key has another schema, or the registry refuses.
-            UnavailableLogError: the registry does not answer.
+        Raises SchemaConflictError: the topic's key has another schema, or the registry refuses;
+        UnavailableLogError: the registry does not answer.
         """
         topic, text = self.topic(relation), logged_schema(self.shape(relation))
         versions = self._registry.values(topic)
@@ -147,10 +140,9 @@ class CapturedTables:
             relation: the table's version, as its rows come.
             at: position of the rows.
 
-        Raises:
-            SchemaConflictError: the topic's key has another schema, the registry refuses, or
-                rows that are on the log already would read wrong under the new version.
-            UnavailableLogError: the registry does not answer.
+        Raises SchemaConflictError: the topic's key has another schema, the registry refuses, or
+        rows that are on the log already would read wrong under the new version;
+        UnavailableLogError: the registry does not answer.
         """
         version, ids = self._registered(relation, at)
         return self.shape(version).only_needed(), ids
@@ -162,9 +154,8 @@ class CapturedTables:
             relation: the table's version, as its rows come.
             fresh: whether all of its rows are written anew, so that no older version counts.
 
-        Raises:
-            SchemaConflictError: as for `begin_anew` and `copied`.
-            UnavailableLogError: the registry does not answer.
+        Raises SchemaConflictError: as for `begin_anew` and `copied`; UnavailableLogError: the
+        registry does not answer.
         """
         topic, shape = self.topic(relation), self.shape(relation)
         if shape.logged.key:
@@ -190,8 +181,7 @@ class CapturedTables:
             relation: the table, which has records on its topic.
             key_id: the id in the records' keys, or None where it is not known.
 
-        Raises:
-            UnavailableLogError: the registry does not answer.
+        Raises UnavailableLogError: the registry does not answer.
         """
         topic, has_key = self.topic(relation), bool(self.shape(relation).logged.key)
         registered = self._registry.key_id(topic) if has_key else None
@@ -214,8 +204,7 @@ class CapturedTables:
 
         A row that brings them may be long in coming, and for so long nobody would say it.
 
-        Raises:
-            UnavailableLogError: the registry does not answer.
+        Raises UnavailableLogError: the registry does not answer.
         """
         if not relation.computed:
             return None
@@ -295,9 +284,8 @@ class CapturedTables:
             relation: the version.
             at: position of its row; the first call registers the schemas from there on.
 
-        Raises:
-            SchemaConflictError: as for `copied`.
-            UnavailableLogError: the registry does not answer.
+        Raises SchemaConflictError: as for `copied`; UnavailableLogError: the registry does not
+        answer.
         """
         return self._codecs_of(relation, at).rows
 

@@ -135,8 +135,7 @@ class CatalogueWatch:
 
         Columns that are left out of the log count too: one of them may have lent its name.
 
-        Raises:
-            SchemaConflictError: some may have changed names with others.
+        Raises SchemaConflictError: some may have changed names with others.
         """
         topic = self._environment.topics[relation.name]
         if (standing := self._standings.get(topic)) is None:

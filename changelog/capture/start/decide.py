@@ -22,40 +22,28 @@ from changelog.contract.rows.relation import TableName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """Facts about an existing slot that the decision needs.
+    """Facts about an existing slot that the decision needs."""
 
-    Attributes:
-        confirmed_flush_lsn: up to where PostgreSQL was told that it may forget.
-        lost: why it can be used no more (`wal_status` is `lost`); empty while it can.
-        there: names of those that are there, where slots of groups of tables are read with it.
-        furthest: the name of that one of them whose place this is.
-    """
-
-    confirmed_flush_lsn: Lsn
-    lost: str = ""
+    confirmed_flush_lsn: Lsn  # up to where PostgreSQL was told that it may forget
+    lost: str = ""  # why it can be used no more (`wal_status` is `lost`); empty while it can
+    # names of those that are there, where slots of groups of tables are read with it
     there: tuple[str, ...] = ()
-    furthest: str = ""
+    furthest: str = ""  # the name of that one of them whose place this is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """The settings about where capture starts.
+    """The settings about where capture starts."""
 
-    Attributes:
-        skip_snapshot: copy no table that the log does not have.
-        start_lsn: where the stream is to begin, of a slot that others have made; or None.
-        temporary: the slot lives as long as its connection, so that each attempt is a fresh log.
-        makes_slot: whether a slot may be made; else it has to be there.
-        wal_end: how far the server is now.
-        groups: the groups of tables that have a slot of their own.
-    """
-
-    skip_snapshot: bool = False
+    skip_snapshot: bool = False  # copy no table that the log does not have
+    # where the stream is to begin, of a slot that others have made; or None
     start_lsn: Lsn | None = None
+    # the slot lives as long as its connection, so that each attempt is a fresh log
     temporary: bool = False
-    makes_slot: bool = True
+    makes_slot: bool = True  # whether a slot may be made; else it has to be there
+    # how far the server is now
     wal_end: Lsn = Lsn(0)  # noqa: RUF009 - immutable
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()  # the groups of tables that have a slot of their own
 
 
 NOTHING_ASKED = Wish()
@@ -63,14 +51,11 @@ NOTHING_ASKED = Wish()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """The fork of the log's timeline and the server's.
+    """The fork of the log's timeline and the server's."""
 
-    Attributes:
-        at: where the log's timeline ended in the server's history; None where it is no part of it.
-        reached: how far the log goes: its last frontier, and records behind that.
-    """
-
+    # where the log's timeline ended in the server's history; None where it is no part of it
     at: Lsn | None = None
+    # how far the log goes: its last frontier, and records behind that
     reached: Lsn = Lsn(0)  # noqa: RUF009 - immutable
 
 
@@ -138,9 +123,8 @@ def decide(
         fork: where the timelines part, when they differ.
         undone: why the server has lost what the log holds, though the timelines are one.
 
-    Raises:
-        SlotError: these do not tell one story.
-        ConfigurationError: what is asked for is not to be had.
+    Raises SlotError: these do not tell one story; ConfigurationError: what is asked for is not to
+    be had.
     """
     first = backfill
     if frontier is not None and (backfill is None or backfill.epoch <= frontier.epoch):
@@ -267,8 +251,7 @@ def first_place(slot_name: str, stands: Lsn, first_lsn: Lsn | None, wal_end: Lsn
         first_lsn: `--start-lsn`, or None.
         wal_end: of the server.
 
-    Raises:
-        ConfigurationError: the stream cannot begin at the place that is asked for.
+    Raises ConfigurationError: the stream cannot begin at the place that is asked for.
     """
     if first_lsn is None:
         return stands

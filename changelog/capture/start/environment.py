@@ -86,50 +86,33 @@ _STABLE_S, _NAP_S = 10.0, 0.05
 
 @dataclass(slots=True, kw_only=True)
 class Environment:
-    """Connections of one attempt, and the tables and topics looked up through them.
+    """Connections of one attempt, and the tables and topics looked up through them."""
 
-    Attributes:
-        settings: the project.
-        connection: to the source, in autocommit mode.
-        system: the source's identity.
-        relations: each captured table.
-        tables: topics and codecs.
-        frontiers: the frontier topic.
-        cluster_id: the Kafka cluster's identifier.
-        descriptions: each table's topic as the broker has it.
-        logs: the topics that hold no table, such as the messages', as the broker has them.
-        catalogue: the source's catalogue.
-        rules: what of the tables is captured.
-        scopes: what is captured of each table that is not captured whole.
-        filters: the condition of each table's rows, as the server writes it; known once the
-            publication is.
-        refused: tables that are wanted and cannot be captured as they are, with the reason.
-        looked: of those the ones that were looked at again, since a copy was asked for there.
-        altered: what is going to get REPLICA IDENTITY FULL, as it is now.
-        full: the captured tables of which all is taken as it is with that.
-        is_standby: whether the source was a standby when it was asked last.
-        primary: where is written what a standby cannot write.
-    """
-
-    settings: Project
-    connection: Connection = field(repr=False)
-    system: SystemIdentity
-    relations: dict[TableName, Relation]
-    tables: CapturedTables
-    frontiers: FrontierLog
-    cluster_id: str
-    descriptions: dict[str, TopicDescription]
+    settings: Project  # the project
+    connection: Connection = field(repr=False)  # to the source, in autocommit mode
+    system: SystemIdentity  # the source's identity
+    relations: dict[TableName, Relation]  # each captured table
+    tables: CapturedTables  # topics and codecs
+    frontiers: FrontierLog  # the frontier topic
+    cluster_id: str  # the Kafka cluster's identifier
+    descriptions: dict[str, TopicDescription]  # each table's topic as the broker has it
+    # the topics that hold no table, such as the messages', as the broker has them
     logs: dict[str, TopicDescription]
-    catalogue: Catalogue
-    rules: CaptureRules
-    scopes: dict[TableName, Scope]
+    catalogue: Catalogue  # the source's catalogue
+    rules: CaptureRules  # what of the tables is captured
+    scopes: dict[TableName, Scope]  # what is captured of each table that is not captured whole
+    # the condition of each table's rows, as the server writes it; known once the publication is
     filters: dict[TableName, str] = field(default_factory=dict)
+    # tables that are wanted and cannot be captured as they are, with the reason
     refused: dict[TableName, str] = field(default_factory=dict)
+    # of those the ones that were looked at again, since a copy was asked for there
     looked: dict[TableName, Lsn] = field(default_factory=dict)
+    # what is going to get REPLICA IDENTITY FULL, as it is now
     altered: list[Identity] = field(default_factory=list)
+    # the captured tables of which all is taken as it is with that
     full: frozenset[TableName] = frozenset()
-    is_standby: bool = False
-    primary: Primary | None = None
+    is_standby: bool = False  # whether the source was a standby when it was asked last
+    primary: Primary | None = None  # where is written what a standby cannot write
     _plans: tuple[TopicPlan, ...] = ()
     _publication: PublicationVersion | None = None
 
@@ -137,9 +120,8 @@ class Environment:
     def writer(self) -> Connection:
         """Return a connection that can write: to the source, or to its primary.
 
-        Raises:
-            SourceError: the source is a standby, and nobody named its primary.
-            UnavailableSourceError: the primary does not answer.
+        Raises SourceError: the source is a standby, and nobody named its primary;
+        UnavailableSourceError: the primary does not answer.
         """
         if self.primary is None or not self.is_standby or not in_recovery(self.connection):
             return self.connection
@@ -263,8 +245,7 @@ class Environment:
     def give_identity(self) -> list[Identity]:
         """Give tables REPLICA IDENTITY FULL that are to have it; returns what they had.
 
-        Raises:
-            SourceError: one cannot be altered; none is then.
+        Raises SourceError: one cannot be altered; none is then.
         """
         altered, self.altered = self.altered, []
         if altered:
@@ -280,8 +261,7 @@ class Environment:
     def make(self) -> None:
         """Make the missing topics, alter the ones that differ, watch the schema if asked.
 
-        Raises:
-            LogError: see `make_topics`.
+        Raises LogError: see `make_topics`.
         """
         tables, logs = (make_topics(self.settings.kafka, plan) for plan in self._plans)
         self.descriptions = {name: tables[name] for name in self.topics.values()}
@@ -349,8 +329,7 @@ class Environment:
     def _check_there(self, tables: Collection[TableName]) -> None:
         """Check that tables still have the object ids that were listed at the start.
 
-        Raises:
-            LookAgainError: one was dropped, renamed or moved since.
+        Raises LookAgainError: one was dropped, renamed or moved since.
         """
         now = self.catalogue.names() if tables else {}
         gone = sorted(table for table in tables if now.get(self.relations[table].oid) != table)
@@ -453,9 +432,8 @@ class Environment:
         Called before each frontier: PostgreSQL leaves out the changes of a table that was taken
         out of the publication, without a word in the stream.
 
-        Raises:
-            LookAgainError: it was altered or dropped, and that is to be mended.
-            SourceError: the same, and it is not.
+        Raises LookAgainError: it was altered or dropped, and that is to be mended; SourceError: the
+        same, and it is not.
         """
         name = self.settings.capture.publication
         now = self._publication_now()
@@ -476,8 +454,7 @@ class Environment:
         Returns:
             The tables whose topic was made anew, where that is to be mended.
 
-        Raises:
-            LogError: the cluster is another one, or a topic was deleted, or made anew.
+        Raises LogError: the cluster is another one, or a topic was deleted, or made anew.
         """
         if frontier.cluster_id != self.cluster_id:
             raise LogError(
@@ -504,9 +481,8 @@ class Environment:
         Args:
             absent: topics of tables that are excluded.
 
-        Raises:
-            LookAgainError: one was deleted or made anew, and the next attempt mends that.
-            LogError: the same, and it is not mended.
+        Raises LookAgainError: one was deleted or made anew, and the next attempt mends that;
+        LogError: the same, and it is not mended.
         """
         of_start = {topic: of for topic, of in self.topic_ids.items() if topic not in absent}
         there = Cluster(self.settings.kafka, on_wait=self.frontiers.on_wait).topics(of_start)
@@ -526,8 +502,7 @@ class Environment:
     def await_stable(self) -> None:
         """Wait until no transaction is open in our topics; aborted ones are over in a moment.
 
-        Raises:
-            UnavailableLogError: one stays open.
+        Raises UnavailableLogError: one stays open.
         """
         deadline = time.monotonic() + _STABLE_S
         while held_back := self.held_back():
@@ -578,8 +553,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         settings: the project.
         newcomers: what earlier attempts know of tables that appeared.
 
-    Raises:
-        ChangelogError: what stands against capture; see each family.
+    Raises ChangelogError: what stands against capture; see each family.
     """
     capture = settings.capture
     with ExitStack() as stack:
@@ -695,9 +669,8 @@ def topic_plans(
     Those of the last frontier may have other settings by now: a running capture goes on, and so
     does a start. Their readers refuse them, and `changelog status` names them.
 
-    Raises:
-        TopicSettingsError: some have other settings than they must.
-        LogError: the brokers would not make what is missing.
+    Raises TopicSettingsError: some have other settings than they must; LogError: the brokers would
+    not make what is missing.
     """
     capture, topics = settings.capture, names.values()
     own = [frontier_topic(capture.topic_prefix)]

@@ -43,9 +43,8 @@ def why_undone(
         frontier: the last one, or None.
         backfill: how far backfills are, or None.
 
-    Raises:
-        UnavailableSourceError: a standby has not received yet what the log holds.
-        SlotError: the slot cannot be read.
+    Raises UnavailableSourceError: a standby has not received yet what the log holds; SlotError: the
+    slot cannot be read.
     """
     latest = [record.lsn for record in (frontier, backfill) if record is not None]
     wal_end, reached = environment.current_lsn(), max(latest, default=Lsn(0))

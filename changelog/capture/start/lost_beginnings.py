@@ -29,21 +29,13 @@ log = logging.getLogger("changelog.capture")
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A table whose topic has lost records.
+    """A table whose topic has lost records."""
 
-    Attributes:
-        table: which one.
-        topic: its topic.
-        error: says so.
-        answer: what becomes of it.
-        is_of_end: whether the last ones are lost, what was copied lately among them.
-    """
-
-    table: TableName
-    topic: str
-    error: RecordsRemovedError
-    answer: Reaction
-    is_of_end: bool
+    table: TableName  # which one
+    topic: str  # its topic
+    error: RecordsRemovedError  # says so
+    answer: Reaction  # what becomes of it
+    is_of_end: bool  # whether the last ones are lost, what was copied lately among them
 
     def explained(self) -> RecordsRemovedError:
         """Return the error with all ways out."""
@@ -61,8 +53,7 @@ def losses(
         frontier: from which the stream goes on.
         going: the backfills that go on, or None: a table that is copied anew needs no other answer.
 
-    Raises:
-        UnavailableLogError: the broker does not answer.
+    Raises UnavailableLogError: the broker does not answer.
     """
     ids, captured = environment.topic_ids, environment.topics
     there = [

@@ -50,19 +50,12 @@ from changelog.source.tables.publication import PublicationChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStanding:
-    """State of a slot, by the log and by the server.
+    """State of a slot, by the log and by the server."""
 
-    Attributes:
-        record: the last frontier, or None.
-        backfill: how far backfills are, or None.
-        slot: the slot on the server, or None.
-        undone: why the server has lost what the log holds, see `why_undone`; or empty.
-    """
-
-    record: FrontierRecord | None
-    backfill: BackfillRecord | None
-    slot: SlotStatus | None
-    undone: str = ""
+    record: FrontierRecord | None  # the last frontier, or None
+    backfill: BackfillRecord | None  # how far backfills are, or None
+    slot: SlotStatus | None  # the slot on the server, or None
+    undone: str = ""  # why the server has lost what the log holds, see `why_undone`; or empty
 
     @property
     def frontier(self) -> Frontier | None:
@@ -142,8 +135,7 @@ def standing(environment: Environment) -> SlotStanding:
     and a frontier before it acknowledges one: so what is read of the log later explains the slot
     of now, and one that stands past it has been moved by somebody else.
 
-    Raises:
-        LogError: what the log said of the slot was removed.
+    Raises LogError: what the log said of the slot was removed.
     """
     name = environment.settings.slot
     slot = inspect_slots(environment.connection, environment.settings.capture.slots)
@@ -166,8 +158,7 @@ def standing(environment: Environment) -> SlotStanding:
 def check_slot_unmoved(environment: Environment, slot_standing: SlotStanding) -> None:
     """Check, before a slot is made or dropped, that it has not changed since the decision.
 
-    Raises:
-        LookAgainError: another capture has made, moved, dropped or taken it since.
+    Raises LookAgainError: another capture has made, moved, dropped or taken it since.
     """
     slots = environment.settings.capture.slots
     now, then = inspect_slots(environment.connection, slots), slot_standing.slot
@@ -184,8 +175,7 @@ def check_log_unmoved(environment: Environment, slot_standing: SlotStanding) -> 
 
     It may have stood still between its look and this (SIGSTOP, a host that was paused).
 
-    Raises:
-        LookAgainError: another capture has written a frontier since.
+    Raises LookAgainError: another capture has written a frontier since.
     """
     now = environment.frontiers.last(environment.settings.slot)
     if now is not None and (
@@ -203,15 +193,10 @@ def _moved_on(environment: Environment) -> LookAgainError:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The tables that `--skip-snapshot` leaves without a copy.
+    """The tables that `--skip-snapshot` leaves without a copy."""
 
-    Attributes:
-        new: those that the log does not have yet.
-        kept: those that the log has without a copy already.
-    """
-
-    new: frozenset[TableName] = frozenset()
-    kept: frozenset[TableName] = frozenset()
+    new: frozenset[TableName] = frozenset()  # those that the log does not have yet
+    kept: frozenset[TableName] = frozenset()  # those that the log has without a copy already
 
 
 def skipped_tables(
@@ -232,29 +217,22 @@ def skipped_tables(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """Forecast of a start of capture.
+    """Forecast of a start of capture."""
 
-    Attributes:
-        begin: the decision; the number of a new epoch is not known yet.
-        copied: the tables that would be copied from their start.
-        going: those whose copying would go on.
-        skipped: those that the log has without a copy, and that get none.
-        losses: those whose topics have lost records.
-    """
-
+    # the decision; the number of a new epoch is not known yet
     begin: Fresh | Adopt | Continue | Resume
-    copied: frozenset[TableName]
-    going: frozenset[TableName]
+    copied: frozenset[TableName]  # the tables that would be copied from their start
+    going: frozenset[TableName]  # those whose copying would go on
+    # those that the log has without a copy, and that get none
     skipped: frozenset[TableName] = frozenset()
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[Loss, ...] = ()  # those whose topics have lost records
 
 
 def foresee(environment: Environment, slot_standing: SlotStanding) -> Outlook:
     """Return the forecast of a start: its beginning, and the tables that are copied.
 
-    Raises:
-        SlotError: log and server do not tell one story, or the slot cannot be used, or made.
-        LogError: a topic of the frontier is another one now.
+    Raises SlotError: log and server do not tell one story, or the slot cannot be used, or made;
+    LogError: a topic of the frontier is another one now.
     """
     begin = slot_standing.beginning(environment)
     tables = frozenset(environment.topics)
@@ -333,9 +311,7 @@ def rehearse_publication(
 ) -> PublicationChange:
     """Check on the server whether the publication could be made or used; changes nothing.
 
-    Raises:
-        SourceError: it could not.
-        SlotError: a table was taken out of it.
+    Raises SourceError: it could not; SlotError: a table was taken out of it.
     """
     begin = outlook.begin
     frontier = begin.frontier if isinstance(begin, Resume) else None
@@ -351,8 +327,7 @@ def refuse_first(environment: Environment) -> SlotStanding:
     Returns:
         What log and server say of the slot.
 
-    Raises:
-        ChangelogError: what stands against capture; see each family.
+    Raises ChangelogError: what stands against capture; see each family.
     """
     check_limit(environment.refused, environment.settings.capture)
     refuse_shared(environment)

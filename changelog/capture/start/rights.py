@@ -43,9 +43,7 @@ def to_alter(connection: Connection, tables: Iterable[Table]) -> list[Identity]:
 def check_agreed(connection: Connection, altered: Iterable[Identity], agreed: Agreed) -> None:
     """Check that tables can and may be altered.
 
-    Raises:
-        SourceError: they belong to another role.
-        ConfigurationError: nobody says yes.
+    Raises SourceError: they belong to another role; ConfigurationError: nobody says yes.
     """
     tables = [identity.table for identity in altered]
     if not tables:

@@ -92,8 +92,7 @@ class Roster:
     def step(self) -> None:
         """Look, unless the last time was a moment ago.
 
-        Raises:
-            NewTablesError: tables have to be taken, and can be.
+        Raises NewTablesError: tables have to be taken, and can be.
         """
         if self._now() >= self._next_step:
             self.look()

@@ -11,20 +11,15 @@ from changelog.contract.log.standing import Sighting, Standing
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Verdict on a table at the stream's position.
+    """Verdict on a table at the stream's position."""
 
-    Attributes:
-        passed: how many of the sightings, from the first on, need nothing more of the stream.
-        change: has changed in silence; empty when nothing has.
-        unexplained: whether a truncation that the stream is still to bring may explain a change:
-            no frontier may be written.
-        columns: whether columns came or went of which the stream has no word yet: a frontier would
-            be right, but for them.
-    """
-
-    passed: int
-    change: str = ""
+    passed: int  # how many of the sightings, from the first on, need nothing more of the stream
+    change: str = ""  # has changed in silence; empty when nothing has
+    # whether a truncation that the stream is still to bring may explain a change: no frontier may
+    # be written
     unexplained: bool = False
+    # whether columns came or went of which the stream has no word yet: a frontier would be right,
+    # but for them
     columns: bool = False
 
 

@@ -46,14 +46,11 @@ SLOT_S, _NAP_S = 10.0, 0.1
 
 @dataclass(slots=True)
 class StartUndo:
-    """A record of what existed before a start, so that the start can be undone.
+    """A record of what existed before a start, so that the start can be undone."""
 
-    Attributes:
-        has_begun: whether anything was captured: then a later start goes on with it.
-        identities: what tables had before they got REPLICA IDENTITY FULL.
-    """
-
+    # whether anything was captured: then a later start goes on with it
     has_begun: Callable[[], bool]
+    # what tables had before they got REPLICA IDENTITY FULL
     identities: list[Identity] = field(default_factory=list)
     _is_first: bool | None = None
     _slots: list[str] = field(default_factory=list)

@@ -57,15 +57,10 @@ class LagClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalRate:
-    """How fast the source writes WAL, bytes a second.
+    """How fast the source writes WAL, bytes a second."""
 
-    Attributes:
-        now: between two observations a moment apart; None when no time lay between.
-        average: since its statistics began (`pg_stat_wal`); None when it does not say.
-    """
-
-    now: float | None
-    average: float | None
+    now: float | None  # between two observations a moment apart; None when no time lay between
+    average: float | None  # since its statistics began (`pg_stat_wal`); None when it does not say
 
     @classmethod
     def between(cls, first: WalMark, last: SourceState) -> WalRate:
@@ -89,17 +84,11 @@ class WalRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
-    """How much WAL may still be written while nothing is acknowledged.
+    """How much WAL may still be written while nothing is acknowledged."""
 
-    Attributes:
-        limit: what ends it: `max_slot_wal_keep_size` or `disk`.
-        bytes_left: until then.
-        seconds_left: at the rate that was given; None when no WAL is written at all.
-    """
-
-    limit: str
-    bytes_left: int
-    seconds_left: float | None
+    limit: str  # what ends it: `max_slot_wal_keep_size` or `disk`
+    bytes_left: int  # until then
+    seconds_left: float | None  # at the rate that was given; None when no WAL is written at all
 
 
 def reserves(source: SourceState, rate: WalRate) -> tuple[Reserve, ...]:

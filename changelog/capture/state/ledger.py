@@ -21,43 +21,39 @@ KEPT_SIGNALS = 20
 
 
 class Ledger:
-    """State of the topics of one attempt.
-
-    Attributes:
-        since: per topic the first position that is alive; no record before it is written.
-        deaf_until: tables whose changes are not wanted up to a commit LSN, by object id.
-        settling: topics without keys that are about to be copied in a snapshot which has been
-            taken: what it sees is not written, since the copy brings it.
-        absent: topics that are not whole yet, or whose table is gone; no frontier speaks of them.
-        excluded: tables of which no frontier speaks although older ones do, with the reason.
-        waiting: whether no frontier may be written yet: the first copy of the tables is not whole.
-        whole: per topic the LSN of the last rows that were copied to it.
-        alive_from: per topic where its records may be alive, see `Frontier`.
-        uncopied: topics that hold only what has changed since they began.
-        children: tables that others inherit from, as `Frontier` has them.
-        copied: how many records the copying of tables has written, by topic.
-        signals: what became of the last rows of the signal table, by their ids.
-        paused: the signal that holds the stream; None while it goes on.
-        revision: grows with what the next frontier has to say, though its LSN may not have moved.
-    """
+    """State of the topics of one attempt."""
 
     def __init__(self, start_state: StartState) -> None:
         """Begin with the facts of the last frontier."""
         self._epoch = start_state.epoch
         self._gone: set[str] = set()
+        # per topic the first position that is alive; no record before it is written
         self.since = dict(start_state.since)
+        # tables whose changes are not wanted up to a commit LSN, by object id
         self.deaf_until: dict[int, Lsn] = {}
+        # topics without keys that are about to be copied in a snapshot which has been taken: what
+        # it sees is not written, since the copy brings it
         self.settling: frozenset[str] = frozenset()
+        # topics that are not whole yet, or whose table is gone; no frontier speaks of them
         self.absent: frozenset[str] = frozenset()
+        # tables of which no frontier speaks although older ones do, with the reason
         self.excluded: Mapping[TableName, str] = {}
+        # whether no frontier may be written yet: the first copy of the tables is not whole
         self.waiting = False
+        # per topic the LSN of the last rows that were copied to it
         self.whole = dict(start_state.whole)
+        # per topic where its records may be alive, see `Frontier`
         self.alive_from = dict(start_state.alive_from)
+        # topics that hold only what has changed since they began
         self.uncopied = {*start_state.uncopied}
+        # tables that others inherit from, as `Frontier` has them
         self.children: Mapping[TableName, tuple[TableName, ...]] = {}
+        # how many records the copying of tables has written, by topic
         self.copied: Counter[str] = Counter()
+        # what became of the last rows of the signal table, by their ids
         self.signals = dict(start_state.signals)
-        self.paused = start_state.paused
+        self.paused = start_state.paused  # the signal that holds the stream; None while it goes on
+        # grows with what the next frontier has to say, though its LSN may not have moved
         self.revision = 0
 
     def is_gone(self, topic: str) -> bool:

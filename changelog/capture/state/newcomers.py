@@ -23,27 +23,22 @@ WAITS = "waits until other new tables have been tried: with all of them no start
 
 @dataclass(slots=True)
 class Newcomers:
-    """Tables that are wanted, and that the log did not have when the process began.
+    """Tables that are wanted, and that the log did not have when the process began."""
 
-    Attributes:
-        goes_on: whether there is a log already, which goes on without them.
-        excluded: why some are not captured.
-        proven: tables that the log has, or with which an attempt has begun to stream.
-        trying: those with which the present attempt is the first to try.
-        looked: excluded tables that were looked at again since a copy was asked for, and where in
-            the WAL that was: the stream brings the same request again to the next attempt.
-        apart: tables that are tried one by one, since an attempt with all of them could not begin.
-        suspected: tables with which alone an attempt could not begin, and why. They are excluded
-            once one without them has begun; if none does, it is not the new tables that fail.
-    """
+    goes_on: bool = False  # whether there is a log already, which goes on without them
 
-    goes_on: bool = False
-
-    excluded: dict[TableName, str] = field(default_factory=dict)
+    excluded: dict[TableName, str] = field(default_factory=dict)  # why some are not captured
+    # tables that the log has, or with which an attempt has begun to stream
     proven: set[TableName] = field(default_factory=set)
+    # those with which the present attempt is the first to try
     trying: set[TableName] = field(default_factory=set)
+    # tables that are tried one by one, since an attempt with all of them could not begin
     apart: list[TableName] = field(default_factory=list)
+    # excluded tables that were looked at again since a copy was asked for, and where in the WAL
+    # that was: the stream brings the same request again to the next attempt
     looked: dict[TableName, Lsn] = field(default_factory=dict)
+    # tables with which alone an attempt could not begin, and why. They are excluded once one
+    # without them has begun; if none does, it is not the new tables that fail
     suspected: dict[TableName, str] = field(default_factory=dict)
 
     def spoken(self, tables: Iterable[TableName]) -> None:

@@ -58,8 +58,7 @@ class Patience:
     def wait(self, error: UnavailableError) -> None:
         """Wait a moment before the next try.
 
-        Raises:
-            UnavailableError: the given one, when the time is over or waiting is of no use.
+        Raises UnavailableError: the given one, when the time is over or waiting is of no use.
         """
         remaining_s = self._until - time.monotonic()
         if remaining_s <= 0 or isinstance(error, RefusedAccessError):
@@ -73,8 +72,7 @@ class Patience:
     def ask(self, call: Callable[[], T]) -> T | None:
         """Call until there is an answer, or return None if a stop is asked for before.
 
-        Raises:
-            UnavailableError: there is none in time.
+        Raises UnavailableError: there is none in time.
         """
         while not self._stop():
             try:
@@ -90,8 +88,7 @@ def wait_for_slot(settings: Project, limit_s: float | None, stop: Callable[[], b
     A connection that is dead keeps it until `wal_sender_timeout`: after kill -9 for a moment, after
     a network that swallowed packets for all of it. `limit_s` is None for that time and a margin.
 
-    Raises:
-        SlotBusyError: who reads it lives, or the time is over.
+    Raises SlotBusyError: who reads it lives, or the time is over.
     """
     with suppress(UnavailableSourceError), closing(connect(settings.postgres)) as connection:
         if limit_s is None:

@@ -66,8 +66,7 @@ def with_way_out(error: ChangelogError, *, copying: bool = False) -> ChangelogEr
 def check_limit(excluded: Collection[TableName], capture: CaptureSettings) -> None:
     """Check that no more tables are excluded than the settings allow.
 
-    Raises:
-        SourceError: there are more.
+    Raises SourceError: there are more.
     """
     most = capture.error_limit
     if most is not None and len(excluded) > most:

@@ -66,8 +66,7 @@ class Progress:
     def frontier_written(self, lsn: Lsn) -> None:
         """Note that the broker has acknowledged a frontier at `lsn`.
 
-        Raises:
-            ValueError: `lsn` is not what `frontier_due` allows.
+        Raises ValueError: `lsn` is not what `frontier_due` allows.
         """
         due = self.frontier_due()
         if due is None or lsn > due:

@@ -40,52 +40,36 @@ def _nothing_queued() -> int:
 
 @dataclass(slots=True)
 class SnapshotProgress:
-    """Progress of the snapshot that is being taken now.
+    """Progress of the snapshot that is being taken now."""
 
-    Attributes:
-        estimate: rows that it will have, by PostgreSQL's statistics.
-        rows: rows copied so far.
-    """
-
-    estimate: int
-    rows: int = 0
+    estimate: int  # rows that it will have, by PostgreSQL's statistics
+    rows: int = 0  # rows copied so far
 
 
 @dataclass(slots=True)
 class CaptureReport:
-    """Counts of one run of capture.
+    """Counts of one run of capture."""
 
-    Attributes:
-        rows: rows captured, per table and operation: `READ` by snapshots, the others by the
-            stream; sent again ones are not counted twice.
-        bytes: size of the keys and values written for them, before compression.
-        records: records written by the stream, tombstones included.
-        messages: records of logical messages.
-        transactions: transactions streamed.
-        frontiers: frontiers written.
-        restarts: times that capture began again after a server was away.
-        errors: errors that capture has waited out, by kind.
-        lsn: the last frontier, of this run or found at its start.
-        frontier_s: when that was written, seconds since 1970; 0 when there is none.
-        frontier_ts_us: its commit time by the source's clock, microseconds since 1970.
-        snapshot: the snapshot that is being taken, or None.
-        excluded: tables of which no frontier speaks although they are captured, with the reason.
-        queued: gives how many records the broker has not acknowledged yet.
-    """
-
+    # rows captured, per table and operation: `READ` by snapshots, the others by the stream; sent
+    # again ones are not counted twice
     rows: Counter[TableOp] = field(default_factory=Counter)
+    # size of the keys and values written for them, before compression
     bytes: Counter[TableOp] = field(default_factory=Counter)
-    records: int = 0
-    messages: int = 0
-    transactions: int = 0
-    frontiers: int = 0
-    restarts: int = 0
+    records: int = 0  # records written by the stream, tombstones included
+    messages: int = 0  # records of logical messages
+    transactions: int = 0  # transactions streamed
+    frontiers: int = 0  # frontiers written
+    restarts: int = 0  # times that capture began again after a server was away
+    # errors that capture has waited out, by kind
     errors: Counter[str] = field(default_factory=Counter)
+    # the last frontier, of this run or found at its start
     lsn: Lsn = Lsn(0)  # noqa: RUF009 - immutable
-    frontier_s: float = 0.0
-    frontier_ts_us: int = 0
-    snapshot: SnapshotProgress | None = None
+    frontier_s: float = 0.0  # when that was written, seconds since 1970; 0 when there is none
+    frontier_ts_us: int = 0  # its commit time by the source's clock, microseconds since 1970
+    snapshot: SnapshotProgress | None = None  # the snapshot that is being taken, or None
+    # tables of which no frontier speaks although they are captured, with the reason
     excluded: dict[TableName, str] = field(default_factory=dict)
+    # gives how many records the broker has not acknowledged yet
     queued: Callable[[], int] = _nothing_queued
 
     def began(self, queued: Callable[[], int]) -> None:

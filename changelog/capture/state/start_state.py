@@ -17,44 +17,35 @@ from changelog.runtime.failpoints import Told
 
 @dataclass(slots=True, kw_only=True)
 class StartState:
-    """The place in the WAL and the state of the topics with which an attempt begins.
+    """The place in the WAL and the state of the topics with which an attempt begins."""
 
-    Attributes:
-        epoch: of the positions written.
-        lsn: where the stream begins; what lies before is on the log.
-        ts_us: commit time that belongs to `lsn`, microseconds since 1970.
-        commit: the last transaction before `lsn`, where the last frontier names it.
-        has_frontier: whether the log has a frontier of this epoch.
-        since: per topic the first position that is alive.
-        alive_from: per topic where its records may be alive, see `Frontier`.
-        whole: per topic the position of the last rows that were copied to it.
-        grown: topics that got more partitions, as the last frontier says.
-        partitions: per topic how many the last frontier knew.
-        written: per topic and partition the last position behind the last frontier.
-        uncopied: topics that hold only what has changed since they began.
-        skipped: those of them that begin in this attempt.
-        hold_until: no frontier before the stream has passed this: the records that were found
-            behind the last one have been sent again, so that none is newer than the next.
-        signals: what the last frontier says of the signal table.
-        paused: the signal that holds the stream where it begins.
-    """
-
-    epoch: int
-    lsn: Lsn
-    ts_us: int = 0
+    epoch: int  # of the positions written
+    lsn: Lsn  # where the stream begins; what lies before is on the log
+    ts_us: int = 0  # commit time that belongs to `lsn`, microseconds since 1970
+    # the last transaction before `lsn`, where the last frontier names it
     commit: LastCommit | None = None
-    has_frontier: bool = False
+    has_frontier: bool = False  # whether the log has a frontier of this epoch
+    # per topic the first position that is alive
     since: dict[str, Position] = field(default_factory=dict)
+    # per topic where its records may be alive, see `Frontier`
     alive_from: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    # per topic the position of the last rows that were copied to it
     whole: dict[str, Lsn] = field(default_factory=dict)
+    # topics that got more partitions, as the last frontier says
     grown: dict[str, Growth] = field(default_factory=dict)
+    # per topic how many the last frontier knew
     partitions: dict[str, int] = field(default_factory=dict)
+    # per topic and partition the last position behind the last frontier
     written: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
+    # topics that hold only what has changed since they began
     uncopied: set[str] = field(default_factory=set)
-    skipped: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)  # those of them that begin in this attempt
+    # no frontier before the stream has passed this: the records that were found behind the last one
+    # have been sent again, so that none is newer than the next
     hold_until: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    # what the last frontier says of the signal table
     signals: Mapping[int, str] = field(default_factory=dict)
-    paused: int | None = None
+    paused: int | None = None  # the signal that holds the stream where it begins
 
     def skip(self, topics: Collection[str], ends: Mapping[str, tuple[int, ...]]) -> None:
         """Begin topics with the stream's changes; all their records up to `ends` are dead."""
@@ -102,16 +93,9 @@ class StartState:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Inputs of an attempt besides its servers.
+    """Inputs of an attempt besides its servers."""
 
-    Attributes:
-        report: counts.
-        console: where the progress bar goes.
-        stop: asked between chunks.
-        failpoint: told of each moment at which a crash is tested.
-    """
-
-    report: CaptureReport
-    console: Console
-    stop: Callable[[], bool]
-    failpoint: Told
+    report: CaptureReport  # counts
+    console: Console  # where the progress bar goes
+    stop: Callable[[], bool]  # asked between chunks
+    failpoint: Told  # told of each moment at which a crash is tested

@@ -46,27 +46,16 @@ class NotInBulkError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Summary of a run of messages that was taken.
+    """Summary of a run of messages that was taken."""
 
-    Attributes:
-        records: how many were written.
-        changes: how many rows were changed, of each table and operation.
-        sizes: bytes of the keys and values written for them.
-        commits: transactions that ended.
-        end_lsn: of the last that ended, or None.
-        last: the last transaction that began, in this run or before it.
-        is_open: whether that one has not ended yet.
-        xids: numbers of the transactions that began.
-    """
-
-    records: int
-    changes: Counter[TableOp]
-    sizes: Counter[TableOp]
-    commits: int
-    end_lsn: Lsn | None
-    last: Begin
-    is_open: bool
-    xids: Sequence[int]
+    records: int  # how many were written
+    changes: Counter[TableOp]  # how many rows were changed, of each table and operation
+    sizes: Counter[TableOp]  # bytes of the keys and values written for them
+    commits: int  # transactions that ended
+    end_lsn: Lsn | None  # of the last that ended, or None
+    last: Begin  # the last transaction that began, in this run or before it
+    is_open: bool  # whether that one has not ended yet
+    xids: Sequence[int]  # numbers of the transactions that began
 
 
 @dataclass(frozen=True, slots=True)

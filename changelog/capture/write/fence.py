@@ -38,27 +38,20 @@ _HALF, _ALL = 1 << 31, 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class XidSnapshot:
-    """Value of `pg_current_snapshot()`: transaction ids of 64 bits.
+    """Value of `pg_current_snapshot()`: transaction ids of 64 bits."""
 
-    Attributes:
-        xmin: all before it have ended.
-        xmax: none from here on had ended.
-        xip: those between the two that had not ended.
-        names_running: whether `xip` is known: a standby's snapshot does not say it, and then all
-            from `xmin` on count as running.
-    """
-
-    xmin: int
-    xmax: int
-    xip: frozenset[int]
+    xmin: int  # all before it have ended
+    xmax: int  # none from here on had ended
+    xip: frozenset[int]  # those between the two that had not ended
+    # whether `xip` is known: a standby's snapshot does not say it, and then all from `xmin` on
+    # count as running
     names_running: bool = True
 
     @classmethod
     def parse(cls, text: str, *, names_running: bool = True) -> XidSnapshot:
         """Read `xmin:xmax:xip,xip,…`.
 
-        Raises:
-            ProtocolError: the text has another form.
+        Raises ProtocolError: the text has another form.
         """
         try:
             xmin, xmax, xip = text.split(":")
@@ -84,13 +77,10 @@ class XidSnapshot:
 
 
 class Recent:
-    """The streamed transactions that may still be invisible, and the keys that they touched.
-
-    Attributes:
-        noting: whether keys are noted; the writers ask before they say what they touched.
-    """
+    """The streamed transactions that may still be invisible, and the keys that they touched."""
 
     def __init__(self) -> None:
+        # whether keys are noted; the writers ask before they say what they touched
         self.noting = False
         self._older: list[int] = []
         self._newer: list[int] = []

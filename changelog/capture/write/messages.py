@@ -84,8 +84,7 @@ class MessageLog:
             message: as it comes from the stream.
             began: the transaction that is open, or was last.
 
-        Raises:
-            LogError: the broker refused an earlier record.
+        Raises LogError: the broker refused an earlier record.
         """
         partition = partition_of(key, self._partitions)
         position = self._position(message, began)
@@ -154,8 +153,7 @@ class DdlWriter:
     def write(self, message: Emitted, began: Began) -> int:
         """Write the schema change of a trigger; returns how many records were not on the log yet.
 
-        Raises:
-            LogError: the broker refused an earlier record.
+        Raises LogError: the broker refused an earlier record.
         """
         try:
             change = SchemaChange.parse(message.content)

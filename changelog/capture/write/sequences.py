@@ -45,9 +45,8 @@ class SequenceLog:
     def write(self, lsn: Lsn, ts_us: int) -> int:
         """Write the changed sequences before a frontier at `lsn`; returns the number of records.
 
-        Raises:
-            SourceError: the sequences cannot be read.
-            LogError: the broker refused an earlier record.
+        Raises SourceError: the sequences cannot be read; LogError: the broker refused an earlier
+        record.
         """
         now = {_key(sequence): _value(sequence) for sequence in self._look()}
         changed = {key: value for key, value in now.items() if self._logged.get(key) != value}

@@ -69,11 +69,7 @@ class _StampedEvents:
 
 
 class RecordWriter:
-    """Writes the records of one epoch.
-
-    Attributes:
-        recent: is told of the keys that are touched, as long as it wants to know.
-    """
+    """Writes the records of one epoch."""
 
     def __init__(
         self,
@@ -113,16 +109,15 @@ class RecordWriter:
         self._fetch = fetch
         self._dead_keys = dead_keys
         self._hold_until = hold_until
-        self.recent = Recent()
+        self.recent = Recent()  # is told of the keys that are touched, as long as it wants to know
 
     def write(
         self, change: Change, commit_lsn: Lsn, sequence: int, ts_us: int, xid: int = 0
     ) -> int:
         """Write the records of one change; returns how many were not on the log yet.
 
-        Raises:
-            EncodeError: a value has no exact form on the log.
-            LogError: the broker refused an earlier record.
+        Raises EncodeError: a value has no exact form on the log; LogError: the broker refused an
+        earlier record.
         """
         topic = self._tables.topics[change.relation.name]
         position = Position(self._epoch, commit_lsn, sequence)
@@ -191,8 +186,7 @@ class RecordWriter:
     ) -> list[tuple[bytes, bytes | None, Op, int]]:
         """Return the records of a change without writing them: key, value, op, step in sequence.
 
-        Raises:
-            EncodeError: a value has no exact form on the log.
+        Raises EncodeError: a value has no exact form on the log.
         """
         codec = self._tables.codec(change.relation, position)
         records = []

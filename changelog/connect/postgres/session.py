@@ -53,11 +53,7 @@ def of_sink(settings: SinkSettings) -> Address:
 
 
 class Session:
-    """A connection; one thread at a time uses it.
-
-    Attributes:
-        connection: psycopg2's.
-    """
+    """A connection; one thread at a time uses it."""
 
     def __init__(self, address: Address) -> None:
         """Connect.
@@ -69,7 +65,7 @@ class Session:
         """
         parameters = self._parameters = _parameters(address)
         try:
-            self.connection: extensions.connection = opened(**parameters)
+            self.connection: extensions.connection = opened(**parameters)  # psycopg2's
         except psycopg2.Error as error:
             why = why_not_opened(error, parameters)
             if why.passes:

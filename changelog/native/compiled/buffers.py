@@ -13,14 +13,10 @@ if TYPE_CHECKING:
 
 
 class Texts(Sequence[bytes]):
-    """Messages or lines, back to back; what one of them says is copied only when it is asked for.
-
-    Attributes:
-        raw: the library's `texts`.
-    """
+    """Messages or lines, back to back; the content of one is copied only when it is asked for."""
 
     def __init__(self, texts: Iterable[bytes] = ()) -> None:
-        self.raw: Any = ffi.gc(ffi.new("texts *"), lib.texts_free)
+        self.raw: Any = ffi.gc(ffi.new("texts *"), lib.texts_free)  # the library's `texts`
         for text in texts:
             self.add(text)
 
@@ -77,13 +73,10 @@ _IS_PLAIN = ffi.new("uint8_t *")
 
 
 class WrittenPlaces(Sequence[tuple[int, int]]):
-    """For each partition of a topic the LSN and sequence of the last record that it holds.
-
-    Attributes:
-        raw: the library's array of `written`.
-    """
+    """For each partition of a topic the LSN and sequence of the last record that it holds."""
 
     def __init__(self, places: Sequence[tuple[int, int]]) -> None:
+        # the library's array of `written`
         self.raw: Any = ffi.new("written[]", [tuple(place) for place in places])
 
     def __len__(self) -> int:
@@ -103,12 +96,11 @@ class Records(Sequence[Record]):
     """Records that are to be produced, of one epoch.
 
     Attributes:
-        raw: the library's `records`.
         epoch: of their positions.
     """
 
     def __init__(self, epoch: int) -> None:
-        self.raw: Any = ffi.gc(ffi.new("records *"), lib.records_free)
+        self.raw: Any = ffi.gc(ffi.new("records *"), lib.records_free)  # the library's `records`
         self.epoch = self.raw.epoch = epoch
 
     def add(self, record: Record) -> None:

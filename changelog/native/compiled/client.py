@@ -21,8 +21,7 @@ _MAJOR = 2
 def load() -> None:
     """Find the client's functions, once a process.
 
-    Raises:
-        ConfigurationError: this copy of the client lacks one, or has other structs.
+    Raises ConfigurationError: this copy of the client lacks one, or has other structs.
     """
     missing = lib.kafka_load(cimpl.__file__.encode())
     if missing != ffi.NULL:
@@ -39,8 +38,7 @@ def load() -> None:
 def check_version(version: int) -> None:
     """Check that the structs of a version of librdkafka are known, before any is made.
 
-    Raises:
-        ConfigurationError: it is not.
+    Raises ConfigurationError: it is not.
     """
     if version >> 24 != _MAJOR:
         raise _refusal(version, f"it knows those of version {_MAJOR}")
@@ -60,7 +58,6 @@ class Settings:
 
     Attributes:
         names, values: arrays of C strings, alive as long as this is.
-        count: of both.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -71,7 +68,7 @@ class Settings:
         ]
         self.names = ffi.new("char *[]", [name for name, _ in self._strings])
         self.values = ffi.new("char *[]", [value for _, value in self._strings])
-        self.count = len(self._strings)
+        self.count = len(self._strings)  # of both
 
 
 def _setting(value: object) -> str:
@@ -91,8 +88,7 @@ def opened(make: Callable[..., Any], config: Mapping[str, Any], *more: object) -
         config: the consumer's settings.
         more: what else it takes.
 
-    Raises:
-        KafkaException: librdkafka does not know a setting.
+    Raises KafkaException: librdkafka does not know a setting.
     """
     load()
     settings = Settings(config)

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 
 class Fold:
-    """Folds the records of one range.
-
-    Attributes:
-        raw: the library's `fold`.
-    """
+    """Folds the records of one range."""
 
     def __init__(
         self,
@@ -69,7 +65,7 @@ class Fold:
         fold = lib.fold_new(options)
         if fold == ffi.NULL:
             raise MemoryError
-        self.raw: Any = ffi.gc(fold, lib.fold_free)
+        self.raw: Any = ffi.gc(fold, lib.fold_free)  # the library's `fold`
 
     @property
     def records(self) -> int:

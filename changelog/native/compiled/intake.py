@@ -14,17 +14,13 @@ from changelog.native.compiled.library import ffi, lib
 
 
 class RecordColumns:
-    """Records by column, in buckets by a hash of their key.
-
-    Attributes:
-        raw: the library's `columns`.
-    """
+    """Records by column, in buckets by a hash of their key."""
 
     def __init__(self, *, prefix: bytes, buckets: int) -> None:
         raw = lib.columns_new(ffi.from_buffer(prefix), len(prefix), buckets)
         if raw == ffi.NULL:
             raise MemoryError
-        self.raw: Any = ffi.gc(raw, lib.columns_free)
+        self.raw: Any = ffi.gc(raw, lib.columns_free)  # the library's `columns`
 
     @property
     def held_bytes(self) -> int:

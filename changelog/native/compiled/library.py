@@ -21,8 +21,7 @@ _HINT = "install the package again with a C compiler at hand; in a checkout: `ma
 def path(folder: Path) -> Path:
     """Return the path of the library.
 
-    Raises:
-        ConfigurationError: there is none.
+    Raises ConfigurationError: there is none.
     """
     for suffix in EXTENSION_SUFFIXES:
         library = folder / f"_core{suffix}"
@@ -34,8 +33,7 @@ def path(folder: Path) -> Path:
 def opened(library: Path, header: bytes) -> Any:  # noqa: ANN401 - the functions of C
     """Open a library, if it was compiled with these declarations: else its calls would crash.
 
-    Raises:
-        ConfigurationError: it was not, or this machine cannot open it.
+    Raises ConfigurationError: it was not, or this machine cannot open it.
     """
     try:
         functions = ffi.dlopen(str(library))

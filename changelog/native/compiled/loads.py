@@ -29,16 +29,11 @@ _VALUE = int(lib.BATCH_VALUE)
 
 
 class Batch:
-    """Records, kept until they are cleared.
-
-    Attributes:
-        raw: the library's `batch`.
-        topics: by the number of a slice.
-    """
+    """Records, kept until they are cleared."""
 
     def __init__(self, topics: Sequence[str]) -> None:
-        self.raw: Any = ffi.gc(ffi.new("batch *"), lib.batch_free)
-        self.topics = tuple(topics)
+        self.raw: Any = ffi.gc(ffi.new("batch *"), lib.batch_free)  # the library's `batch`
+        self.topics = tuple(topics)  # by the number of a slice
 
     def __len__(self) -> int:
         return int(self.raw.count)
@@ -174,8 +169,7 @@ class _Output:
     def taken(self, count: int) -> tuple[int, bytes]:
         """Return the number of rows that a call has written, and their bytes.
 
-        Raises:
-            MemoryError: there was none left.
+        Raises MemoryError: there was none left.
         """
         if count == lib.NO_MEMORY:
             raise MemoryError(NO_MEMORY)

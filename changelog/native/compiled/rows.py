@@ -17,14 +17,10 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """Rows, begins and commits between two other messages; its memory is used again.
-
-    Attributes:
-        raw: the library's `run`.
-    """
+    """Rows, begins and commits between two other messages; its memory is used again."""
 
     def __init__(self) -> None:
-        self.raw: Any = ffi.gc(ffi.new("run *"), lib.run_free)
+        self.raw: Any = ffi.gc(ffi.new("run *"), lib.run_free)  # the library's `run`
 
     def scan(
         self,

@@ -19,15 +19,11 @@ _LSN = struct.Struct(">Q")
 
 
 class Texts(Sequence[bytes]):
-    """Messages or lines.
-
-    Attributes:
-        size: their bytes.
-    """
+    """Messages or lines."""
 
     def __init__(self, texts: Iterable[bytes] = ()) -> None:
         self.raw: list[bytes] = []
-        self.size = 0
+        self.size = 0  # their bytes
         for text in texts:
             self.add(text)
 
@@ -105,14 +101,10 @@ class WrittenPlaces(Sequence[tuple[int, int]]):
 
 
 class Records(Sequence[Record]):
-    """Records that are to be produced, of one epoch.
-
-    Attributes:
-        epoch: of their positions.
-    """
+    """Records that are to be produced, of one epoch."""
 
     def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
+        self.epoch = epoch  # of their positions
         self.raw: list[Record] = []
         self._left_out: set[int] = set()
         self._rows: Counter[bytes] = Counter()

@@ -28,17 +28,12 @@ _HEADER_BYTES = 16
 
 
 class Batch:
-    """Records, kept until they are cleared.
-
-    Attributes:
-        raw: the records.
-        size_bytes: how many bytes keys, values and headers have.
-    """
+    """Records, kept until they are cleared."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         del topics
-        self.raw: list[BatchRecord] = []
-        self.size_bytes = 0
+        self.raw: list[BatchRecord] = []  # the records
+        self.size_bytes = 0  # how many bytes keys, values and headers have
 
     def __len__(self) -> int:
         return len(self.raw)

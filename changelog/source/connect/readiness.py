@@ -47,8 +47,7 @@ def check_room(connection: Connection, *, slots: int = 0, senders: int = 1) -> s
     Returns:
         What is free, for people.
 
-    Raises:
-        SlotError: too few slots or senders are free.
+    Raises SlotError: too few slots or senders are free.
     """
     most_slots, used, most_senders, busy = row_of(connection, "cannot read settings", _ROOM)
     if used + slots > most_slots:
