@@ -20,7 +20,7 @@ from rich.console import Console
 
 from changelog.capture.copy import backfill, table_tasks
 from changelog.capture.copy import table_task as task
-from changelog.capture.loop import beginning, parts, session
+from changelog.capture.loop import beginning, frontiers, intake, parts, schedule, session
 from changelog.capture.loop.run import CaptureRun, until_lsn
 from changelog.capture.rows import rules, tables
 from changelog.capture.start import catalogue_watch as watch
@@ -29,7 +29,6 @@ from changelog.capture.start import environment, outlook, roster
 from changelog.capture.state import rate
 from changelog.capture.state.report import CaptureReport
 from changelog.capture.write import bulk, fence, messages, sequences, topic_watch, writer
-from changelog.capture.write import frontier_writer as cut
 from changelog.config import load_project
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -86,9 +85,7 @@ def deliver_each():
 
 def one_by_one():
     """No defect: take each transaction by itself, so that a frontier may stand behind each."""
-    from changelog.capture.loop import streaming
-
-    streaming.StreamLoop._write_bulk = lambda *_: False
+    intake.Intake._write_bulk = lambda *_: False
 
 
 def forget_to_flush():
@@ -110,18 +107,16 @@ def forget_to_flush():
 
 def acknowledge_early():
     """Acknowledge each transaction when it was read, before any frontier."""
-    from changelog.capture.loop import streaming
-
-    original = streaming.StreamLoop._take
-    streaming.StreamLoop._write_bulk = lambda *_: False  # each transaction by itself
+    original = intake.Intake._take
+    intake.Intake._write_bulk = lambda *_: False  # each transaction by itself
 
     def take(self, event):
-        if isinstance(event, streaming.Committed):
-            self.stream.acknowledge(event.end_lsn)
+        if isinstance(event, intake.Committed):
+            self.schedule.stream.acknowledge(event.end_lsn)
             wait_until(lambda: _confirmed() >= event.end_lsn, 30, "the slot has moved")
         original(self, event)
 
-    streaming.StreamLoop._take = take
+    intake.Intake._take = take
 
 
 def null_for_toast():
@@ -135,16 +130,15 @@ def null_for_toast():
 
 def pause_late():
     """Write the rest of what was read before a pause holds the stream."""
-    from changelog.capture.loop import streaming
-
-    original = streaming.StreamLoop._write_each
+    original = intake.Intake._write_each
+    hold = schedule.Pause.hold
 
     def write_each(self, payloads):
-        self._hold = lambda: None
+        schedule.Pause.hold = lambda _: None
         original(self, payloads)
-        del self._hold
+        schedule.Pause.hold = hold
 
-    streaming.StreamLoop._write_each = write_each
+    intake.Intake._write_each = write_each
 
 
 def ignore_fork():
@@ -297,10 +291,8 @@ def forget_to_hold():
 
 def forget_to_hold_again():
     """Take values that an earlier life has fetched for those of the change."""
-    from changelog.capture.loop import streaming
-
     writer.RecordWriter._hold_again = lambda *_: None
-    streaming.StreamLoop._write_bulk = lambda *_: False  # there they are fetched once more
+    intake.Intake._write_bulk = lambda *_: False  # there they are fetched once more
 
 
 def believe_fetched():
@@ -402,7 +394,7 @@ def leave_generated_out():
 def forget_beginnings():
     """Do not look whether topics have lost their first records."""
     outlook.losses = beginning.losses = lambda *_: []
-    cut.FrontierWriter._look_for_removed = lambda *_: None
+    frontiers.FrontierWriter._look_for_removed = lambda *_: None
 
 
 def hasty():

@@ -13,7 +13,7 @@ import pytest
 import typer
 import yaml
 
-from changelog.capture.write.frontier_writer import RENEW_S
+from changelog.capture.loop.frontiers import RENEW_S
 from changelog.contract.rows.types import Kind, column_type
 from changelog.reference import page as settings_page
 from scripts.pages import PAGES

@@ -36,14 +36,11 @@ from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.copy.table_task import TableTask
 from changelog.capture.copy.table_tasks import TableTasks
 from changelog.capture.copy.workers import CopyWorkers
-from changelog.capture.start.environment import Environment
-from changelog.capture.state.ledger import Ledger
+from changelog.capture.start.attempt import Attempt
 from changelog.capture.state.policy import (
     TABLE_ERRORS,
 )
-from changelog.capture.state.progress import Progress
 from changelog.capture.state.rate import rate_of
-from changelog.capture.state.start_state import Context
 from changelog.capture.write.fence import XidSnapshot
 from changelog.capture.write.writer import RecordWriter, write_tombstones
 from changelog.contract.base.errors import (
@@ -55,7 +52,6 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.failpoints import Failpoint
-from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
 from changelog.source.connect.readiness import unreadable
 from changelog.source.connect.system import current_snapshot
@@ -102,42 +98,24 @@ class Backfill:
 
     def __init__(
         self,
-        *,
-        environment: Environment,
-        epoch: int,
+        attempt: Attempt,
         tasks: TableTasks,
-        producer: LogProducer,
         writer: RecordWriter,
-        progress: Progress,
-        ledger: Ledger,
+        *,
         lose_count: Callable[[Iterable[str]], None],
-        context: Context,
         keep_alive: Callable[[], None],
     ) -> None:
         """Begin with the tables to copy.
 
-        Args:
-            environment: servers and tables.
-            epoch: of the attempt.
-            tasks: the tables to be copied.
-            producer: writes the stream's records.
-            writer: writes them, and notes keys that the stream touches.
-            progress: how far the stream is.
-            ledger: is told what is muted and settled.
-            lose_count: told of topics whose copied records nobody has counted.
-            context: report, stop, crash points.
-            keep_alive: called again and again while the stream has to wait.
+        `writer` notes the keys that the stream touches. `lose_count` is told of topics whose copied
+        records nobody has counted; `keep_alive` is called again and again while the stream waits.
         """
-        self._environment = environment
-        self._epoch = epoch
+        self._environment, self._context = attempt.environment, attempt.context
+        self._progress, self._ledger = attempt.progress, attempt.ledger
+        self._producer, self._epoch = attempt.producer, attempt.epoch
         self.tasks = tasks
-        self._producer = producer
         self._writer, self._recent = writer, writer.recent
-        self._progress = progress
-        self._ledger = ledger
-        self._lose_count = lose_count
-        self._context = context
-        self._keep_alive = keep_alive
+        self._lose_count, self._keep_alive = lose_count, keep_alive
         self._workers: CopyWorkers | None = None
         self._holder: SnapshotHolder | None = None
         self._fence: _Fence | None = None

@@ -10,15 +10,13 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from changelog.capture.copy.table_task import TableTask
+from changelog.capture.start.attempt import Attempt
 from changelog.capture.start.catalogue_watch import CatalogueWatch
-from changelog.capture.start.environment import Environment
 from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.start.roster import why_gone
-from changelog.capture.state.ledger import NEVER, Ledger
+from changelog.capture.state.ledger import NEVER
 from changelog.capture.state.policy import Reaction, answer, check_limit, with_way_out
-from changelog.capture.state.progress import Progress
 from changelog.capture.state.report import SnapshotProgress
-from changelog.capture.state.start_state import Context, StartState
 from changelog.contract.base.errors import ChangelogError, LookAgainError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -41,45 +39,29 @@ class TableTasks:
 
     def __init__(
         self,
-        *,
-        environment: Environment,
-        start_state: StartState,
-        tasks: Sequence[TableTask],
-        start_lsn: Lsn,
-        progress: Progress,
-        ledger: Ledger,
-        context: Context,
+        attempt: Attempt,
         watch: CatalogueWatch,
-        stopping: Mapping[TableName, ChangelogError] | None = None,
+        tasks: Sequence[TableTask],
+        *,
+        start_lsn: Lsn,
+        stopping: Mapping[TableName, ChangelogError],
     ) -> None:
         """Begin with the tables to copy.
 
-        Args:
-            environment: servers and tables.
-            start_state: where the attempt began.
-            tasks: the tables to be copied.
-            start_lsn: where the slot began; only told to other lives.
-            progress: how far the stream is.
-            ledger: is told what is muted, gone, absent and whole.
-            context: report, bar, stop, crash points.
-            watch: is told which tables begin to be copied.
-            stopping: tables that are excluded and stop capture, unless the WAL of before this
-                attempt asks for a copy of them; each with the error.
+        `start_lsn` is where the slot began, and only told to other lives. Tables in `stopping` are
+        excluded and stop capture, unless the WAL of before this attempt asks for a copy of them.
         """
-        self._environment = environment
-        self._epoch = start_state.epoch
-        self._start_lsn = start_lsn
-        self.by_topic = {task.topic: task for task in tasks}  # the tasks
-        self._progress = progress
-        self._ledger = ledger
-        self._context = context
+        self._environment, self._context = attempt.environment, attempt.context
+        self._progress, self._ledger = attempt.progress, attempt.ledger
+        self._epoch, self._start_lsn = attempt.epoch, start_lsn
         self._watch = watch
+        self.by_topic = {task.topic: task for task in tasks}
         for task in tasks:
             if task.since is not None and not watch.knows(task.topic):
                 # Of an earlier version, which did not write down how the table was then.
                 task.restart()
-        self._stopping = dict(stopping or {})
-        self.is_first = not start_state.has_frontier  # whether no reader relies on a frontier yet
+        self._stopping = dict(stopping)
+        self.is_first = not attempt.start.has_frontier  # whether no reader relies on a frontier yet
         self.lsn = Lsn(0)  # up to where the stream was when a segment was written last
         self._bar: RowBar | None = None
 

@@ -22,7 +22,6 @@ from changelog.capture.start.outlook import (
 )
 from changelog.capture.state.policy import Reaction
 from changelog.capture.state.start_state import Context, StartState
-from changelog.config import Project
 from changelog.contract.base.errors import (
     ChangelogError,
 )
@@ -51,6 +50,7 @@ class Beginning:
     """How an attempt begins."""
 
     start_state: StartState  # from where it streams
+    written: WrittenRecords  # the records on the log behind its last frontier
     tasks: list[TableTask]  # the tables that have to be copied
     start_lsn: Lsn  # where the slot began, as far as that is known
     # which has to read the slot, since it is temporary; or None
@@ -65,19 +65,18 @@ class Beginning:
 class Beginner:
     """Begins one attempt as the log and the slot demand."""
 
-    settings: Project  # the project
-    context: Context  # report, stop, crash points
     environment: Environment  # the source and the log
+    context: Context  # report, stop, crash points
     # the records on the log behind its last frontier, once it has begun
     written: WrittenRecords = field(init=False)
 
     def begin(self, slot_standing: SlotStanding, stack: ExitStack) -> Beginning:
         """Decide how to begin, and make missing objects; the stack closes opened connections."""
-        capture = self.settings.capture
+        capture = self.environment.settings.capture
         record, backfill, status = slot_standing.record, slot_standing.backfill, slot_standing.slot
         topics = self.environment.topics.values()
         written = last_positions(
-            self.settings.kafka,
+            self.environment.settings.kafka,
             self.environment.frontiers,
             slot_standing.frontier,
             [*topics, *self.environment.logs],
@@ -144,13 +143,13 @@ class Beginner:
         refiltered: Collection[TableName] = (),
     ) -> Beginning:
         """Begin before the first frontier: with every table to be copied, or none."""
-        if self.settings.capture.skip_snapshot:
+        if self.environment.settings.capture.skip_snapshot:
             start_state.skip(self.environment.topics.values(), self.written.ends)
-            return Beginning(start_state, [], start_state.lsn)
+            return Beginning(start_state, self.written, [], start_state.lsn)
         tasks = table_tasks(
             self.environment, set(self.environment.topics), None, backfill, refiltered
         )
-        return Beginning(start_state, tasks, start_state.lsn)
+        return Beginning(start_state, self.written, tasks, start_state.lsn)
 
     def _resumed(
         self,
@@ -207,7 +206,9 @@ class Beginner:
         start = going.start_lsn if going is not None else Lsn(0)
         copied = {task.relation.name for task in tasks}
         failing = {t: e for t, e in uncarried(self.environment, begin).items() if t not in copied}
-        return Beginning(start_state, tasks, start, stopping=stopping, failing=failing)
+        return Beginning(
+            start_state, self.written, tasks, start, stopping=stopping, failing=failing
+        )
 
     def _mended(
         self,
@@ -217,7 +218,7 @@ class Beginner:
         lost_records: Sequence[Loss],
     ) -> BackfillRecord | None:
         """Write down which tables have lost changes, before that can no longer be seen."""
-        if self.settings.capture.on_incompatible == "resnapshot":
+        if self.environment.settings.capture.on_incompatible == "resnapshot":
             anew = anew | self.environment.unpublished(frontier, going)
         if not anew and not lost_records:
             return going
@@ -229,7 +230,7 @@ class Beginner:
             epoch=frontier.epoch,
             system_id=frontier.system_id,
             timeline=frontier.timeline,
-            groups=tuple(self.settings.capture.groups),
+            groups=tuple(self.environment.settings.capture.groups),
         )
         lost = {
             self.environment.topics[table]: TableBackfill(
@@ -248,19 +249,21 @@ class Beginner:
 
     def _let_follow(self, status: SlotStatus) -> None:
         """Make the slot a failover slot if it was made without."""
-        may_fail_over = self.settings.capture.failover_slot and not self.environment.is_standby
+        may_fail_over = (
+            self.environment.settings.capture.failover_slot and not self.environment.is_standby
+        )
         if may_fail_over and not status.survives_failover:
-            let_follow(self.settings.postgres, status.name)
+            let_follow(self.environment.settings.postgres, status.name)
             log.info('standbys may follow the slot "%s" from now on', status.name)
 
     def _intent(self, epoch: int, start: Lsn) -> BackfillRecord:
         return BackfillRecord(
-            slot=self.settings.capture.slot,
+            slot=self.environment.settings.capture.slot,
             epoch=epoch,
             system_id=self.environment.system.system_id,
             timeline=self.environment.system.timeline,
             start_lsn=start,
-            groups=tuple(self.settings.capture.groups),
+            groups=tuple(self.environment.settings.capture.groups),
         )
 
     def _make_slot(
@@ -272,9 +275,9 @@ class Beginner:
         drop: bool,
     ) -> ExportedSnapshot:
         """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
-        slot, failpoint = self.settings.capture.slot, self.context.failpoint
+        slot, failpoint = self.environment.settings.capture.slot, self.context.failpoint
         check_slot_unmoved(self.environment, slot_standing)
-        slots = [*self.settings.capture.slots]
+        slots = [*self.environment.settings.capture.slots]
         # Of groups that the log was begun with and the settings do not name; first, since the next
         # record does not name them either.
         for old_slot in sorted({f"{slot}_{name}" for name in slot_standing.groups} - {*slots}):
@@ -290,23 +293,25 @@ class Beginner:
             for old_slot in slots:
                 if inspect_slot(self.environment.connection, old_slot) is not None:
                     drop_slot(self.environment.connection, old_slot)
-        temporary = self.settings.capture.temporary_slot
+        temporary = self.environment.settings.capture.temporary_slot
         waits = (
-            running_logged(self.settings.primary) if self.environment.is_standby else nullcontext()
+            running_logged(self.environment.settings.primary)
+            if self.environment.is_standby
+            else nullcontext()
         )
         with waits:
             snapshot = create_slot(
-                self.settings.postgres,
+                self.environment.settings.postgres,
                 slot,
                 temporary=temporary,
-                failover=self.settings.capture.failover_slot,
+                failover=self.environment.settings.capture.failover_slot,
                 stop=self.context.stop,
             )
         stack.enter_context(snapshot)
-        for group in self.settings.capture.slot_groups:
+        for group in self.environment.settings.capture.slot_groups:
             # What the others have sent before that, the copies of the tables have.
             with create_slot(
-                self.settings.postgres, group.slot, stop=self.context.stop
+                self.environment.settings.postgres, group.slot, stop=self.context.stop
             ) as of_group:
                 begins = max(snapshot.consistent_point, of_group.consistent_point)
                 snapshot = replace(snapshot, consistent_point=begins)

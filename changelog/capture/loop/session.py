@@ -17,6 +17,7 @@ from psycopg2.extras import LogicalReplicationConnection
 from changelog.capture.copy.workers import worker_id
 from changelog.capture.loop.beginning import Beginner, Beginning
 from changelog.capture.loop.parts import Parts
+from changelog.capture.start.attempt import Attempt
 from changelog.capture.start.environment import Environment, survey
 from changelog.capture.start.outlook import (
     check_log_unmoved,
@@ -107,22 +108,13 @@ class CaptureSession:
             self._undo.look(environment, slot_standing)
             environment.make()
             self._undo.identities += environment.give_identity()
-            beginner = Beginner(
-                settings=self._settings, context=self._context, environment=environment
-            )
+            beginner = Beginner(environment=environment, context=self._context)
             beginning = beginner.begin(slot_standing, stack)
             self._context.failpoint(Failpoint.LOG_READ)
-            parts = Parts(
-                settings=self._settings,
-                context=self._context,
-                environment=environment,
-                producer=producer,
-                written=beginner.written,
-                newcomers=self._newcomers,
-                begun_at=self._begun_at,
-            )
+            start = beginning.start_state
+            attempt = Attempt.begin(environment, self._context, producer, start)
             check_unmoved = partial(check_log_unmoved, environment, slot_standing)
-            self._stream(parts, beginning, check_unmoved, until)
+            self._stream(attempt, beginning, check_unmoved, until)
 
     def _take_over(self, environment: Environment, producer: LogProducer) -> None:
         """Fence captures that were thought dead, and abort the transactions that they left open.
@@ -184,22 +176,28 @@ class CaptureSession:
 
     def _stream(
         self,
-        parts: Parts,
+        attempt: Attempt,
         beginning: Beginning,
         check_unmoved: Callable[[], None],
         until: Lsn | None,
     ) -> None:
         """Stream until `until`, or until capture is asked to stop."""
-        environment, producer, start = parts.environment, parts.producer, beginning.start_state
+        environment, producer, start = attempt.environment, attempt.producer, attempt.start
         with ExitStack() as stack:
             stream = self._open(start.lsn, beginning.connection, stack)
             check_unmoved()
             waiting = _Waiting(stream.send_status, self._context.stop)
             producer.on_wait = environment.frontiers.on_wait = waiting
             environment.frontiers.connect()
-            loop = parts.loop(beginning, stream, waiting)
+            parts = Parts(
+                attempt=attempt,
+                beginning=beginning,
+                newcomers=self._newcomers,
+                begun_at=self._begun_at,
+            )
+            loop = parts.loop(stream, waiting)
             stack.enter_context(loop.backfill)
-            for topic, count in parts.written.foreign.items():
+            for topic, count in beginning.written.foreign.items():
                 loop.backfill.tasks.overwritten(topic, count, start.lsn)
             for table, error in beginning.failing.items():
                 loop.backfill.tasks.failed(table, error, start.lsn)
@@ -213,12 +211,12 @@ class CaptureSession:
                 log.error("the table %s is excluded: it %s", table.said, why, extra=named)
             log.info("streaming from %s", start.lsn, extra={"lsn": str(start.lsn)})
             try:
-                loop.run(until, self._context.stop)
+                loop.run(until)
                 if until is not None:
                     producer.await_readers()
             except LogError as error:
                 if type(error) is LogError:  # a subclass names its own cause
-                    environment.refuse_gone(loop.ledger.absent)
+                    environment.refuse_gone(attempt.ledger.absent)
                 raise
 
 

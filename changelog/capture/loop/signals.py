@@ -8,14 +8,13 @@ frontier reads the row again, and one that is killed after it begins behind the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
-from changelog.capture.state.ledger import Ledger
+from changelog.capture.start.attempt import Attempt
 from changelog.capture.write.fence import XidSnapshot
 from changelog.contract.base.errors import ConfigurationError, ProtocolError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import TableName
-from changelog.postgres.connection import Connection
 from changelog.source.stream.assemble import Began, Emitted
 from changelog.source.stream.signals import (
     KINDS,
@@ -34,28 +33,13 @@ DONE = "done"
 class Signals:
     """Takes the signals of one attempt."""
 
-    def __init__(
-        self,
-        *,
-        slot: str,
-        connection: Connection,
-        ledger: Ledger,
-        captured: Callable[[], Collection[TableName]],
-        request: Callable[[TableName, str, Lsn], None],
-    ) -> None:
+    def __init__(self, attempt: Attempt, request: Callable[[TableName, str, Lsn], None]) -> None:
         """Begin with the answers of the last frontier.
 
-        Args:
-            slot: of this capture; signals to others are left alone.
-            connection: to the source.
-            ledger: is told what frontiers have to say.
-            captured: the tables that can be copied anew.
-            request: asks for a copy of a table; told the reason and where it was asked for.
+        `request` asks for a copy of a table; it is told the reason and where it was asked for.
         """
-        self._slot = slot
-        self._connection = connection
-        self._ledger = ledger
-        self._captured = captured
+        self._slot = attempt.settings.slot  # signals to others are left alone
+        self._environment, self._ledger = attempt.environment, attempt.ledger
         self._request = request
         self._xid: int | None = None
         self.is_open = False
@@ -119,7 +103,7 @@ class Signals:
 
     def _covered(self, pattern: str) -> set[TableName]:
         table_filter = TableFilter([pattern])
-        return {table for table in self._captured() if table_filter.wants(table)}
+        return {table for table in self._environment.topics if table_filter.wants(table)}
 
     def told(self) -> None:
         """Note that a frontier with the answers is written."""
@@ -137,7 +121,7 @@ class Signals:
         paused = self._ledger.paused
         if paused is None:
             return False
-        pause = pause_of(self._connection, paused, self._slot)
+        pause = pause_of(self._environment.connection, paused, self._slot)
         if pause is None:
             return self._go_on("there is no signal table any more")
         if pause.resumed_by is not None:

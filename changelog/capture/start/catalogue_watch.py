@@ -20,10 +20,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from changelog.capture.start.environment import Environment
+from changelog.capture.start.attempt import Attempt
 from changelog.capture.start.sightings import judge
 from changelog.capture.state.policy import TABLE_ERRORS
-from changelog.capture.state.progress import Progress
 from changelog.contract.base.errors import (
     ChangelogError,
     KeyConflictError,
@@ -49,30 +48,15 @@ COLUMNS_S = 10.0
 class CatalogueWatch:
     """Looks at the tables of one attempt."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        epoch: int,
-        progress: Progress,
-        *,
-        standings: Standings | None,
-        new: Collection[str],
-    ) -> None:
-        """Begin with the sightings of an earlier attempt.
-
-        Args:
-            environment: the captured tables.
-            epoch: of this attempt.
-            progress: how far the stream is.
-            standings: what an earlier attempt has written down.
-            new: topics of which that says nothing.
-        """
-        self._environment = environment
-        self._epoch = epoch
-        self._progress = progress
-        if standings is None or standings.epoch != epoch:
-            standings = Standings(epoch, {})
-        topics = {*environment.topics.values()} - {*new}
+    def __init__(self, attempt: Attempt) -> None:
+        """Begin with the sightings of an earlier attempt."""
+        environment = attempt.environment
+        self._environment, self._progress = environment, attempt.progress
+        self._epoch = attempt.epoch
+        standings = environment.frontiers.standings(attempt.settings.slot)
+        if standings is None or standings.epoch != attempt.epoch:
+            standings = Standings(attempt.epoch, {})
+        topics = {*environment.topics.values()} - attempt.start.skipped
         self._standings = {
             topic: standing for topic, standing in standings.tables.items() if topic in topics
         }

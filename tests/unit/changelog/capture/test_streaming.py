@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.capture.loop.streaming import HELD_SHARE, MOST_INTERVALS, pause_after
+from changelog.capture.loop.schedule import HELD_SHARE, MOST_INTERVALS, pause_after
 
 SECONDS = st.floats(0, 1e4)
 
