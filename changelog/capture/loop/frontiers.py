@@ -1,4 +1,4 @@
-"""Frontiers of one attempt: the looks before each, its record, the acknowledgement behind it.
+"""Frontiers of one attempt: the looks before each, its record, its acknowledgement.
 
 A frontier is written when its LSN moves, and again unchanged after a while of silence: how long
 it can be read exactly is counted from its age, and an idle source must not make it grow old.
@@ -52,7 +52,7 @@ class FrontierWriter:
     """Writes the records of frontiers: flush, ask for the end offsets, append."""
 
     def __init__(self, attempt: Attempt, ends: Mapping[str, tuple[int, ...]]) -> None:
-        """Begin behind the last frontier; topics end at `ends` before this attempt writes."""
+        """Begin at the last frontier; `ends` are the topics' ends before this attempt writes."""
         environment, start = attempt.environment, attempt.start
         self._attempt = attempt
         self._base = Frontier(
