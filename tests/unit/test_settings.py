@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import subprocess
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
@@ -659,36 +657,7 @@ def test_a_prefix_that_no_topic_can_have_is_refused(folder, prefix):
         load(folder, overrides={"capture.topic_prefix": prefix})
 
 
-SCAFFOLD = Path(__file__).parents[2] / "views/scaffold/changelog.toml"
-
-
-def scaffold_comments() -> Iterator[tuple[str, Any, str]]:
-    """Yield the name of each setting that the scaffold shows, its value, and the comment on it."""
-    section = ""
-    for line in SCAFFOLD.read_text(encoding="utf-8").splitlines():
-        text = line.removeprefix("# ")
-        if text.startswith("["):
-            section = text[1 : text.index("]")]
-            continue
-        name, equals, _ = text.partition(" = ")
-        if equals and re.fullmatch(r"[\w.]+", name):
-            (value,) = flat(tomllib.loads(text)).values()
-            yield f"{section}.{name}", value, text.partition("  # ")[2]
-
-
 def flat(table: dict[str, Any]) -> dict[str, Any]:
     """Return the one value of nested tables, under any name."""
     (value,) = table.values()
     return flat(value) if isinstance(value, dict) and len(value) == 1 else {"": value}
-
-
-def test_the_scaffold_shows_the_defaults_and_says_where_there_is_none() -> None:
-    known = {each.name: each.default for each in SETTINGS}
-    shown = [each for each in scaffold_comments() if each[0] in known]
-    assert len(shown) > 50
-    for name, value, comment in shown:
-        default = known[name].value if isinstance(known[name], Enum) else known[name]
-        if default is None:
-            assert "left out" in comment, name
-        elif default not in ("", (), {}) or not value:
-            assert value == (list(default) if isinstance(default, tuple) else default), name

@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from typer.main import get_command
 
 from changelog.config import load_project
 from replay.base.sections import warehouse_of
@@ -28,12 +27,6 @@ def run(capsys, monkeypatch, tmp_path):
         return int(ended.value.code or 0), said.out, said.err
 
     return ran
-
-
-def test_every_option_explains_itself() -> None:
-    options = [parameter for parameter in get_command(cli.app).params if parameter.name != "help"]
-    assert len(options) >= 12
-    assert all(getattr(option, "help", None) for option in options)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Schema changes to records: which are written, and as what."""
 
 import json
-import logging
 
 from changelog.capture.write.messages import DdlWriter, MessageLog
 from changelog.contract.base.lsn import Lsn
@@ -50,11 +49,3 @@ def test_a_dropped_table_is_named_and_one_that_is_not_captured_is_not():
     assert bench.take(said("DROP TABLE", "table", "old.a", 1)) == 1
     assert bench.take(said("DROP TABLE", "table", "old.c", 3)) == 0
     assert [document["tables"] for _, document in bench.records] == [[["old", "a"]]]
-
-
-def test_a_message_that_no_trigger_wrote_is_left_out_with_a_warning(caplog):
-    bench = Bench()
-    with caplog.at_level(logging.WARNING):
-        assert bench.take(b"secret nonsense") == 0
-    assert (bench.records, "secret" in caplog.text) == ([], False)
-    assert "left out" in caplog.text

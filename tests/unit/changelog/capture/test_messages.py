@@ -1,6 +1,5 @@
 """Logical messages to records: which are wanted, where they stand, what is skipped."""
 
-import logging
 import struct
 
 import pytest
@@ -9,7 +8,6 @@ from changelog.capture.write.messages import MessageLog, MessageWriter
 from changelog.contract.base.headers import Op, decode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.contract.log.partition import partition_of
 from changelog.source.stream.assemble import Began, Emitted
 
 TOPIC = "_messages"
@@ -76,19 +74,3 @@ def test_a_message_of_none_stands_at_the_end_of_its_own_record_and_has_the_time_
 )
 def test_prefixes_are_chosen_by_patterns_and_our_own_never(patterns, prefix, wanted):
     assert Bench(*patterns).write(prefix) == wanted
-
-
-def test_what_is_on_the_log_is_skipped_partition_by_partition():
-    last = Position(3, Lsn(1000), 4)
-    first, other = partition_of(b"p", 8), partition_of(b"q", 8)
-    assert first != other
-    bench = Bench("*", partitions=8, written={first: last})
-    assert [bench.write("p"), bench.write("p", sequence=6), bench.write("q")] == [0, 1, 1]
-    assert [partition for *_, partition in bench.records] == [first, other]
-
-
-def test_what_is_not_captured_is_named_once(caplog):
-    bench = Bench("other")
-    with caplog.at_level(logging.INFO):
-        assert [bench.write("a"), bench.write("b"), bench.write("changelog")] == [0, 0, 0]
-    assert caplog.messages == ['not captured: messages, such as of the prefix "a" (--messages)']

@@ -1,8 +1,6 @@
 """Changes to records: what is skipped, completed and buried."""
 
-from collections import defaultdict
 from dataclasses import replace
-from itertools import chain
 
 import pytest
 
@@ -97,34 +95,12 @@ def test_key_change_writes_a_tombstone_first_at_the_position_before():
     assert after.position == Position(1, Lsn(100), 7)
 
 
-def test_what_the_partition_holds_already_is_skipped_and_the_rest_is_not():
-    probe = Bench()
-    keys = [str(number).encode() for number in range(40)]
-    ended = partition_of(probe.key(b"0"), 4)
-    bench = Bench(written={"notes": {ended: Position(1, Lsn(100), 40)}})
-    for number, key in enumerate(keys):
-        bench.write(insert(key), sequence=2 * number)
-    by_partition = defaultdict(list)
-    for _, key, _, head, _ in bench.log.records:
-        by_partition[partition_of(key, 4)].append(head.position.sequence)
-    assert min(by_partition.pop(ended)) > 40
-    everything_else = [n for n, k in enumerate(keys) if partition_of(probe.key(k), 4) != ended]
-    assert sorted(chain.from_iterable(by_partition.values())) == [2 * n for n in everything_else]
-
-
 def test_what_lies_before_a_fresh_copy_is_written_again():
     ended = partition_of(Bench().key(b"1"), 4)
     bench = Bench(written={"notes": {ended: Position(1, Lsn(100), 40)}})
     assert bench.write(insert(), sequence=2) == 0
     bench.writer.write_again("notes")
     assert bench.write(insert(), sequence=2) == 1
-
-
-def test_changes_before_since_are_dead_already_and_not_written():
-    bench = Bench(since={"notes": Position(1, Lsn(100), 4)})
-    assert bench.write(insert(), lsn=99) == 0
-    assert bench.write(insert(), lsn=100, sequence=2) == 0
-    assert bench.write(insert(), lsn=100, sequence=4) == 1
 
 
 def test_unchanged_toast_is_fetched_and_holds_the_frontier():
@@ -156,30 +132,6 @@ def test_unfetched_toast_never_becomes_a_null():
     bench = Bench(fetched=([UNCHANGED], Lsn(500)))
     with pytest.raises(EncodeError, match="TOAST"):
         bench.write(Update(RELATION, (b"1",), (b"1",), (b"1", UNCHANGED)))
-
-
-def test_delete_writes_a_tombstone_with_headers():
-    bench = Bench()
-    bench.write(Delete(RELATION, (b"1",)))
-    ((_, key, value, head, _),) = bench.log.records
-    assert (key, value, head.op, head.ts_us) == (bench.key(b"1"), None, Op.DELETE, 7)
-
-
-def test_truncate_moves_since_and_buries_what_lives_before_it():
-    bench = Bench(dead=[(3, b"k1"), (0, b"k2")])
-    assert bench.write(Truncate(RELATION), lsn=200, sequence=4) == 2
-    here = Position(1, Lsn(200), 4)
-    assert bench.ledger.since == {"notes": here}
-    assert [(r[1], r[2], r[3].op, r[3].position, r[4]) for r in bench.log.records] == [
-        (b"k1", None, Op.TRUNCATE, here, 3),
-        (b"k2", None, Op.TRUNCATE, here, 0),
-    ]
-
-
-def test_a_value_without_an_exact_form_names_table_and_column():
-    bench = Bench()
-    with pytest.raises(EncodeError, match=r'"public.notes", column "id"'):
-        bench.write(insert(b"not a number"))
 
 
 def test_without_a_key_a_transaction_lies_in_one_partition_and_is_skipped_up_to_its_last():

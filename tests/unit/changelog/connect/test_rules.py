@@ -12,14 +12,6 @@ from changelog.connect.rules.records.events import Delete, Events, Insert, Move,
 from changelog.connect.rules.records.reading import BadRecordError, Number, json_of, parse_json
 from changelog.connect.rules.settings import Mode, PkMode, parse_settings
 from changelog.connect.rules.sink_keys import SINK_KEYS
-from changelog.connect.rules.state import (
-    ConnectCluster,
-    Connector,
-    Status,
-    connector_key,
-    connector_record,
-    status_record,
-)
 from changelog.contract.base.errors import ConfigurationError
 
 LEAST = {"name": "s", "topics": "a, b", "connection.url": "jdbc:postgresql://db:5432/app"}
@@ -215,23 +207,6 @@ def asked(value, key=None, **more):
     return Events(parse_settings(config)).operations(key, value)
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (b'{"id": 1, "a": 2}', [Upsert({"id": 1, "a": 2})]),
-        (b'{"schema": {}, "payload": {"id": 1}}', [Upsert({"id": 1})]),
-        (b'{"before": null, "after": {"id": 1}, "op": "c", "ts_ms": 1}', [Upsert({"id": 1})]),
-        (b'{"before": {"id": 1}, "after": {"id": 1, "a": 3}, "op": "u"}', [Upsert({"id": 1, "a": 3})]),  # noqa: E501
-        (b'{"before": {"id": 1}, "after": {"id": 2}, "op": "u"}', [Move({"id": 1}, {"id": 2})]),
-        (b'{"before": {"id": 1, "a": 2}, "after": null, "op": "d"}', [Delete({"id": 1})]),
-        (b'{"id": 1, "a": 2, "__deleted": "true", "__op": "d"}', [Delete({"id": 1})]),
-        (b'{"id": 1, "__deleted": "false"}', [Upsert({"id": 1})]),
-    ],
-)  # fmt: skip
-def test_each_form_of_an_event(value, expected):
-    assert asked(value) == expected
-
-
 MICRO, DECIMAL = "io.debezium.time.MicroTimestamp", "org.apache.kafka.connect.data.Decimal"
 
 
@@ -353,45 +328,3 @@ def test_digits_of_numbers_are_kept():
     assert isinstance(parse_json(b"1.0", "value"), Number)
     with pytest.raises(BadRecordError):
         json_of(parse_json(b'"\\ud800"', "value"))
-
-
-def test_what_workers_know_is_what_the_topic_says_last():
-    connector = Connector(config={**UPSERT, "tasks.max": "2"}, restarts={1: 3})
-    records = [
-        connector_record(connector),
-        status_record("s", 0, Status(state="RUNNING", worker="w:1", waits_for="topic")),
-        status_record("s", 1, Status(state="FAILED", worker="w:2", trace="why")),
-        connector_record(Connector(config={**LEAST, "name": "t"}, state="STOPPED")),
-        (connector_key("gone"), None),
-        (b"other", b"1"),
-    ]
-    cluster = ConnectCluster()
-    for key, value in records:
-        cluster.take(key, value)
-    assert cluster.connectors["s"] == connector
-    assert cluster.status("s", "w:1") == {
-        "name": "s",
-        "connector": {"state": "RUNNING", "worker_id": "w:1"},
-        "tasks": [
-            {"id": 0, "state": "RUNNING", "worker_id": "w:1", "waits_for": "topic"},
-            {"id": 1, "state": "FAILED", "worker_id": "w:2", "trace": "why"},
-        ],
-        "type": "sink",
-    }
-    assert cluster.status("t", "w:1")["tasks"] == []
-    assert len(cluster.info("s")["tasks"]) == 2
-    cluster.take(connector_key("s"), None)
-    cluster.take(*status_record("s", 0, None))
-    assert list(cluster.connectors) == ["t"]
-    assert list(cluster.statuses) == [("s", 1)]
-
-
-@pytest.mark.parametrize(("new", "winner"), [(True, "first"), (False, "second")])
-def test_of_two_that_are_made_at_once_the_first_one_counts(new, winner):
-    """Its twin: records that replace whatever there is."""
-    cluster = ConnectCluster()
-    for made in ("first", "second"):
-        cluster.take(*connector_record(Connector(config=UPSERT, creation_id=made), new=new))
-    assert cluster.connectors["s"].creation_id == winner
-    cluster.take(*connector_record(Connector(config=UPSERT, creation_id="later")))
-    assert cluster.connectors["s"].creation_id == "later"

@@ -38,21 +38,6 @@ TIMESTAMP = column_type("timestamp", "timestamp without time zone")
 TIMESTAMPTZ = column_type("timestamptz", "timestamp with time zone")
 
 
-def test_a_row_is_read_as_written() -> None:
-    relation = make_relation({"id": INTEGER, "name": TEXT, "Prix HT (€)": decimal_type(10, 2)})
-    assert value_of(relation, [b"7", "né".encode(), b"12.50"], physical=True) == {
-        "id": 7,
-        "name": "né",
-        "Prix_HT____": b"\x04\xe2",
-    }
-
-
-def test_null_is_null_and_the_empty_string_is_not() -> None:
-    relation = make_relation()
-    assert value_of(relation, [b"1", None]) == {"id": 1, "name": None}
-    assert value_of(relation, [b"1", b""]) == {"id": 1, "name": ""}
-
-
 def test_a_key_stands_in_the_order_of_the_primary_key() -> None:
     relation = make_relation({"a": INTEGER, "b": TEXT, "c": INTEGER}, key=("c", "a"))
     key = key_of(relation.key_indexes, [b"1", b"x", b"3"])

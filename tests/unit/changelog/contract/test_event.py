@@ -166,17 +166,6 @@ def test_without_a_key_there_is_one_event_and_no_tombstone() -> None:
         assert (found["op"], found["before"], found["after"]) == ("t", None, None)
 
 
-def test_a_row_of_a_snapshot_says_so_and_has_no_transaction() -> None:
-    event, stamp = Event(KEY, None, ANNE, Op.READ), replace(STAMP, xid=None)
-    document = json.loads(NestedDocuments(CUSTOMERS, ORIGIN).encode(event, stamp))
-    record = decoded(
-        NestedRecords(CUSTOMERS, ORIGIN, 7).encode(event, stamp), nested_schema(CUSTOMERS)
-    )
-    assert document == record
-    assert (document["op"], document["source"]["snapshot"]) == ("r", "true")
-    assert document["source"]["txId"] is None
-
-
 def test_the_flat_envelope_has_each_column_twice() -> None:
     document, record = flat(FULL, Event(KEY, ANNE, MARIE, Op.UPDATE))
     record["ts"] = document["ts"] = 0

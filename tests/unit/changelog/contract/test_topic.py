@@ -9,7 +9,7 @@ import pytest
 
 from changelog.config import every_setting
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
-from changelog.contract.base.errors import ConfigurationError, SlotError
+from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.partition import murmur2, partition_of
 from changelog.contract.log.topic import TopicSettings, frontier_topic, topic_name, topic_names
 from changelog.contract.rows.relation import TableName
@@ -36,23 +36,6 @@ def test_a_name_that_kafka_cannot_hold_is_refused() -> None:
     assert len(topic_name(TableName("public", "t" * 249))) == 249
     with pytest.raises(ConfigurationError, match="250 characters"):
         topic_name(TableName("public", "t" * 250))
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (("public", "a b"), ("public", "a_b")),
-        (("public", "x.y"), ("x", "y")),
-        (("public", "x_y"), ("x", "y")),
-    ],
-)
-def test_two_tables_that_would_share_a_topic_are_both_named(
-    first: tuple[str, str], second: tuple[str, str]
-) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        topic_names([TableName(*first), TableName(*second)])
-    assert str(TableName(*first)) in str(caught.value)
-    assert str(TableName(*second)) in str(caught.value)
 
 
 def test_all_tables_that_would_share_topics_are_told_at_once_with_what_leaves_them_out() -> None:
@@ -171,11 +154,6 @@ def test_connections_keep_their_options_out_of_sight() -> None:
         "group.id": "g",
     }
     assert registry.client_config()["url"] == "http://ann:canary@r:8081"
-
-
-def test_an_error_says_the_facts_then_the_hint() -> None:
-    assert str(SlotError("slot is gone")) == "slot is gone"
-    assert str(SlotError("slot is gone", hint="make it")) == "slot is gone | hint: make it"
 
 
 def test_two_tables_of_one_topic_are_told_apart_by_their_names():

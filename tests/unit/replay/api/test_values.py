@@ -1,6 +1,6 @@
 """What the log says of itself shows itself, as text and in a notebook: replay.api."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
@@ -8,28 +8,8 @@ import pytest
 from changelog.contract.base.lsn import Lsn
 from replay.api.frames import duckdb_relation, pandas_frame
 from replay.api.reach import asked_of
-from replay.api.rows import Changes, History, RowVersion, rows_of
-from replay.api.sheet import MOST_ROWS, Sheet
-
-MOMENT = datetime(2024, 2, 29, 12, tzinfo=UTC)
-
-
-def version(row) -> RowVersion:
-    return RowVersion(
-        change="update", lsn=Lsn(24), time=MOMENT, row=row, partition=0, offset=1, schema_id=7
-    )
-
-
-def test_a_sheet_is_aligned_and_says_what_it_leaves_out():
-    sheet = Sheet("things", ("name", "n"), [("long one", "1"), ("b", "22")], ("a note",), count=9)
-    assert sheet.text().splitlines() == [
-        "things",
-        "  name      n",
-        "  long one  1",
-        "  b         22",
-        "  and 7 more",
-        "  a note",
-    ]
+from replay.api.rows import rows_of
+from replay.api.sheet import Sheet
 
 
 def test_html_is_escaped_and_brings_no_colours_of_its_own():
@@ -38,28 +18,6 @@ def test_html_is_escaped_and_brings_no_colours_of_its_own():
     assert "&lt;script&gt;" in html
     assert "color:inherit" in html
     assert "#" not in html
-
-
-def test_a_history_shows_versions_and_what_may_be_missing():
-    history = History(
-        table="things",
-        key={"id": "1"},
-        lsn=Lsn(64),
-        versions=(version({"id": 1, "name": "a" * 99}), version(None)),
-        complete_since=MOMENT,
-        verdict="exact",
-    )
-    assert "complete since 2024-02-29T12:00:00+00:00" in repr(history)
-    assert "a" * 99 not in repr(history)
-    assert "…" in history._repr_html_()
-    assert (len(history), history[1].row, next(iter(history)).lsn) == (2, None, Lsn(24))
-
-
-def test_changes_show_the_first_of_them():
-    rows = pa.table({"_change_type": ["insert"] * 50, "id": range(50)})
-    changes = Changes(table="things", start=Lsn(1), end=Lsn(2), rows=rows)
-    assert f"and {50 - MOST_ROWS} more" in repr(changes)
-    assert (len(changes), changes.arrow(), len(changes.pandas())) == (50, rows, 50)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ FLAT = DeclaredLog(
     key=("id",),
     columns=declared_columns({"id": "int", "name": "string", "n": "int"}, "logs.things"),
 )
-CUD = replace(FLAT, shape=ValueShape.CUD_JSON)
 DEBEZIUM = replace(FLAT, shape=ValueShape.DEBEZIUM_JSON)
 
 
@@ -44,45 +43,12 @@ def begun(log: MemoryLog) -> Following:
     return following
 
 
-def test_a_key_is_named_once_also_one_that_never_had_a_row():
-    log = MemoryLog(CUD)
-    log.put(None, {"op": "c", "before": None, "after": row(1, "a")})
-    log.put(None, {"op": "c", "before": None, "after": row(2, "b")})
-    following = begun(log)
-    assert held(following) == {"[1]": ["a", 0], "[2]": ["b", 0]}
-    assert following.advance(log.cut()) == set()
-    log.put(None, {"op": "u", "before": row(1, "a"), "after": row(3, "moved")})
-    log.put(None, {"op": "u", "before": row(3, "moved"), "after": row(3, "again")})
-    log.put(None, {"op": "d", "before": row(9, "x"), "after": None})
-    log.put({"id": 8}, None)
-    assert following.advance(log.cut()) == {b"[1]", b"[3]", b"[9]", b"[8]"}
-    assert held(following) == {"[2]": ["b", 0], "[3]": ["again", 0]}
-
-
 def placed(lsn: int, op: str, number: int, name: str | None = None) -> dict[str, object]:
     after = None if op == "d" else row(number, name)
     return {"op": op, "before": {"id": number}, "after": after, "source": {"lsn": lsn}}
 
 
 BY_LSN = replace(DEBEZIUM, order=Order.LSN)
-
-
-def test_a_log_by_the_source_s_position_is_held_where_that_grows():
-    log = MemoryLog(BY_LSN)
-    log.put({"id": 1}, placed(10, "c", 1, "a"))
-    log.put({"id": 2}, placed(11, "c", 2, "b"))
-    following = begun(log)
-    log.put({"id": 1}, placed(20, "u", 1, "c"))
-    log.put({"id": 2}, placed(21, "d", 2))
-    log.put({"id": 2}, None)
-    log.put({"id": 2}, placed(22, "c", 2, "back"))
-    assert following.advance(log.cut()) == {b"[1]", b"[2]"}
-    assert held(following) == {"[1]": ["c", 0], "[2]": ["back", 0]}
-    log.put({"id": 1}, placed(20, "u", 1, "c"))
-    assert following.advance(log.cut()) == {b"[1]"}, "the same once more"
-    log.put({"id": 1}, None)
-    assert following.advance(log.cut()) == {b"[1]"}
-    assert held(following) == {"[2]": ["back", 0]}
 
 
 def test_what_is_sent_again_is_taken_at_the_beginning_and_refused_afterwards():
@@ -190,21 +156,6 @@ def event(op: str, number: int, name: str | None, n: int = 0) -> dict[str, objec
     return {"op": op, "after": row(number, name, n)}
 
 
-def test_a_value_that_was_left_out_is_that_of_the_row_before():
-    log = MemoryLog(DEBEZIUM)
-    log.put({"id": 1}, event("c", 1, "a"))
-    log.put({"id": 1}, event("u", 1, PLACEHOLDER, 1))
-    log.put({"id": 1}, event("u", 1, PLACEHOLDER, 2))
-    assert held(begun(log)) == {"[1]": ["a", 2]}
-    # One that nobody has is no matter while a later record does without it.
-    log.put({"id": 2}, event("c", 2, PLACEHOLDER))
-    log.put({"id": 2}, event("u", 2, PLACEHOLDER, 1))
-    with pytest.raises(VerdictError, match="left out a value of the row with key"):
-        begun(log)
-    log.put({"id": 2}, event("u", 2, "b", 1))
-    assert held(begun(log))["[2]"] == ["b", 1]
-
-
 @pytest.mark.parametrize(
     "before",
     [
@@ -223,22 +174,6 @@ def test_a_value_of_another_row_is_not_taken(before):
     log.put({"id": 1}, event("u", 1, PLACEHOLDER))
     with pytest.raises(VerdictError, match="left out a value"):
         begun(log)
-
-
-def test_a_value_that_was_left_out_in_a_round_is_that_of_the_row_that_is_held():
-    log = MemoryLog(DEBEZIUM, settings=COMPACT)
-    log.put({"id": 1}, event("c", 1, "a"))
-    following = begun(log)
-    log.put({"id": 2}, event("c", 2, "b"))
-    log.put({"id": 2}, event("u", 2, PLACEHOLDER, 5))
-    log.put({"id": 1}, event("u", 1, PLACEHOLDER, 6))
-    following.advance(log.cut())
-    assert held(following) == {"[1]": ["a", 6], "[2]": ["b", 5]}
-    # The row that goes and the one that comes are two, whatever their key.
-    log.put({"id": 1}, event("d", 1, None) | {"before": {"id": 1}})
-    log.put({"id": 1}, event("u", 1, PLACEHOLDER, 7))
-    with pytest.raises(VerdictError, match="left out a value"):
-        following.advance(log.cut())
 
 
 @pytest.mark.parametrize(

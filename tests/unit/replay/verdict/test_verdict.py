@@ -149,11 +149,6 @@ def test_a_topic_that_the_frontier_does_not_know_is_refused():
     assert "no ends" in str(judged(BUSY, record=unknown))
 
 
-def test_all_reasons_are_named_at_once():
-    spoilt = replace(with_settings(BUSY, cleanup_policy="delete"), topic_id="other")
-    assert len(judged(spoilt).reasons) == 2
-
-
 def test_a_retention_of_for_ever_has_no_date_and_is_no_error():
     endless = with_settings(BUSY, delete_retention_ms=2**63 - 1, min_compaction_lag_ms=2**63 - 1)
     assert judged(endless).kind is VerdictKind.EXACT
@@ -231,20 +226,6 @@ def test_no_newer_frontier_helps_a_topic_that_keeps_no_lag():
     verdict = judged(with_settings(BUSY, min_compaction_lag_ms=5_000), allowance_ms=5_000)
     assert verdict.kind is VerdictKind.NOT_EXACT
     assert "--fix-topics" in verdict.remedies[0]
-
-
-def test_people_read_when_it_must_be_and_will_be_done():
-    verdict = judged(BUSY, now_ms=APPENDED_MS, estimate_ms=4 * 3_600_000)
-    assert str(verdict).startswith(
-        "exact if finished by 2023-11-15 04:13:20 UTC (done at about 2023-11-15 02:13:20 UTC; limit"
-    )
-    assert verdict.to_json()["deadline"] == "2023-11-15T04:13:20+00:00"
-    assert verdict.to_json()["finish"] == "2023-11-15T02:13:20+00:00"
-    assert str(judged(BUSY)).startswith("exact now (until 2023-11-15 04:13:20 UTC; limit: ")
-    assert str(judged(BUSY, now_ms=APPENDED_MS + LAG_MS)).startswith(
-        "exact only after following to the head ("
-    )
-    assert str(judged(None)).startswith("not exact (topic ")
 
 
 def test_the_verdict_on_several_topics_is_the_worst_and_names_each():

@@ -12,11 +12,8 @@ from replay.api.values import LogFrontier
 from replay.cut.asof import AsOf
 from views.api.project import Project
 from views.api.runs import chosen, sound
-from views.api.values import Generation, Generations, Proof, Runs, ViewRun
 from views.base.config import RebuildSettings, Source, VerifyMode
-from views.generations.history import HistoryRow
 from views.rebuild.result.report import ViewResult
-from views.verify.compare.report import Difference, VerifyReport
 
 FRONTIER = Frontier(slot="s", epoch=1, lsn=Lsn(24), ts_us=0)
 RESULT = ViewResult(
@@ -25,48 +22,12 @@ RESULT = ViewResult(
 )  # fmt: skip
 
 
-def test_a_run_is_a_line_that_says_what_readers_see():
-    run = ViewRun.of(RESULT)
-    assert (run.lsn, run.rows, run.verified) == ("0/18", 1234, True)
-    for shown in (repr(run), run._repr_html_()):
-        for word in ("delays", "published", "1,234", "verified", "0/18", "1.8 s", "delta, search"):
-            assert word in shown
-    assert len(Runs((run, run))) == 2
-
-
 def test_the_worst_error_of_a_run_is_raised():
     refuted, late = RefutedError("rows differ"), VerdictError("too late")
     failed = [ViewResult(view="a", error=late), RESULT, ViewResult(view="b", error=refuted)]
     with pytest.raises(RefutedError):
         sound(failed)
     assert sound([RESULT]) == [RESULT]
-
-
-def test_a_proof_shows_row_and_record_of_what_differs():
-    report = VerifyReport(
-        view="delays",
-        verified=False,
-        rows_expected=10,
-        rows_served=10,
-        mismatches=1,
-        differences=(Difference({"id": "7"}, "different", "n", "1", None, "flights:0:17"),),
-        notes=("a note",),
-    )
-    proof = Proof.of(report, 3, "delta", "0/18")
-    for word in ("refuted", "id = 7", "flights:0:17", "null", "a note", "1 mismatches"):
-        assert word in repr(proof)
-
-
-def test_generations_are_shown_with_the_newest_first():
-    rows = [
-        HistoryRow(view="v", generation=n, state=state, at=datetime(2024, 2, 29, tzinfo=UTC))
-        for n, state in ((1, "retired"), (2, "published"))
-    ]
-    found = Generations("v", tuple(map(Generation.of, rows)))
-    lines = repr(found).splitlines()
-    assert "published" in lines[2]
-    assert "retired" in lines[3]
-    assert [each.number for each in found] == [1, 2]
 
 
 def test_what_is_asked_for_is_checked_before_anything_is_done(tmp_path):

@@ -35,14 +35,6 @@ def test_rate_and_time_left_are_told_twice_a_second_at_most():
     ]
 
 
-def test_minutes_are_told_as_such():
-    told, clock = list[str](), Clock()
-    pace = Pace(told.append, "read", 1_000, "records", clock=clock)
-    clock.now += 10
-    pace.add(50)
-    assert told == ["read 50 of at most 1,000 records, 5/s, 3 min 10 s left"]
-
-
 def test_a_log_has_a_line_every_ten_seconds(caplog, monkeypatch):
     clock = Clock()
     monkeypatch.setattr("views.base.progress.time.monotonic", clock)

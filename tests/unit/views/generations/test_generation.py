@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
-from views.generations.generation import MOVES, Generation, GenerationState, IllegalMoveError
+from views.generations.generation import Generation, GenerationState, IllegalMoveError
 
 ACTS = {
     "seal": GenerationState.SEALED,
@@ -45,11 +43,6 @@ def test_only_the_moves_of_the_life_are_allowed(state, act):
     assert generation.state is state
 
 
-def test_the_way_to_readers_passes_verification():
-    generation = Generation("flights", 1).seal().verify().publish()
-    assert generation.retire().publish().state is GenerationState.PUBLISHED
-
-
 def test_an_unverified_generation_is_published_only_on_demand():
     sealed = Generation("flights", 1).seal()
     with pytest.raises(IllegalMoveError, match="not verified"):
@@ -63,15 +56,3 @@ def test_an_unverified_generation_is_published_only_on_demand():
 def test_nothing_publishes_an_unfinished_failed_or_refuted_generation(state):
     with pytest.raises(IllegalMoveError):
         Generation("flights", 1, state).publish(unverified=True)
-
-
-def test_every_state_has_its_moves():
-    assert MOVES.keys() == set(GenerationState)
-
-
-def test_a_generation_is_a_value():
-    generation = Generation("flights", 1)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        generation.number = 2  # type: ignore[misc]
-    with pytest.raises(ValueError, match="start at 1"):
-        Generation("flights", 0)

@@ -3,7 +3,6 @@
 import pytest
 
 from views.generations.history import (
-    ABORTED,
     DROPPED,
     FAILED,
     PUBLISHED,
@@ -15,7 +14,6 @@ from views.generations.history import (
 from views.generations.succession import (
     Held,
     leftovers,
-    line_of,
     next_generation,
     rollback_target,
     serving,
@@ -104,15 +102,6 @@ def test_what_a_rebuild_did_not_finish_is_a_leftover() -> None:
 LATE = [(1, PUBLISHED), (2, STAGED), (3, PUBLISHED), (2, PUBLISHED), (3, PUBLISHED)]
 
 
-def test_a_line_has_what_served_and_was_not_rolled_back_from() -> None:
-    assert line_of(LATE[:-1]) == [1, 3, 2]
-    assert line_of(LATE) == [1, 3]
-    again = [(1, PUBLISHED), (2, PUBLISHED), (1, PUBLISHED), (1, PUBLISHED), (3, PUBLISHED)]
-    assert line_of(again) == [1, 3]
-    assert line_of([*again, (3, DROPPED), (4, PUBLISHED)]) == [4]
-    assert line_of([]) == []
-
-
 def test_the_last_move_of_readers_may_be_a_rollback() -> None:
     assert went_back_from(LATE[:-1]) is None, "what waited was published"
     assert went_back_from(LATE) == 2
@@ -121,39 +110,3 @@ def test_the_last_move_of_readers_may_be_a_rollback() -> None:
     assert went_back_from([*LATE, (4, PUBLISHED)]) is None
     assert went_back_from([*LATE, (3, DROPPED)]) is None
     assert went_back_from([]) is None
-
-
-PUBLISHED_ALL = {1: PUBLISHED, 2: PUBLISHED, 3: PUBLISHED}
-
-
-def test_a_rollback_goes_to_what_served_before_not_to_what_was_rolled_back_from() -> None:
-    assert rollback_target([held(3, 1, 2, 3)], PUBLISHED_ALL, [1, 3]) == 1
-    assert rollback_target([held(1, 1, 2, 3)], PUBLISHED_ALL, [1]) is None
-    assert rollback_target([held(3, 2, 3)], {2: PUBLISHED, 3: PUBLISHED}, [1, 3]) is None
-    assert to_retire(held(3, 1, 2, 3), previous=1, keep=3, states=PUBLISHED_ALL, line=[1, 3]) == [2]
-
-
-def test_a_rollback_that_was_cut_off_is_ended() -> None:
-    assert rollback_target([held(2, 1, 2, 3)] * 2, PUBLISHED_ALL, [1, 2, 3]) == 2
-    mixed = [held(2, 1, 2, 3), held(3, 1, 2, 3)]
-    assert rollback_target(mixed, PUBLISHED_ALL, [1, 2, 3]) == 2
-
-
-def test_a_rollback_from_what_waited_goes_to_what_served_meanwhile() -> None:
-    assert rollback_target([held(2, 1, 2, 3)], PUBLISHED_ALL, [1, 3, 2]) == 3
-    assert rollback_target([held(2, 1, 2, 3)], PUBLISHED_ALL) == 1, "by number alone"
-    assert rollback_target([held(3, 1, 2, 3)], PUBLISHED_ALL, [1, 3]) == 1
-
-
-def test_what_served_until_what_waited_was_published_stays() -> None:
-    states, line = PUBLISHED_ALL, [1, 3, 2]
-    assert to_retire(held(2, 1, 2, 3), previous=3, keep=2, states=states, line=line) == [1]
-    assert to_retire(held(2, 1, 2, 3), previous=3, keep=2, states=states) == [3]
-    line = [1, 3, 2, 4]
-    assert to_retire(held(4, 1, 2, 3, 4), previous=2, keep=3, states=states, line=line) == [1]
-
-
-def test_what_waits_is_neither_retired_nor_a_leftover() -> None:
-    states = {1: PUBLISHED, 2: STAGED, 3: PUBLISHED, 4: ABORTED, 5: STAGED}
-    assert to_retire(held(3, 1, 2, 3, 5), previous=1, keep=1, states=states) == [1]
-    assert leftovers(held(3, 1, 2, 3, 4, 5), states) == [4]

@@ -1,7 +1,6 @@
 """What was staged is published, compared or aborted, and views are dropped, without servers."""
 
 import json
-import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,7 +20,6 @@ from views.base.address import Address
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
 from views.generations.history import (
-    ABORTED,
     DROPPED,
     FAILED,
     PUBLISHED,
@@ -44,7 +42,7 @@ from views.rebuild.drop import drop, to_drop
 from views.rebuild.read_back import UncomparableError
 from views.rebuild.result.report import results_table
 from views.rebuild.rollback import NothingToRollBackError, RolledBackError, roll_back
-from views.rebuild.staged import UnverifiedError, abort_staged, publish_staged
+from views.rebuild.staged import UnverifiedError, publish_staged
 from views.scaffold.write import write_project
 from views.verify.kept.folder import KeptTopic
 
@@ -363,31 +361,12 @@ def test_a_generation_that_is_named_has_to_be_the_staged_one(bench) -> None:
         bench.publish()
 
 
-def test_a_switch_that_was_killed_is_finished_by_the_next_publish(bench) -> None:
-    bench.has((1, PUBLISHED), (2, STAGED), verified=True)
-    bench.sinks[VIEW]["a"].current = 2
-    (result,) = bench.publish()
-    assert bench.current() == [2, 2]
-    assert (result.generation, result.published) == (2, True)
-    assert bench.history.states(VIEW)[2] == PUBLISHED
-
-
 def test_a_rebuild_that_was_killed_in_its_switch_is_finished_and_was_not_staged(bench) -> None:
     bench.has((1, PUBLISHED), (2, SEALED))
     bench.sinks[VIEW]["a"].current = 2
     with pytest.raises(NothingStagedError):
         bench.publish()
     assert bench.current() == [2, 2]
-
-
-def test_an_abort_removes_it_everywhere(bench) -> None:
-    bench.has((1, PUBLISHED), (2, STAGED))
-    gone = abort_staged(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
-    assert gone == {VIEW: 2}
-    assert all(sink.there == {1} for sink in bench.sinks[VIEW].values())
-    assert bench.history.states(VIEW) == {1: PUBLISHED, 2: ABORTED}
-    with pytest.raises(NothingStagedError):
-        abort_staged(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
 
 
 class Looked(FakeSink):
@@ -448,44 +427,6 @@ def test_a_terminal_shows_how_many_sinks_are_asked_and_moved(bench, monkeypatch,
     found = [text for text in seen if text in file.getvalue()]
     assert found == ([] if as_json else seen)
     assert (file.getvalue() == "") == as_json
-
-
-@pytest.mark.parametrize("as_json", [False, True], ids=["people", "json"])
-def test_so_it_does_where_generations_are_removed_or_gone_back_to(
-    bench, monkeypatch, as_json
-) -> None:
-    file = watched(bench, as_json=as_json, monkeypatch=monkeypatch)
-    specs = bench.specs(*bench.all)
-    with bench.stages.shown():
-        abort_staged(specs, bench.settings, bench.stages, make_served=bench.served)
-    assert all(sink.there == {1, 2} for sink in bench.sinks[OTHER].values())
-    removed = file.getvalue()
-    with bench.stages.shown():
-        roll_back(specs, bench.settings, bench.stages, make_served=bench.served)
-    assert [bench.current(view) for view in bench.all] == [[1, 1], [1, 1]]
-    back = file.getvalue().removeprefix(removed)
-    first = ["what is staged: 0 of 4: ", "other: remove generation 3: 7 of 8, "]
-    then = ["what serves now: 0 of 8: ", "what serves now: 7 of 8, "]
-    then += ["publish the previous generations: 0 of 8: ", "generations: 7 of 8, "]
-    found = [[text for text in first if text in removed], [text for text in then if text in back]]
-    assert found == ([[], []] if as_json else [first, then])
-    assert (file.getvalue() == "") == as_json
-
-
-def test_a_log_has_no_more_of_it_than_the_stages(bench, caplog) -> None:
-    caplog.set_level(logging.INFO, "changelog.views")
-    bench.stages = Stages(Console(file=StringIO()))
-    bench.has((1, PUBLISHED), (2, STAGED), verified=True)
-    with bench.stages.shown():
-        bench.publish()
-        roll_back(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
-    assert [text.rpartition(":")[0] for text in caplog.messages] == [
-        "what is staged",
-        "publish every sink at once",
-        "write the history",
-        "remove old generations",
-        "publish the previous generations",
-    ]
 
 
 class Lines(FakeSink):
@@ -588,16 +529,6 @@ def test_nothing_is_compared_with_nothing(bench) -> None:
 
 def dropped(bench, *names: str) -> None:
     drop(to_drop(names, bench.settings), bench.settings, bench.stages, make_served=bench.served)
-
-
-def test_a_drop_empties_every_sink_and_ends_the_history(bench) -> None:
-    bench.has((1, PUBLISHED), (2, PUBLISHED), (3, STAGED))
-    dropped(bench, VIEW)
-    assert all(sink.there == set() for sink in bench.sinks[VIEW].values())
-    assert bench.current() == [None, None]
-    assert bench.history.states(VIEW) == {1: DROPPED, 2: DROPPED, 3: DROPPED}
-    with pytest.raises(NothingStagedError):
-        bench.publish()
 
 
 def test_a_view_whose_file_is_gone_is_dropped_by_its_history(bench) -> None:

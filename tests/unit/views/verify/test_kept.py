@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,11 +21,10 @@ from changelog.contract.rows.schema import SchemaPin
 from tests.support.builders import TEXT
 from tests.support.kept_log import ROWS, TABLE, TOPIC, KeptLog
 from tests.support.native_ways import needs_c
-from views.verify.kept import folder as folders
 from views.verify.kept import judgement
 from views.verify.kept import keeper as keeping
 from views.verify.kept.folder import FOLDER, KeptTopic
-from views.verify.kept.manifest import BrokenError, Manifest
+from views.verify.kept.manifest import Manifest
 from views.verify.processes.scratch import MEMORY_LIMIT, scratch
 
 pytestmark = needs_c
@@ -99,15 +97,6 @@ def test_a_base_takes_its_layers_in_when_they_are_many_rows(log, monkeypatch) ->
     assert [each.rows for each in manifest_of(log).files] == [10]
     assert len([*place(log).glob("*.parquet")]) == 1, "the files of before are removed"
     goes_on(log, monkeypatch, 0)
-
-
-def test_layers_are_put_together_when_they_are_many(log, monkeypatch) -> None:
-    monkeypatch.setattr(keeping, "_MANY_LAYERS", 2)
-    goes_on(log, monkeypatch, 3)
-    for key, layers in ((3, [3, 1]), (5, [4]), (3, [4, 1])):
-        log.put(key, ROWS[0])
-        goes_on(log, monkeypatch, 1)
-        assert [each.rows for each in manifest_of(log).files] == [10, *layers]
 
 
 def test_who_does_not_refresh_keeps_nothing_but_renews_what_is_kept(tmp_path, monkeypatch) -> None:
@@ -248,27 +237,6 @@ def test_what_was_read_too_late_is_not_kept(log, monkeypatch, caplog) -> None:
     told = judgement.not_exact(proved, begun_ms=0, ended_ms=1_900_000, whole=True)
     assert told == "reading it took longer than delete.retention.ms allows"
     assert judgement.not_exact(proved, begun_ms=0, ended_ms=1_900_000, whole=False) is None
-
-
-def flipped(log: KeptLog, number: int = -1) -> None:
-    """Flip one bit of a file."""
-    path = place(log) / manifest_of(log).files[number].name
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    path.write_bytes(raw)
-
-
-def test_a_file_with_a_flipped_bit_is_not_gone_on_from_and_is_told(
-    log, monkeypatch, caplog
-) -> None:
-    goes_on(log, monkeypatch, 3)
-    for number in (0, 1):
-        flipped(log, number)
-        is_whole(log, monkeypatch, "what is kept of it is broken")
-        assert "was changed" in caplog.text
-        log.put(3, ROWS[0])
-        goes_on(log, monkeypatch, 1)
-        assert len(manifest_of(log).files) == 2
 
 
 def test_a_manifest_that_was_changed_is_not_gone_on_from(log, monkeypatch) -> None:
@@ -425,13 +393,3 @@ def test_a_window_over_what_is_kept_leaves_zeros_their_signs(tmp_path) -> None:
         row = "SELECT 1 AS id, CAST('-0' AS DOUBLE) AS r, 0 AS k, 0 AS n"
         database.execute(f"COPY ({row}) TO '{path}' (FORMAT parquet)")
         assert database.execute(last).fetchall() == [(1, "-0.0")]
-
-
-def test_a_manifest_survives_text(log) -> None:
-    known = manifest_of(log)
-    assert Manifest.from_json(known.to_json().encode()) == known
-    raw = json.loads(known.to_json())
-    raw["kept"]["records"] += 1
-    with pytest.raises(BrokenError, match="was changed"):
-        Manifest.from_json(json.dumps(raw).encode())
-    assert folders.FOLDER == "_proved"
