@@ -166,21 +166,6 @@ def test_several_views_share_a_run_and_python_views_are_certified_by_their_input
     )
 
 
-@pytest.mark.matrix
-def test_people_get_a_table_and_the_history(project, view, run) -> None:
-    ran = run(view)
-    assert ran.code == 0, ran.err
-    assert ran.out == ""
-    assert "row by row" in " ".join(ran.err.split())
-    listed = run("--list", "--json")
-    assert [(r["view"], r["generation"]) for r in listed.results] == [(view, 1)]
-    history = run("--history", view, "--json")
-    assert [(r["generation"], r["state"], r["verified"]) for r in history.results] == [
-        (1, "published", True)
-    ]
-    assert history.results[0]["certificate"]["delta"]["mismatches"] == 0
-
-
 def test_explain_names_the_records_of_a_row_and_those_that_they_superseded(
     project, view, run, kafka, registry, shared
 ) -> None:
@@ -496,12 +481,6 @@ def test_a_view_that_cannot_be_is_a_configuration_error(project, run, sql, words
     )
 
 
-def test_an_unknown_view_is_named_with_what_is_near(project, view, run) -> None:
-    ran = run(view + "x", "--json")
-    assert ran.code == 2
-    assert f"did you mean {view}?" in ran.results[0]["error"]
-
-
 def test_a_parent_and_its_children_are_one_view_and_alone_it_is_warned_of(project, run) -> None:
     project.execute(
         """
@@ -536,31 +515,6 @@ def test_rows_that_share_a_key_fail_the_rebuild(project, run) -> None:
     assert ran.code == 1, ran.err
     assert "share one key" in ran.results[0]["error"]
     assert project.history("twice")[-1][1] == "failed"
-
-
-def test_usage_errors_end_with_2(project, view, run) -> None:
-    for words in (
-        [view, "--all"],
-        [],
-        ["--plan"],
-        [view, "--plan", "--rollback"],
-        [view, "--verify", "some"],
-        [view, "--keep", "0"],
-    ):
-        assert run(*words).code in {0, 2} if not words else run(*words).code == 2
-    assert run(view, "--project", str(project.root / "nowhere")).code == 2
-
-
-def test_a_project_without_a_frontier_is_told_to_capture(project, view, run) -> None:
-    path = project.root / "changelog.toml"
-    text = path.read_text(encoding="utf-8")
-    try:
-        path.write_text(text.replace("topic_prefix = ", "topic_prefix = 'x' #"), encoding="utf-8")
-        ran = run(view, "--json")
-    finally:
-        path.write_text(text, encoding="utf-8")
-    assert ran.code == 1
-    assert "changelog capture" in ran.results[0]["error"]
 
 
 def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, run) -> None:
@@ -656,21 +610,6 @@ def set_policy(kafka, topic, value):
     admin = AdminClient(kafka.client_config())
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(timeout=30)
-
-
-def test_a_warehouse_that_cannot_be_written_fails_with_the_reason(
-    project, view, run, tmp_path
-) -> None:
-    path = project.root / "changelog.toml"
-    text = path.read_text(encoding="utf-8")
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    try:
-        path.write_text(text + f'[rebuild]\nwarehouse = "{tmp_path}/file/w"\n', encoding="utf-8")
-        ran = run(view, "--json")
-    finally:
-        path.write_text(text, encoding="utf-8")
-    assert ran.code == 2, ran.err
-    assert "Traceback" not in ran.err
 
 
 def test_a_run_has_a_time_limit_and_tells_that_it_failed(project, view, run, tmp_path) -> None:

@@ -151,7 +151,6 @@ FROM {base} AS a JOIN {base} AS b ON b.customer_id = a.customer_id WHERE a.order
 
 @pytest.fixture
 def stacked(project, view):
-    """A view on the view of totals."""
     name = f"{view}_top"
     project.view(f"{name}.sql", ON_VIEWS.format(base=view))
     return name
@@ -295,16 +294,6 @@ def test_a_refresh_that_forgets_old_rows_is_refuted(project, view, run, monkeypa
         ran = run(copied, "--refresh", "--json")
         assert (ran.code, ran.results[0]["mismatches"]) == (3, 1), ran.err
     assert run("--all", "--refresh").code == 0
-
-
-@pytest.mark.matrix
-def test_a_view_that_was_altered_is_computed_whole(project, view, run) -> None:
-    assert run(view, "--refresh").code == 0
-    project.view(f"{view}.sql", TOTALS.replace("c.name,", "upper(c.name) AS name,", 1))
-    ran = run(view, "--refresh", "--json")
-    assert ran.code == 0, ran.err
-    assert "another than what serves" in ran.results[0]["origin"]
-    assert row_of(project, view, 1)["name"] == "NAME 1"
 
 
 @pytest.mark.matrix

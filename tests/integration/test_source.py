@@ -13,7 +13,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import psycopg2
 import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn, parse_dsn, quote_ident
@@ -46,7 +45,7 @@ from changelog.source.snapshot.snapshot import (
     writers_of,
 )
 from changelog.source.snapshot.toast import AS_WRITTEN, fetch_columns
-from changelog.source.stream.assemble import Assembler, Changed, Committed, Emitted, Event
+from changelog.source.stream.assemble import Assembler, Changed, Committed, Event
 from changelog.source.stream.message import emit
 from changelog.source.stream.pgoutput import RelationMessage, StreamColumn, decode
 from changelog.source.stream.slot import (
@@ -343,49 +342,6 @@ def test_partitions_come_as_their_root_and_only_their_keys_are_relied_on(pg, cap
     ]
 
 
-def test_odd_names_are_quoted_everywhere(server, pg, capture):
-    table = TableName("public", 'a"; DROP')
-    columns = ['id "x"', "select", "täg %s", "tab\there"]
-    run(
-        pg,
-        sql.SQL("CREATE TABLE {} ({} int PRIMARY KEY, {} int, {} int, {} text)").format(
-            sql.Identifier(*table), *map(sql.Identifier, columns)
-        ),
-        sql.SQL("INSERT INTO {} VALUES (1, 2, 3, E'a\\tb')").format(sql.Identifier(*table)),
-    )
-    (relation,) = relations(pg, '"a""; DROP"')
-    assert relation.name == table
-    assert [column.name for column in relation.columns] == columns
-    publish_tables(pg, [table])
-    with create_slot(server.dsn, SLOT) as exported:
-        rows = read_snapshot(server.dsn, exported.snapshot_name, [relation])
-        assert rows == {relation.name: [(b"1", b"2", b"3", b"a\tb")]}
-        made = Capture(server.dsn, pg, exported.consistent_point, [relation])
-    try:
-        run(pg, sql.SQL("INSERT INTO {} VALUES (7)").format(sql.Identifier(*table)))
-        (change,) = made.changes()
-        assert change.relation == relation
-        assert shape(change) == ("insert", (b"7",), (b"7", None, None, None))
-        values, _ = fetch_columns(pg, relation, (b"1",), columns, 0)
-        assert values == (b"1", b"2", b"3", b"a\tb")
-    finally:
-        made.stream.close()
-
-
-def test_messages_come_back(pg, capture):
-    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
-    made = capture()
-    emit(pg, "hb", b"\0\xff", transactional=False)
-    lsn = emit(pg, "ddl", b"x", transactional=True)
-    emitted = [event for event in made.up_to_now() if isinstance(event, Emitted)]
-    assert [(e.prefix, e.content, e.transactional) for e in emitted] == [
-        ("hb", b"\0\xff", False),
-        ("ddl", b"x", True),
-        ("mark", b"", True),
-    ]
-    assert emitted[1].lsn <= lsn < emitted[2].lsn
-
-
 def test_role_settings_do_not_change_the_text(pg, capture):
     run(
         pg,
@@ -506,39 +462,6 @@ def test_a_caller_that_does_not_read_keeps_the_connection_by_its_status(pg, capt
     assert len(made.changes()) == 60000
 
 
-def test_what_was_not_acknowledged_comes_again_with_the_same_numbers(server, pg, capture):
-    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
-    made = capture()
-    run(pg, "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2), (3)")
-    first = made.up_to_now()
-    commit = next(e for e in first if isinstance(e, Committed))
-    made.stream.acknowledge(commit.end_lsn)
-    until_confirmed(pg, commit.end_lsn)
-    made.stream.close()
-    until(lambda: not required(pg).active, "the slot is free")
-    again = Capture(server.dsn, pg, commit.end_lsn, made.wanted)
-    try:
-        rest = first[first.index(commit) + 1 :]
-        assert again.up_to_now()[: len(rest)] == rest
-    finally:
-        again.stream.close()
-
-
-def test_a_lost_connection_may_be_tried_again(pg, capture):
-    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
-    made = capture()
-    until(lambda: required(pg).active, "the stream runs")
-    run(pg, f"SELECT pg_terminate_backend({required(pg).active_pid})")
-
-    def poll_until_lost():
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            made.poll()
-
-    with pytest.raises(UnavailableSourceError):
-        poll_until_lost()
-
-
 def test_a_missing_publication_does_not_pass_in_silence(pg, capture):
     run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
     made = capture()
@@ -554,18 +477,6 @@ def test_a_missing_publication_does_not_pass_in_silence(pg, capture):
         with pytest.raises(SourceError, match="publication") as caught:
             made.up_to_now()
         assert not isinstance(caught.value, UnavailableSourceError)
-
-
-def test_a_publication_that_was_changed_and_changed_back_has_another_version(pg):
-    run(pg, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
-    names = [TableName("public", "a"), TableName("public", "b")]
-    publish_tables(pg, names)
-    before = publication_version(pg, PUBLICATION)
-    publish_tables(pg, names)
-    assert publication_version(pg, PUBLICATION) == before
-    publish_tables(pg, names[:1])
-    publish_tables(pg, names)
-    assert publication_version(pg, PUBLICATION) != before
 
 
 # --- slots and publications ---------------------------------------------------------------
@@ -613,22 +524,6 @@ def test_slots_that_cannot_be_used_are_named(server, pg):
     run(pg, f"SELECT pg_create_physical_replication_slot('{SLOT}')")
     with pytest.raises(SlotError, match="physical"):
         check_slot(required(pg))
-
-
-def test_a_publication_is_made_to_have_exactly_the_tables(pg):
-    run(pg, *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in "abc"))
-    a, b, c = (TableName("public", name) for name in "abc")
-    made = publish_tables(pg, [a, b])
-    assert (made.created, made.added) == (True, frozenset({a, b}))
-    changed = publish_tables(pg, [b, c])
-    assert (changed.created, changed.added, changed.removed) == (
-        False,
-        frozenset({c}),
-        frozenset({a}),
-    )
-    same = publish_tables(pg, [c, b])
-    assert (same.created, same.added, same.removed) == (False, frozenset(), frozenset())
-    assert sorted(ask(pg, "SELECT tablename FROM pg_publication_tables")) == [("b",), ("c",)]
 
 
 @pytest.mark.parametrize(
@@ -797,118 +692,6 @@ def test_chunks_hold_each_row_once(server, pg):
     assert by_table["p"] == expected
 
 
-def test_values_of_a_snapshot_equal_those_of_the_stream(server, pg):
-    run(
-        pg,
-        "CREATE TYPE mood AS ENUM ('sad', 'happy \\ ''x''')",
-        "CREATE DOMAIN price AS numeric(8,2)",
-        "CREATE TABLE t (id int PRIMARY KEY, s text, c char(5), b bytea, n numeric, m mood,"
-        " p price, a text[], j jsonb, f float4, at timestamp, ok bool, e text)",
-    )
-    insert = (
-        "INSERT INTO t VALUES ({}, E'tab\\there\\nline\\\\back\\r\\b\\f\\x0b\\\\N', 'ab',"
-        " '\\x005c6e', 'NaN', 'happy \\ ''x''', 1.5,"
-        " ARRAY['a,b', NULL, '\"', '\\N'], '{{\"k\": \"\\\\n\"}}',"
-        " 1e-30, 'infinity', true, '')"
-    )
-    run(pg, insert.format(1))
-    read = relations(pg)
-    publish_tables(pg, [read[0].name])
-    with create_slot(server.dsn, SLOT) as exported:
-        ((first,),) = read_snapshot(server.dsn, exported.snapshot_name, read).values()
-        made = Capture(server.dsn, pg, exported.consistent_point, read)
-    try:
-        run(pg, insert.format(2))
-        (second,) = made.changes()
-    finally:
-        made.stream.close()
-    assert second.relation == read[0]
-    assert first[1:] == tuple(second.row)[1:]
-    assert first[1] == b"tab\there\nline\\back\r\b\f\v\\N"
-    assert first[2] == b"ab   "
-    names = [column.name for column in read[0].columns[1:]]
-    assert fetch_columns(pg, read[0], (b"1",), names, 0)[0] == first[1:]
-
-
-def test_snapshot_and_stream_meet_exactly_under_a_writer(server, pg):
-    run(pg, "CREATE TABLE t (id bigint PRIMARY KEY, n int)")
-    run(pg, "INSERT INTO t SELECT g, 0 FROM generate_series(1, 2000) g")
-    read = relations(pg)
-    publish_tables(pg, [read[0].name])
-    stop = threading.Event()
-    written: list[int] = []
-
-    def write() -> None:
-        session = connect(server.dsn)
-        number = 10_000
-        while not stop.is_set():
-            number += 1
-            run(
-                session,
-                f"INSERT INTO t VALUES ({number}, 0)",
-                f"UPDATE t SET n = n + 1 WHERE id = {number % 2000 + 1}",
-                f"DELETE FROM t WHERE id = {number - 50}",
-                f"UPDATE t SET id = -{number} WHERE id = {number - 25}",
-            )
-            written.append(number)
-        session.close()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        until(lambda: len(written) > 50, "the writer is at work")
-        with create_slot(server.dsn, SLOT) as exported:
-            at_snapshot = len(written)
-            until(lambda: len(written) > at_snapshot + 200, "it writes past the snapshot")
-            ((*rows,),) = read_snapshot(server.dsn, exported.snapshot_name, read, 2).values()
-            made = Capture(server.dsn, pg, exported.consistent_point, read)
-        start = len(written)
-
-        def written_while_read():
-            made.poll()
-            return len(written) > start + 200
-
-        until(written_while_read, "it writes under the stream")
-    finally:
-        stop.set()
-        writer.join()
-    state = {row[0]: row for row in rows}
-    assert len(state) == len(rows)
-    try:
-        for change in made.changes():
-            apply_strictly(state, change)
-    finally:
-        made.stream.close()
-    truth = ask(pg, "SELECT id::text, n::text FROM t")
-    assert state == {i.encode(): (i.encode(), n.encode()) for i, n in truth}
-
-
-def apply_strictly(state: dict[bytes, tuple[Any, ...]], change: Change) -> None:
-    """Apply a change that must fit: no row is inserted twice, none is missing."""
-    match change:
-        case Insert(key=(key,), row=row):
-            assert key not in state
-            state[key] = tuple(row)
-        case Update(old_key=(old,), key=(key,), row=row):
-            del state[old]
-            assert key not in state
-            state[key] = tuple(row)
-        case Delete(key=(key,)):
-            del state[key]
-        case _:
-            pytest.fail(f"unexpected: {change}")
-
-
-@pytest.mark.parametrize("statement", ["TRUNCATE t", "ALTER TABLE t ALTER n TYPE bigint"])
-def test_a_table_rewritten_behind_the_snapshot_is_not_read_as_empty(server, pg, statement):
-    run(pg, "CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)")
-    read = relations(pg)
-    with create_slot(server.dsn, SLOT) as exported:
-        run(pg, statement)
-        with pytest.raises(SourceError, match=r"rewritten or truncated.*public\.t"):
-            read_snapshot(server.dsn, exported.snapshot_name, read)
-
-
 def test_row_security_is_an_error_and_not_a_filter(server, pg):
     run(
         pg,
@@ -1051,38 +834,6 @@ def test_the_primary_key_as_identity_index_is_fine(pg):
     assert [relation.identity for relation in relations(pg)] == [ReplicaIdentity.DEFAULT]
 
 
-def test_a_relation_follows_ddl_in_the_stream(pg, capture):
-    run(pg, "CREATE TABLE t (id int PRIMARY KEY, n int)")
-    made = capture()
-    run(
-        pg,
-        "INSERT INTO t VALUES (1, 1)",
-        "ALTER TABLE t ADD s numeric(4,1)",
-        "INSERT INTO t VALUES (2, 2, 2.5)",
-        "ALTER TABLE t DROP n",
-        "INSERT INTO t VALUES (3, 3.5)",
-    )
-    changes = made.changes()
-    assert [tuple(column.name for column in c.relation.columns) for c in changes] == [
-        ("id", "n"),
-        ("id", "n", "s"),
-        ("id", "s"),
-    ]
-    assert [tuple(change.row) for change in changes] == [
-        (b"1", b"1"),
-        (b"2", b"2", b"2.5"),
-        (b"3", b"3.5"),
-    ]
-
-
-def test_a_renamed_table_does_not_go_on_in_silence(pg, capture):
-    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
-    made = capture()
-    run(pg, "ALTER TABLE t RENAME TO s", "INSERT INTO s VALUES (1)")
-    with pytest.raises(UncapturableTableError, match=r'"public\.t" is called "public\.s"'):
-        made.changes()
-
-
 def test_the_same_description_gives_the_same_relation(pg):
     run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
     catalogue = Catalogue(pg)
@@ -1156,11 +907,3 @@ def test_settings_that_do_not_fit_are_refused(tmp_path):
             check_ready(connect(made.database_dsn("ascii")))
     with pytest.raises(UnavailableSourceError):
         connect(made.dsn)
-
-
-def test_a_server_that_goes_away_in_a_query_may_be_tried_again(server, pg):
-    session = connect(server.dsn)
-    run(pg, f"SELECT pg_terminate_backend({session.info.backend_pid})")
-    with pytest.raises(UnavailableSourceError):
-        inspect_slot(session, SLOT)
-    assert isinstance(session, psycopg2.extensions.connection)
