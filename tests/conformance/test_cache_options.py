@@ -78,7 +78,6 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def client(url: str) -> Iterator[Any]:
-    """A connection to it."""
     with closing(connect(url, decode_responses=True)) as client:
         yield client
 

@@ -362,7 +362,6 @@ def test_a_transaction_that_began_before_the_load_never_finds_the_view_empty(pos
 
 
 def test_without_that_wait_such_a_transaction_finds_it_empty(postgres, monkeypatch):
-    """The twin of the test above."""
     publish(postgres, 1, postgres.spark.sql("select id from range(3)"))
     with closing(psycopg2.connect(postgres.settings.postgres_url)) as reader:
         reader.set_session(isolation_level="REPEATABLE READ")

@@ -36,7 +36,6 @@ def leaving(bench: Any, at_most: int = 3) -> Any:
 
 
 def numbered(odd: dict[int, str], count: int = 3_000) -> list[tuple[int, str, str]]:
-    """Return rows with numbers, but for some."""
     return [(n, "p", odd.get(n, str(n))) for n in range(count)]
 
 

@@ -19,7 +19,6 @@ Input = tuple[bytes, ...]
 
 
 def corpus(target: str) -> list[Input]:
-    """Return the inputs that a target begins with."""
     lines = (CORPUS / f"{target}.txt").read_text("ascii").splitlines()
     return [parsed(line) for line in lines if line and not line.startswith("#")]
 
@@ -30,12 +29,10 @@ def parsed(line: str) -> Input:
 
 
 def line_of(some: Input) -> str:
-    """Return an input's line."""
     return " ".join(text.hex() or "-" for text in some)
 
 
 def changed(some: Input, others: list[Input], chance: Random) -> Input:
-    """Return an input with a few changes."""
     texts = list(some)
     for _ in range(chance.randint(1, 4)):
         place = chance.randrange(len(texts)) if texts else 0

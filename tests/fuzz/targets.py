@@ -129,7 +129,6 @@ def frames(some: Input) -> None:
 
 
 def copy_lines(some: Input) -> None:
-    """Read lines of a COPY."""
     found = []
     for way in WAYS:
         texts = on(way, "Texts")()
@@ -317,7 +316,6 @@ class Broker:
         return offset
 
     def close(self) -> None:
-        """Leave."""
         readers = (*self.readers.values(), *self.intakes.values(), *self.batches.values())
         for reader in readers:
             reader.close()

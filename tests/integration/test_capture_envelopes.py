@@ -20,8 +20,6 @@ FORMS = [(output, envelope) for output in ("avro", "json") for envelope in ENVEL
 
 
 class Capture(CaptureCommand):
-    """A capture in some form."""
-
     form = ("avro", "nested")
 
     def set_form(self, output, envelope):

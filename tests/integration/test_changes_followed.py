@@ -68,12 +68,10 @@ class Writer:
     truth: list[Rows] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Look at what there is."""
         with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
             self.truth = [self._rows(cursor)]
 
     def step(self, count: int = 1) -> None:
-        """Make some transactions."""
         with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
             for _ in range(count):
                 for _ in range(self.chance.randint(1, 6)):
@@ -302,7 +300,6 @@ class Followers:
         self.kill()
 
     def start(self) -> None:
-        """Follow the view."""
         self._process = process_of(self._line, "--follow")
         threading.Thread(target=self._read, args=[self._process], daemon=True).start()
 

@@ -291,7 +291,6 @@ class Nests:
         )
 
     def _of_spark(self, keys: dict[str, list[int]]) -> dict[str, dict[int, Any]]:
-        """Return its values of many expressions at the keys of each."""
         guarded = [f"CASE WHEN k IN ({joined(of)}) THEN {line} END" for line, of in keys.items()]
         try:
             rows = by_spark(self.spark, f"SELECT k, {listed(guarded)} FROM t") if keys else []

@@ -108,7 +108,6 @@ def follow(two, served):
 
 
 def wanted(two: Two):
-    """Return what the two sources say."""
     paid = dict(two.billing.query("SELECT id, amount FROM payments"))
     total = dict(two.billing.query("SELECT id, total FROM totals"))
     orders = two.shop.query("SELECT id, item FROM orders ORDER BY id")

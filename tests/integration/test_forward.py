@@ -99,7 +99,6 @@ def test_readers_see_each_change_in_the_generation_that_serves(shop, monkeypatch
 
 
 def noted(kind, asked):
-    """Return its `rows`, which notes that it was asked for some."""
     sound = kind.rows
 
     def rows(self, records):
@@ -115,7 +114,6 @@ def not_known(*_):
 
 
 def follow_changes(shop, make_round):
-    """Make a round for each change."""
     outcome = shop.round()
     serving = generations(outcome)
     for statements in CHANGES:

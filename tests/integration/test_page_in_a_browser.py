@@ -118,7 +118,6 @@ def page(browser, address):
 
 
 def told(page, name: str) -> str:
-    """Return what a cell says."""
     return page.text_content(f'[data-live="{name}"]') or ""
 
 

@@ -32,8 +32,6 @@ DEADLINE_S = 120
 
 
 class Topic:
-    """A topic of the test, and what it does with it."""
-
     def __init__(self, kafka, name, partitions=1):
         self.kafka, self.name = kafka, name
         self.admin = AdminClient({**kafka.client_config(), "log_level": 0})

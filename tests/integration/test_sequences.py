@@ -96,7 +96,6 @@ def test_a_value_stands_on_the_log_before_the_frontier_that_has_its_row(capture)
 
 
 def test_twin_sequences_that_are_looked_at_once_lie_behind_the_rows(capture):
-    """The same with the seeded defect."""
     capture.begin(defect="look_at_sequences_once")
     capture.wait_for_frontier()
     assert not any(are_covered(capture) for _ in range(2))

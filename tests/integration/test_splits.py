@@ -49,7 +49,6 @@ def wanted(kafka, registry, prefix):
 
 
 def records_of_tasks(spark, kafka, wanted, parts):
-    """Return how many records each task reads."""
     job = Job(
         kafka=kafka,
         topic=wanted.topic,

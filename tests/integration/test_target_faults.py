@@ -222,7 +222,6 @@ def test_a_disk_that_is_really_full_is_said_and_leaves_whole_transactions(topic,
 def test_twin_with_places_ahead_of_their_rows_loses_what_the_disk_did_not_take(
     topic, ask, disk, program, load
 ):
-    """The same with the seeded defect."""
     with program(topic, defect="ahead") as running:
         assert running.wait(DEADLINE_S) == 1
     disk.resize(8192)

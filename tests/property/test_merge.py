@@ -41,7 +41,6 @@ class Sent:
         return [self.begin(), *rows, self.commit()] if rows else []
 
     def whole(self, lanes):
-        """Return what the one stream has."""
         if self.is_message:
             return [message(self.lsn)]
         rows = [row for lane in range(lanes) for to, row in self.rows if to == lane]

@@ -131,7 +131,6 @@ def clean(start: int, back: int, steps: int) -> Step:
 
 
 def clean_all(world: World) -> None:
-    """Clean at once what may be."""
     world.cleaning = None
     world.clean(0, 0, 99)
 

@@ -86,7 +86,6 @@ class Storm:
         self.judge = Judge("", "", ())
 
     def run(self):
-        """Run it; give its figures."""
         stack = Stack(
             self._folder / "stack",
             postgres_version=self._asked.postgres,

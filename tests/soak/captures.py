@@ -176,8 +176,6 @@ def command(folder, *, kill=None, defect=None):
 
 
 class Life(Child):
-    """One capture."""
-
     def __init__(self, project, number, *, exactly_once, kill=None, defect=None):
         self.number, self.point = number, (kill or "").partition(":")[0]
         folder = project.with_name(f"{project.name}-{'exactly' if exactly_once else 'least'}")

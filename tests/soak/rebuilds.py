@@ -144,8 +144,6 @@ class Rebuilds(Part):
 
 
 class Run(Child):
-    """One `rebuild-view`."""
-
     def __init__(self, project, number, words, kill=None):
         self.number, self.words, self.stage = number, words, kill or ""
         command = ["-m", "tests.support.crashing_rebuild"]

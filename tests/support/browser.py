@@ -37,7 +37,6 @@ _ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Start a browser."""
     folder = _folder("chromium", CHROMIUM, _unpack_chromium)
     env: dict[str, str | float | bool] = {
         **os.environ,

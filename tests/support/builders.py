@@ -24,7 +24,6 @@ VALUE_SCHEMA_ID = 8
 
 
 def decimal_type(precision: int, scale: int) -> ColumnType:
-    """Return the type of a `numeric(precision,scale)`."""
     return column_type("numeric", f"numeric({precision},{scale})")
 
 

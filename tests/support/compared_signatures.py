@@ -38,7 +38,6 @@ def compared() -> frozenset[str]:
 
 
 def text() -> str:
-    """Return the text of the file."""
     return "".join(f"{each}\n" for each in sorted(compared()))
 
 

@@ -160,7 +160,6 @@ class Engines:
         return frame.select(*(F.col(n).cast(spark_type(k)).alias(n) for n, k in kinds.items()))
 
     def view(self, query, key="id"):
-        """Return a view of a query as it has to be computed."""
         spec = parse_sql_view("v", Path("v.sql"), f"-- key: {key}\n{query}")
         return as_meant(
             spec, self.source.columns, {name: each.key for name, each in self.source.logged.items()}

@@ -150,7 +150,6 @@ class HandmadeLog:
         )
 
     def register(self, subject: str, schema: str) -> int:
-        """Register a schema and give its id."""
         answer = httpx.post(
             f"{self.registry.url}/subjects/{subject}/versions",
             json={"schema": schema},

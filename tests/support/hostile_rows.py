@@ -64,7 +64,6 @@ ROWS = [
 
 
 def column_types() -> dict[str, ColumnType]:
-    """Return the columns' types as the log has them."""
     named = {"boolean": "bool", "real": "float4", "double precision": "float8"}
     named |= {"smallint": "int2", "int": "int4", "bigint": "int8"}
     formatted = {"int": "integer", "timestamp": "timestamp without time zone"}

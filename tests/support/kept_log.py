@@ -213,7 +213,6 @@ class KeptLog:
         return taken, found
 
     def text(self, schema_id: int) -> str:
-        """Return the text of a schema, as a registry."""
         assert schema_id == self.pin.value
         return value_schema(self.relation)
 

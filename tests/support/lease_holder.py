@@ -22,8 +22,6 @@ VIEW, SERVES = "v", "serves.txt"
 
 
 class FileSink:
-    """Serves what a file says."""
-
     def __init__(self, path):
         self._path = path
 

@@ -31,7 +31,6 @@ TABLE = Table(
 
 
 def encoder(*, keys=(), all_known=True, with_c=True):
-    """Return what makes rows of JSON."""
     rules = Rules(
         columns=of_names(list(TYPES)), keys=keys, tombstones=Tombstones.REFUSE, value=Form.JSON,
         key=Form.TEXT, fields=(), delimiter=b",", all_fields=all_known,
@@ -40,7 +39,6 @@ def encoder(*, keys=(), all_known=True, with_c=True):
 
 
 def csv_encoder(*, fields=tuple(TYPES), columns=_NAMES, keys=(), delimiter=b",", with_c=True):
-    """Return what makes rows of lines of CSV."""
     rules = Rules(
         columns=parse_columns(columns), keys=keys, tombstones=Tombstones.REFUSE, value=Form.CSV,
         key=Form.TEXT, fields=fields, delimiter=delimiter,

@@ -84,7 +84,6 @@ class LogWriter:
         )
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Make a topic."""
         made = self._admin.create_topics([NewTopic(topic, partitions, 1, config=dict(settings))])
         made[topic].result()
         wait_until(lambda: topic in inspect(self.kafka, [topic]), 30, f"topic {topic}")
@@ -143,7 +142,6 @@ class LogWriter:
         self.codec = RowCodec(relation, key_schema_id=key, value_schema_id=value)
 
     def put(self, row: Row, op: Op = Op.CREATE) -> Position:
-        """Write a row in a transaction of its own."""
         key = tuple(row[index] for index in self.relation.key_indexes)
         raw = self.codec.encode_key(key)  # type: ignore[arg-type]
         return self.put_raw(raw, self.codec.encode_value(row), op)
@@ -168,7 +166,6 @@ class LogWriter:
         *,
         headers: Sequence[tuple[str, bytes]] | None = None,
     ) -> Position:
-        """Write a record as it is."""
         self._lsn += 8
         position = Position(1, Lsn(self._lsn), 0)
         made: list[tuple[str, str | bytes | None]] = [

@@ -51,8 +51,6 @@ class MemoryStore:
 
 
 class MemorySink:
-    """A view in a `MemoryStore`."""
-
     def __init__(self, *, view: str, key: Sequence[str], store: MemoryStore) -> None:
         self._view = check_view_name(view)
         self._key = tuple(key)
@@ -64,7 +62,6 @@ class MemorySink:
         check_shape(schema, self._key)
 
     def open(self, generation: int, schema: StructType) -> None:
-        """Begin a generation."""
         self.check(schema)
         if (self._view, generation) in self._store.generations:
             raise held_already(self._view, generation)
@@ -72,7 +69,6 @@ class MemorySink:
         self._opened = Opened(generation, schema)
 
     def write(self, rows: DataFrame) -> None:
-        """Write all rows of the generation, once."""
         current = opened(self._opened, self._view)
         current.begin(rows)
         held = self._store.generations[self._view, current.generation]
@@ -112,7 +108,6 @@ class MemorySink:
         self._store.pointers[self._view] = generation
 
     def discard(self, generation: int) -> None:
-        """Remove a generation."""
         refuse_published(self._view, generation, self.published())
         self._store.generations.pop((self._view, generation), None)
         self._path(generation).unlink(missing_ok=True)

@@ -61,7 +61,6 @@ class ObjectStore:
         )
 
     def names(self, bucket: str) -> list[str]:
-        """Return the names of all objects in a bucket."""
         pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
         return [each["Key"] for page in pages for each in page.get("Contents", ())]
 

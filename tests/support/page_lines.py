@@ -49,7 +49,6 @@ def block_of(page: Path, kind: str, start: str) -> Block:
 
 
 def address_of(dsn: str) -> str:
-    """Return a DSN as an address."""
     parts = parse_dsn(dsn)
     return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 

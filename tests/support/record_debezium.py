@@ -315,8 +315,6 @@ def _properties(path: Path, settings: Mapping[str, str]) -> Path:
 
 
 class Topic:
-    """Records of a topic."""
-
     def __init__(self, brokers: str, name: str) -> None:
         self._client = {"bootstrap.servers": brokers, "group.id": "r", "enable.auto.commit": False}
         self.name = name
@@ -411,7 +409,6 @@ def _text(raw: str | bytes | None) -> str:
 
 
 def run(dsn: str, statements: list[str]) -> None:
-    """Run statements, each in a transaction of its own."""
     with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
@@ -419,7 +416,6 @@ def run(dsn: str, statements: list[str]) -> None:
 
 
 def record(into: Path, home: Path) -> None:
-    """Make all recordings."""
     resolve(home)
     slots = {"max_replication_slots": "40", "max_wal_senders": "40"}
     with Stack(home / "stack", postgres_settings={"wal_level": "logical", **slots}) as stack:

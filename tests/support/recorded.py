@@ -51,7 +51,6 @@ class Recording:
 
 
 def recording(form: str) -> Recording:
-    """Read a recording."""
     with gzip.open(FOLDER / f"{form}.jsonl.gz", "rt", encoding="utf-8") as file:
         head, *lines = map(json.loads, file)
     read = base64.b64decode if head["schemas"] else str.encode
@@ -68,8 +67,6 @@ def recording(form: str) -> Recording:
 
 
 class RecordedLog:
-    """A recording on a topic of its own."""
-
     def __init__(
         self,
         kafka: KafkaConnection,

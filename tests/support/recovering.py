@@ -90,7 +90,6 @@ class Recovering(CrashingCapture):
         self.define(f"-- key: id\n-- sinks: {sinks}\n{SQL}\n")
 
     def define(self, text: str, view: str = VIEW) -> None:
-        """Write a view."""
         (self.folder / "views" / f"{view}.sql").write_text(text)
 
     def set(self, **settings: Any) -> None:

@@ -56,8 +56,6 @@ class Told:
 
 @dataclass
 class ToldLog:
-    """A log of some partitions."""
-
     records: list[Told] = field(default_factory=list)
 
     def end(self, partition: int) -> int:

@@ -134,13 +134,11 @@ def endpoints(stack: Stack) -> Endpoints:
 
 @pytest.fixture
 def kafka(endpoints: Endpoints) -> KafkaConnection:
-    """The broker."""
     return KafkaConnection(brokers=endpoints.brokers)
 
 
 @pytest.fixture
 def registry(endpoints: Endpoints) -> RegistryConnection:
-    """The schema registry."""
     return RegistryConnection(url=endpoints.schema_registry)
 
 

@@ -21,7 +21,6 @@ class SmallDisk:
     """
 
     def __init__(self, place: Path) -> None:
-        """Take the place."""
         self.place = place
 
     def resize(self, kib: int) -> None:

@@ -22,13 +22,11 @@ _DOUBLE_DIGITS, _REAL_DIGITS = 15, 6
 
 
 def double_text(value: float) -> str:
-    """Return the text of a double precision."""
     sides = [math.nextafter(value, side) for side in (-math.inf, math.inf)]
     return _arranged(value, _inside(value, repr(value), sides), _DOUBLE_DIGITS)
 
 
 def real_text(value: float) -> str:
-    """Return the text of a real."""
     single = np.float32(value)
     with np.errstate(over="ignore", under="ignore"):  # a neighbour may be an infinity
         sides = [float(np.nextafter(single, np.float32(side))) for side in (-np.inf, np.inf)]

@@ -70,8 +70,6 @@ class StandbyServer(PostgresServer):
 
 @dataclass
 class Pair:
-    """A primary and its standby."""
-
     primary: PostgresServer
     standby: StandbyServer
 

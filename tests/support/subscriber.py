@@ -39,7 +39,6 @@ class Reader:
         self._next = ""
 
     def take(self, line: str) -> None:
-        """Take a line of the stream."""
         name, _, value = line.partition(": ")
         if name == "id":
             self._next = value  # it counts with its event, which may not come whole

@@ -28,11 +28,9 @@ class BootedMachine(SmallMachine):
     """A machine of which systemd is the first process."""
 
     def shown(self, unit: str, name: str) -> str:
-        """Return a property of a unit."""
         return self.run("systemctl", "show", unit, "--property", name, "--value").strip()
 
     def is_up(self) -> bool:
-        """Tell whether it has booted."""
         return self.run("systemctl", "is-active", "basic.target", code=None) == "active\n"
 
 

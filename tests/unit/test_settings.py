@@ -103,7 +103,6 @@ def inline(value: Any) -> str:
 
 
 def found(project: Project, each: Declared) -> Any:
-    """Return what the project holds of a setting."""
     whole: dict[str, Any] = {
         "postgres.dsn": project.postgres,
         "postgres.primary": project.primary,

@@ -52,7 +52,6 @@ class Running:
 
     @property
     def said(self) -> str:
-        """Return what it has printed."""
         return os.pread(self.output.fileno(), 1 << 20, 0).decode()
 
     def until(self, condition: Callable[[str], object], what: str) -> None:
@@ -114,7 +113,6 @@ class Orders:
         self.project.capture()
 
     def rename(self, name: str) -> None:
-        """Give order 10 another name."""
         self.change(f"UPDATE orders SET name = '{name}' WHERE id = 10")
 
     def words(self, command: str) -> list[str]:

@@ -48,8 +48,6 @@ def test_a_row_is_completed_by_the_columns_that_came_and_went_after_its_change()
 
 
 class Ended:
-    """A capture that has ended."""
-
     number, began, log = 1, 1000.0, "capture-1.txt"
 
     def __init__(self, code: int, text: str) -> None:

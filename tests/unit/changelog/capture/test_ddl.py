@@ -16,7 +16,6 @@ class Bench(MessageLog):
     """A writer and what it has written."""
 
     def __init__(self):
-        """Have no topic."""
         self.records = []
         self.writer = DdlWriter(self, TABLES)
 

@@ -11,8 +11,6 @@ from views.leases.record import Placed, Record, split_key
 
 
 class Topic:
-    """A topic of leases in memory."""
-
     def __init__(self) -> None:
         self.records: list[Placed] = []
         self.seen = -1

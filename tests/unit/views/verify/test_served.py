@@ -41,7 +41,6 @@ class Engine:
         self._lock = threading.Lock()
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        """Answer a request."""
         body = json.loads(request.content) if request.content else {}
         with self._lock:
             return httpx.Response(200, json=self._found(request, body))
