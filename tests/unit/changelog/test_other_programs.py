@@ -106,6 +106,14 @@ def test_help_is_printed(words):
     assert (done.returncode, "slot" in done.stdout) == (0, True)
 
 
+def test_the_settings_of_the_client_are_listed():
+    """librdkafka's own table, with ranges and defaults."""
+    result = CliRunner().invoke(app, ["capture", "--config-help"])
+    assert result.exit_code == 0
+    assert "queue.buffering.max.ms" in result.output
+    assert "## Topic configuration properties" in result.output
+
+
 @pytest.mark.parametrize(
     ("words", "instead"),
     [

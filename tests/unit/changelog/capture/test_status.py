@@ -1,6 +1,7 @@
 """What status calls a problem, and how it is told."""
 
 import json
+import re
 import shlex
 from io import StringIO
 
@@ -42,10 +43,7 @@ def test_a_capture_that_keeps_up_has_no_problem():
         ),
         ({"frontier": None, "lag_s": None}, "no snapshot is whole"),
         ({"frontier": frontier(age_s=301)}, "the last frontier is 301 s old, over 300 s"),
-        (
-            {"limits": Limits(max_lag_bytes=499)},
-            "the log is 500 bytes of WAL behind, over 499",
-        ),
+        ({"limits": Limits(max_lag_bytes=499)}, "the log is 500 bytes of WAL behind, over 499"),
     ],
     ids=str,
 )
@@ -112,6 +110,36 @@ def test_a_table_without_a_topic_of_its_own_is_excluded_and_not_about_to_be_take
 def test_what_stands_against_a_captured_table_is_a_problem_before_its_next_row():
     (problem,) = status(matches={ORDERS: "has no primary key"}).problems
     assert problem.startswith('the table "public.orders" has no primary key: no frontier')
+
+
+def test_a_log_that_does_not_answer_leaves_the_slot_known():
+    away = {"log": "no broker answers"}
+    found = status(frontier=None, lag_s=None, unanswered=away, matches={ORDERS: ""})
+    assert found.problems == ("no broker answers",)
+    said = found.to_json()
+    assert (said["active"], said["retained_bytes"], said["unanswered"]) == (True, 4000, away)
+    unknown = ("frontier", "lag_s", "lag_bytes", "not_captured", "aside", "children", "key_indexes")
+    assert [said[name] for name in unknown] == [None] * len(unknown)
+    text = shown(found)
+    assert "active, process 4711" in text
+    assert re.search("frontier .*unknown", text)
+
+
+def test_a_source_that_does_not_answer_leaves_the_frontier_known():
+    away = {"source": "no server answers"}
+    found = status(
+        source=None, rate=None, frontier=frontier(age_s=301), lag_s=None, unanswered=away
+    )
+    assert found.problems == ("no server answers", "the last frontier is 301 s old, over 300 s")
+    said = found.to_json()
+    assert said["frontier"]["age_s"] == 301
+    unknown = ("exists", "active", "wal_status", "wal_lsn", "retained_bytes", "reserves", "lag_s")
+    assert [said[name] for name in unknown] == [None] * len(unknown)
+    assert set(said["wal_bytes_per_s"].values()) == {None}
+    text = shown(found)
+    assert re.search("slot .*unknown", text)
+    assert re.search("behind .*unknown", text)
+    assert "301 s" in text
 
 
 def test_limits_are_the_user_s():

@@ -55,6 +55,8 @@ class FakeLog:
 
 
 class Bench:
+    """A writer with its surroundings."""
+
     def __init__(self, *, since=None, written=None, fetched=None, dead=()):
         self.log = FakeLog()
         self.held: list[Lsn] = []
@@ -130,6 +132,12 @@ def test_unfetched_toast_never_becomes_a_null():
     bench = Bench(fetched=([UNCHANGED], Lsn(500)))
     with pytest.raises(EncodeError, match="TOAST"):
         bench.write(Update(RELATION, (b"1",), (b"1",), (b"1", UNCHANGED)))
+
+
+def test_a_value_without_an_exact_form_names_table_and_column():
+    bench = Bench()
+    with pytest.raises(EncodeError, match=r'"public.notes", column "id"'):
+        bench.write(insert(b"not a number"))
 
 
 def test_without_a_key_a_transaction_lies_in_one_partition_and_is_skipped_up_to_its_last():

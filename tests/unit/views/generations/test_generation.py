@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from views.generations.generation import Generation, GenerationState, IllegalMoveError
@@ -56,3 +58,11 @@ def test_an_unverified_generation_is_published_only_on_demand():
 def test_nothing_publishes_an_unfinished_failed_or_refuted_generation(state):
     with pytest.raises(IllegalMoveError):
         Generation("flights", 1, state).publish(unverified=True)
+
+
+def test_a_generation_is_a_value():
+    generation = Generation("flights", 1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        generation.number = 2  # type: ignore[misc]
+    with pytest.raises(ValueError, match="start at 1"):
+        Generation("flights", 0)

@@ -2,18 +2,11 @@
 
 import pytest
 
-from views.generations.history import (
-    DROPPED,
-    FAILED,
-    PUBLISHED,
-    REFUTED,
-    RETIRED,
-    SEALED,
-    STAGED,
-)
+from views.generations.history import DROPPED, FAILED, PUBLISHED, REFUTED, RETIRED, SEALED, STAGED
 from views.generations.succession import (
     Held,
     leftovers,
+    line_of,
     next_generation,
     rollback_target,
     serving,
@@ -100,6 +93,15 @@ def test_what_a_rebuild_did_not_finish_is_a_leftover() -> None:
 
 
 LATE = [(1, PUBLISHED), (2, STAGED), (3, PUBLISHED), (2, PUBLISHED), (3, PUBLISHED)]
+
+
+def test_a_line_has_what_served_and_was_not_rolled_back_from() -> None:
+    assert line_of(LATE[:-1]) == [1, 3, 2]
+    assert line_of(LATE) == [1, 3]
+    again = [(1, PUBLISHED), (2, PUBLISHED), (1, PUBLISHED), (1, PUBLISHED), (3, PUBLISHED)]
+    assert line_of(again) == [1, 3]
+    assert line_of([*again, (3, DROPPED), (4, PUBLISHED)]) == [4]
+    assert line_of([]) == []
 
 
 def test_the_last_move_of_readers_may_be_a_rollback() -> None:

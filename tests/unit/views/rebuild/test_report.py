@@ -15,6 +15,7 @@ from views.generations.history import CHANGES, PUBLISHED, HistoryRow
 from views.rebuild.result.report import (
     ViewResult,
     cut_lines,
+    fitted,
     history_table,
     moment,
     results_table,
@@ -123,6 +124,23 @@ def test_a_result_becomes_a_row_of_the_history() -> None:
     assert "1/A" in text_of(
         history_table([row, HistoryRow(view="w", generation=1, state="failed")])
     )
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_a_narrow_terminal_gets_lines_in_place_of_a_table(width) -> None:
+    console = Console(file=StringIO(), width=width)
+    note = "a note that is longer than a narrow terminal is wide"
+    row = HistoryRow(view="route_delays", generation=1, state=PUBLISHED, lsn="0/1", note=note)
+    console.print(fitted(history_table([row]), console))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    assert "  view: route_delays\n" in text
+    assert "  state: published\n" in text
+    assert "verified" not in text, "what is empty is left out"
+    assert note in " ".join(text.split())
+    wide = Console(file=StringIO(), width=200)
+    table = history_table([row])
+    assert fitted(table, wide) is table
 
 
 def test_a_history_tells_of_certificates_what_came_of_them() -> None:

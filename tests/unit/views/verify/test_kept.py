@@ -99,6 +99,15 @@ def test_a_base_takes_its_layers_in_when_they_are_many_rows(log, monkeypatch) ->
     goes_on(log, monkeypatch, 0)
 
 
+def test_layers_are_put_together_when_they_are_many(log, monkeypatch) -> None:
+    monkeypatch.setattr(keeping, "_MANY_LAYERS", 2)
+    goes_on(log, monkeypatch, 3)
+    for key, layers in ((3, [3, 1]), (5, [4]), (3, [4, 1])):
+        log.put(key, ROWS[0])
+        goes_on(log, monkeypatch, 1)
+        assert [each.rows for each in manifest_of(log).files] == [10, *layers]
+
+
 def test_who_does_not_refresh_keeps_nothing_but_renews_what_is_kept(tmp_path, monkeypatch) -> None:
     log = KeptLog(tmp_path)
     log.put(1, ROWS[1])
