@@ -32,6 +32,7 @@ from changelog.stack.stack import Stack
 from tests.support.cache_cluster import cache_cluster
 from tests.support.elasticsearch import ElasticServer
 from tests.support.memory_sink import MemorySink, MemoryStore
+from tests.support.sql import execute
 from views.base.address import Address
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.make import make_sink
@@ -399,16 +400,9 @@ def postgres_url(stack: Stack) -> Iterator[str]:
     """A database of its own on the stack's server."""
     endpoints = stack.endpoints()
     name = f"sink_{uuid.uuid4().hex[:10]}"
-    _execute(endpoints.postgres, f"CREATE DATABASE {name}")
+    execute(endpoints.postgres, f"CREATE DATABASE {name}")
     yield make_dsn(endpoints.postgres, dbname=name)
-    _execute(endpoints.postgres, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def _execute(dsn: str, statement: str) -> None:
-    """Run a statement by a connection of its own: another test may restart the server meanwhile."""
-    with closing(psycopg2.connect(dsn)) as connection:
-        connection.autocommit = True
-        connection.cursor().execute(statement)
+    execute(endpoints.postgres, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -269,10 +269,7 @@ def late(search, *, forgets: bool) -> list[int]:
             f"{place}/_settings", json={"index.gc_deletes": "1ms"}, verify=authorities()
         ).raise_for_status()
     httpx.post(f"{place}/_refresh", verify=authorities()).raise_for_status()
-    with (
-        contextlib.suppress(SinkError),
-        sink._server.bulk(f"{search.view}-000001", 150) as write,
-    ):
+    with contextlib.suppress(SinkError), sink._server.bulk(f"{search.view}-000001", 150) as write:
         write([('[2,"p"]', json.dumps({"id": 2, "part": "p", "number": 1}))])
     httpx.post(f"{place}/_refresh", verify=authorities()).raise_for_status()
     return sorted(each["number"] for each in search.served(search.view))

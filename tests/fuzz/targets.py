@@ -217,10 +217,7 @@ def lines(some: Input) -> None:
     batch = on("compiled", "BatchCodec")(relation, IDS)
     for text in some[2:]:
         line = (number + b"\t" + text).replace(b"\n", b"")
-        texts, records = (
-            on("compiled", "Texts")([line]),
-            on("compiled", "Records")(1),
-        )
+        texts, records = (on("compiled", "Texts")([line]), on("compiled", "Records")(1))
         odd = batch.add_lines(texts, 0, lsn=1, sequence=2, ts_us=3, to=records)
         if odd is None:
             (record,) = records
@@ -395,10 +392,7 @@ _FIELDS = [
     (AvroField(AvroKind.LONG, ("value", "null")), CopyCell(CellForm.INT2)),
     (AvroField(AvroKind.FLOAT), CopyCell(CellForm.FLOAT4)),
     (AvroField(AvroKind.DOUBLE), CopyCell(CellForm.FLOAT8)),
-    (
-        AvroField(AvroKind.DECIMAL, ("null", "value", "text")),
-        CopyCell(CellForm.NUMERIC, scale=5),
-    ),
+    (AvroField(AvroKind.DECIMAL, ("null", "value", "text")), CopyCell(CellForm.NUMERIC, scale=5)),
     (AvroField(AvroKind.STRING), CopyCell(CellForm.UUID)),
     (AvroField(AvroKind.STRING), CopyCell(CellForm.JSONB)),
     (AvroField(AvroKind.BYTES), CopyCell(CellForm.TEXT)),

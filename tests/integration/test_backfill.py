@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 
 from changelog.contract.base.headers import Op, decode_headers
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.matrix import first
 from tests.support.wait import wait_until
 
@@ -20,16 +20,12 @@ ROWS = 3000
 POINTS = ("segment written", "table whole", "fence taken", "chunk copied", "progress written")
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(
-        "CREATE TABLE notes (id integer PRIMARY KEY, text text) WITH (fillfactor = 50)",
-        f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {ROWS}) n",
-        "ANALYZE notes",
-    )
-    yield made
-    made.kill()
+capture = capture_with(
+    CrashingCapture,
+    "CREATE TABLE notes (id integer PRIMARY KEY, text text) WITH (fillfactor = 50)",
+    f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {ROWS}) n",
+    "ANALYZE notes",
+)
 
 
 @pytest.fixture
@@ -122,7 +118,7 @@ MOVED = ("DELETE FROM notes WHERE id < 1500",)
 def test_a_table_that_is_rewritten_in_between_starts_over(capture):
     capture.crash("progress written:4", small=True)
     capture.sql(*MOVED)
-    capture.outside("VACUUM FULL notes")
+    capture.sql("VACUUM FULL notes")
     said = capture.finish(small=True)
     assert "was changed: it is copied anew" in said
     capture.check()
@@ -132,7 +128,7 @@ def test_a_table_that_is_rewritten_in_between_starts_over(capture):
 def test_twin_a_rewrite_that_is_not_noticed_loses_rows(capture):
     capture.crash("progress written:4", small=True)
     capture.sql(*MOVED)
-    capture.outside("VACUUM FULL notes")
+    capture.sql("VACUUM FULL notes")
     capture.finish(small=True, defect="forget_filenode")
     assert capture.differences()
 
@@ -235,13 +231,13 @@ def standby_away(capture):
     """Let commits wait for a standby that does not exist; returns a function that ends that."""
 
     def end():
-        capture.outside(
+        capture.sql(
             "ALTER SYSTEM RESET synchronous_standby_names",
             "ALTER SYSTEM RESET synchronous_commit",
             "SELECT pg_reload_conf()",
         )
 
-    capture.outside(
+    capture.sql(
         # The registry lives on the same server, and is not to wait.
         "ALTER SYSTEM SET synchronous_commit = 'local'",
         "ALTER SYSTEM SET synchronous_standby_names = 'nobody'",
@@ -380,10 +376,10 @@ def test_twin_an_added_table_that_does_not_wait_lacks_a_row(capture):
 
 
 def lose_slot(capture):
-    capture.outside("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    capture.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     try:
         for _ in range(3):
-            capture.outside(
+            capture.sql(
                 "SELECT pg_logical_emit_message(true, 'test', '')",
                 "SELECT pg_switch_wal()",
                 "CHECKPOINT",
@@ -391,7 +387,7 @@ def lose_slot(capture):
         lost = f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{capture.prefix}'"
         wait_until(lambda: capture.query(lost) == [("lost",)], 30, "the slot is lost")
     finally:
-        capture.outside("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+        capture.sql("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
 
 
 @pytest.mark.matrix

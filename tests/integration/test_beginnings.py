@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from changelog.kafka.cluster import describe
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -13,12 +13,7 @@ pytestmark = [pytest.mark.services, pytest.mark.slow]
 ROWS = 20
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(ROWS)
-    yield made
-    made.kill()
+capture = capture_with(CrashingCapture, notes=ROWS)
 
 
 def keys(capture, table="notes"):
@@ -73,7 +68,7 @@ def test_a_kill_before_the_first_frontier_skips_the_snapshot_again(capture):
 @pytest.fixture
 def places(capture):
     """A publication and a slot made by others, three changes, and where each lies in the WAL."""
-    capture.outside(
+    capture.sql(
         f"CREATE PUBLICATION {capture.prefix} FOR TABLE notes "
         "WITH (publish_via_partition_root = true)",
         f"SELECT pg_create_logical_replication_slot('{capture.prefix}', 'pgoutput')",
@@ -128,7 +123,7 @@ def test_a_start_lsn_needs_a_slot_and_a_publication_of_before(capture):
     assert "a new slot begins" in refused(capture, "--start-lsn", now)
     assert "contradict" in refused(capture, "--start-lsn", now, "--temporary-slot")
     slot = f"SELECT pg_create_logical_replication_slot('{capture.prefix}', 'pgoutput')"
-    capture.outside(slot)
+    capture.sql(slot)
     code, _, said = capture.run("--until", "now", "--start-lsn", confirmed(capture))
     assert code == 1
     assert f'the publication "{capture.prefix}" does not exist' in said
@@ -166,9 +161,9 @@ def test_a_temporary_slot_goes_with_its_connection_and_each_log_is_a_fresh_one(c
     (status,) = capture.command("status", "--json", codes={1})
     assert "there is no slot" in status["problems"]
 
-    capture.outside(f"SELECT pg_create_physical_replication_slot('{capture.prefix}')")
+    capture.sql(f"SELECT pg_create_physical_replication_slot('{capture.prefix}')")
     assert "is not temporary" in refused(capture, "--temporary-slot")
-    capture.outside(f"SELECT pg_drop_replication_slot('{capture.prefix}')")
+    capture.sql(f"SELECT pg_drop_replication_slot('{capture.prefix}')")
     capture.catch_up()
     assert capture.frontier().epoch > first.epoch + 1
     assert len(slots(capture)) == 1
@@ -191,6 +186,6 @@ def test_no_slot_is_made_where_none_may_be_and_one_of_others_is_begun_where_it_s
     capture.catch_up("--no-create-slot", "--skip-snapshot")
     assert keys(capture) == [1, 2, 3, 4]
     # Where the slot is gone nothing is made anew behind anybody's back.
-    capture.outside(f"SELECT pg_drop_replication_slot('{capture.prefix}')")
+    capture.sql(f"SELECT pg_drop_replication_slot('{capture.prefix}')")
     assert "is gone" in refused(capture, "--no-create-slot", "--skip-snapshot")
     assert keys(capture) == [1, 2, 3, 4]

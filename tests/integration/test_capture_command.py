@@ -7,22 +7,14 @@ from contextlib import closing
 import pytest
 
 from changelog.stack.base.ports import pick
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CaptureCommand, capture_with
 from tests.support.matrix import first
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(
-        "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
-        "INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, 100) n",
-    )
-    yield made
-    made.kill()
+capture = capture_with(CaptureCommand, notes=100)
 
 
 def texts(rows):

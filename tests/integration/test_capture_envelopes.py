@@ -1,39 +1,28 @@
 """`--envelope nested|flat`, Avro and JSON, read as a reader of Debezium's events would."""
 
-import subprocess
-import sys
 from contextlib import closing
 
 import pytest
 
 from changelog.contract.base.headers import decode_headers
 from changelog.sink.registry import Registry
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.documents import parsed
 from tests.support.matrix import first
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
-KILLED = -9
 ENVELOPES = ("nested", "flat", "labelled")
 FORMS = [(output, envelope) for output in ("avro", "json") for envelope in ENVELOPES]
 
 
-class Capture(CaptureCommand):
+class Capture(CrashingCapture):
     form = ("avro", "nested")
 
     def set_form(self, output, envelope):
         self.form = (output, envelope)
         path = self.folder / "changelog.toml"
         path.write_text(path.read_text() + f'output_format = "{output}"\nenvelope = "{envelope}"\n')
-
-    def attempt(self, *, kill="", defect=""):
-        command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
-        command += ["--until", "now"]
-        command += ["--kill", kill] if kill else []
-        command += ["--defect", defect] if defect else []
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-        assert done.returncode == (KILLED if kill else 0), done.stderr
 
     def records(self, table):
         """Return key, value and headers of each record up to the frontier."""
@@ -83,20 +72,16 @@ class Capture(CaptureCommand):
         assert len(set(positions)) == len(positions)
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(
-        "CREATE TABLE notes (id integer PRIMARY KEY, text text, n integer)",
-        "ALTER TABLE notes ALTER text SET STORAGE EXTERNAL",
-        "CREATE TABLE in_full (id integer PRIMARY KEY, text text, n integer)",
-        "ALTER TABLE in_full REPLICA IDENTITY FULL",
-        "INSERT INTO notes SELECT n, E'row\\t' || n, NULL FROM generate_series(1, 300) n",
-        "INSERT INTO in_full SELECT * FROM notes",
-        "UPDATE notes SET text = repeat('long', 3000) WHERE id = 7",
-    )
-    yield made
-    made.kill()
+capture = capture_with(
+    Capture,
+    "CREATE TABLE notes (id integer PRIMARY KEY, text text, n integer)",
+    "ALTER TABLE notes ALTER text SET STORAGE EXTERNAL",
+    "CREATE TABLE in_full (id integer PRIMARY KEY, text text, n integer)",
+    "ALTER TABLE in_full REPLICA IDENTITY FULL",
+    "INSERT INTO notes SELECT n, E'row\\t' || n, NULL FROM generate_series(1, 300) n",
+    "INSERT INTO in_full SELECT * FROM notes",
+    "UPDATE notes SET text = repeat('long', 3000) WHERE id = 7",
+)
 
 
 CHANGES = tuple(
@@ -182,10 +167,10 @@ def test_masked_and_dropped_columns_are_so_on_both_sides(capture):
 @pytest.mark.parametrize("times", first(1, [153, 151, 152, 154]))
 def test_a_crash_between_a_delete_its_tombstone_and_the_new_row_loses_none(capture, times):
     capture.set_form("json", "nested")
-    capture.attempt()
+    capture.finish()
     capture.sql(*CHANGES)
-    capture.attempt(kill=f"record produced:{times}", defect="deliver_each")
-    capture.attempt()
+    capture.crash(f"record produced:{times}", defect="deliver_each")
+    capture.finish()
     capture.check()
     capture.check("in_full")
 

@@ -5,10 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 
-import psycopg2
 import pytest
 
 from changelog.capture.lines import run as lines_run
@@ -18,6 +17,7 @@ from changelog.capture.loop.run import until_lsn
 from changelog.config import SOURCE, load_project
 from changelog.contract.base.errors import ChangelogError, LogError
 from tests.support.small_disk import small_disk
+from tests.support.sql import execute
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -63,15 +63,10 @@ class Lines:
         return said
 
     def sql(self, *statements):
-        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-                connection.commit()
+        execute(self.dsn, *statements)
 
     def query(self, statement):
-        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-            return cursor.fetchall()
+        return execute(self.dsn, statement)
 
     def written(self):
         return [json.loads(line) for line in self.path.read_text().splitlines()]
@@ -244,14 +239,11 @@ GIVEN = ("--no-create-slot", "--publication", "theirs", "--until", "now")
 
 @pytest.fixture
 def given(lines):
-    """A slot and a publication of the names that others gave; returns where the slot stands."""
-    with closing(psycopg2.connect(lines.dsn)) as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE PUBLICATION theirs FOR ALL TABLES WITH (publish_via_partition_root)")
-        connection.commit()
-        cursor.execute(
-            "SELECT lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')", (lines.name,)
-        )
-        connection.commit()
+    """A slot and a publication of the names that others gave."""
+    lines.sql(
+        "CREATE PUBLICATION theirs FOR ALL TABLES WITH (publish_via_partition_root)",
+        f"SELECT pg_create_logical_replication_slot('{lines.name}', 'pgoutput')",
+    )
     return lines
 
 

@@ -12,7 +12,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.kafka.cluster import describe
 from changelog.sink.frontier import FrontierLog
 from replay.cut.cut import freeze
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CaptureCommand, capture_with
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -20,15 +20,11 @@ KEY = "a key of the tests, long enough"
 PEOPLE = TableName("public", "people")
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(
-        "CREATE TABLE people (id integer PRIMARY KEY, ssn text, email text, born integer)",
-        "INSERT INTO people SELECT n, 's' || n, 'm' || n, 1900 + n FROM generate_series(1, 50) n",
-    )
-    yield made
-    made.kill()
+capture = capture_with(
+    CaptureCommand,
+    "CREATE TABLE people (id integer PRIMARY KEY, ssn text, email text, born integer)",
+    "INSERT INTO people SELECT n, 's' || n, 'm' || n, 1900 + n FROM generate_series(1, 50) n",
+)
 
 
 def hashed(text):
@@ -157,9 +153,7 @@ def test_columns_are_left_out_and_masked_in_snapshot_runs_and_single_rows(captur
         "people.born=redact",
     )
     capture.catch_up(*options)
-    capture.sql(
-        "INSERT INTO people SELECT n, 's', 'm' || n, NULL FROM generate_series(101, 400) n",
-    )
+    capture.sql("INSERT INTO people SELECT n, 's', 'm' || n, NULL FROM generate_series(101, 400) n")
     capture.catch_up(*options)
     capture.sql("UPDATE people SET email = 'new', id = 900 WHERE id = 1")
     capture.catch_up(*options)
@@ -233,7 +227,7 @@ def test_rows_are_filtered_alike_in_snapshot_and_stream(capture):
 def test_a_filter_that_was_altered_by_hand_is_noticed_at_the_next_start(capture):
     only = ("--where", "people=id > 40")
     capture.catch_up(*only)
-    capture.outside(f"ALTER PUBLICATION {capture.prefix} SET TABLE ONLY people WHERE (id > 45)")
+    capture.sql(f"ALTER PUBLICATION {capture.prefix} SET TABLE ONLY people WHERE (id > 45)")
     capture.sql("UPDATE people SET ssn = 'unseen' WHERE id = 42")
     capture.catch_up(*only)
     rows = capture.rows("people")

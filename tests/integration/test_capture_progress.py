@@ -45,7 +45,7 @@ def capture(make, dsn):
 
 
 def transactions(capture, first, last):
-    capture.outside(TRANSACTIONS.format(first=first, last=last))
+    capture.sql(TRANSACTIONS.format(first=first, last=last))
 
 
 def test_each_life_writes_a_frontier_although_the_backlog_is_longer_than_a_life(capture):
@@ -119,7 +119,7 @@ FURTHER = "transaction produced:5500"
 def alter_in_a_backlog(capture):
     """Let a first life see columns of which the stream has no word for long; returns its end."""
     transactions(capture, 1, 6_000)
-    capture.outside("ALTER TABLE notes ADD COLUMN more integer")
+    capture.sql("ALTER TABLE notes ADD COLUMN more integer")
     transactions(capture, 6_001, 7_000)
     stood = capture.frontier().lsn
     capture.crash("transaction produced:3000")
@@ -170,7 +170,7 @@ LEFT_OUT, SOON, LATER = 60, "transaction produced:100", "transaction produced:45
 def leave_values_out(wide):
     """Leave values out of the stream, and let other changes follow."""
     wide.sql(*(f"UPDATE notes SET n = 1 WHERE id = {n}" for n in range(1, LEFT_OUT + 1)))
-    wide.outside(
+    wide.sql(
         "DO $$ BEGIN FOR n IN 1001..7000 LOOP INSERT INTO notes VALUES (n, 'a', 0); COMMIT; "
         "END LOOP; END $$"
     )

@@ -17,30 +17,21 @@ from changelog.kafka.cluster import Cluster, describe
 from changelog.runtime.tls_trust import authorities
 from changelog.sink.frontier import FrontierLog
 from replay.cut.cut import freeze
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.matrix import first
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
-KILLED = -9
 EVENTS = TableName("public", "events")
 
 
-class Capture(CaptureCommand):
+class Capture(CrashingCapture):
     """A capture of `events`, which has no key."""
 
     @property
     def topic(self):
         return f"{self.prefix}.events"
-
-    def attempt(self, *, kill="", defect=""):
-        command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
-        command += ["--until", "now"]
-        command += ["--kill", kill] if kill else []
-        command += ["--defect", defect] if defect else []
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-        assert done.returncode == (KILLED if kill else 0), done.stderr
 
     def records(self):
         """Return partition, value and headers of each record that the frontier speaks for."""
@@ -66,8 +57,8 @@ class Capture(CaptureCommand):
             bag[tuple(value.values())] += -1 if headers.op.value == b"d" else 1
         return {row: count for row, count in bag.items() if count}
 
-    def check(self):
-        assert self.bag() == Counter(self.query("SELECT n, text FROM events"))
+    def check(self, table="events"):
+        assert self.bag() == Counter(self.query(f"SELECT n, text FROM {table}"))
         # Each record once, and forward within its partition.
         last: dict[int, Position] = {}
         for partition, _, headers in self.records():
@@ -76,19 +67,14 @@ class Capture(CaptureCommand):
                 last[partition] = headers.position
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    settings = tmp_path / "changelog.toml"
-    settings.write_text(settings.read_text() + "allow_unkeyed = true\n")
-    made.sql(
-        "CREATE TABLE events (n integer, text text)",
-        "ALTER TABLE events REPLICA IDENTITY FULL",
-        "ALTER TABLE events ALTER text SET STORAGE EXTERNAL",
-        "INSERT INTO events SELECT n / 2, 'row ' || n / 2 FROM generate_series(1, 500) n",
-    )
-    yield made
-    made.kill()
+capture = capture_with(
+    Capture,
+    "CREATE TABLE events (n integer, text text)",
+    "ALTER TABLE events REPLICA IDENTITY FULL",
+    "ALTER TABLE events ALTER text SET STORAGE EXTERNAL",
+    "INSERT INTO events SELECT n / 2, 'row ' || n / 2 FROM generate_series(1, 500) n",
+    settings="allow_unkeyed = true\n",
+)
 
 
 CHANGES = (
@@ -147,29 +133,29 @@ def test_its_topic_is_never_compacted_and_exact_for_as_long_as_it_is_kept(captur
 @pytest.mark.matrix
 @pytest.mark.parametrize("point", first(1, ["record produced:300", "transaction produced:3"]))
 def test_after_a_crash_nothing_is_missing_and_nothing_is_there_twice(capture, point):
-    capture.attempt()
+    capture.finish()
     capture.sql(*CHANGES)
-    capture.attempt(kill=point, defect="deliver_each")
+    capture.crash(point, defect="deliver_each")
     capture.sql("UPDATE events SET text = 'later' WHERE n = 7", "DELETE FROM events WHERE n = 8")
-    capture.attempt()
+    capture.finish()
     capture.check()
 
 
 @pytest.mark.matrix
 def test_twin_a_place_that_is_not_stable_brings_rows_twice_or_loses_them(capture):
-    capture.attempt()
+    capture.finish()
     capture.sql(*CHANGES)
-    capture.attempt(kill="record produced:600", defect="deliver_each")
-    capture.attempt(defect="unstable_places")
+    capture.crash("record produced:600", defect="deliver_each")
+    capture.finish(defect="unstable_places")
     with pytest.raises(AssertionError):
         capture.check()
 
 
 @pytest.mark.matrix
 def test_a_crash_in_the_snapshot_leaves_only_records_that_are_dead(capture):
-    capture.attempt(kill="segment written:1")
+    capture.crash("segment written:1")
     capture.sql("DELETE FROM events WHERE n < 20")
-    capture.attempt()
+    capture.finish()
     capture.check()
 
 

@@ -6,11 +6,9 @@ The checks run in this process, but for two that are run as a user does.
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from dataclasses import replace
 
 import httpx
-import psycopg2
 import pytest
 from confluent_kafka.admin import AdminClient
 from psycopg2.extensions import make_dsn
@@ -32,6 +30,7 @@ from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
+from tests.support.sql import execute
 from tests.support.topics import ensure_topics
 from tests.support.wait import wait_until
 
@@ -402,9 +401,7 @@ def narrow(tmp_path):
 
 
 def test_a_server_that_is_not_set_up_for_it_is_told_what_to_set(capture, narrow):
-    with closing(psycopg2.connect(narrow.dsn)) as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE pears (id integer PRIMARY KEY)")
-        connection.commit()
+    execute(narrow.dsn, "CREATE TABLE pears (id integer PRIMARY KEY)")
     found = capture.check(replace(capture.settings(), postgres=narrow.dsn))
     assert [(each[0], each[1]) for each in problems(found)] == [
         ("server settings", "wal_level is replica, and capture needs logical"),

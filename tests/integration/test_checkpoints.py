@@ -62,12 +62,7 @@ class Bench:
         return plan_advance(self.kafka, self.store, record, [THINGS], settings=settings)
 
     def advancer(self) -> Advancer:
-        return Advancer(
-            spark=self.spark,
-            kafka=self.kafka,
-            store=self.store,
-            stage=unseen,
-        )
+        return Advancer(spark=self.spark, kafka=self.kafka, store=self.store, stage=unseen)
 
     def advance(self, record: FrontierRecord, settings: ReplaySettings | None = None) -> Stored:
         plan = self.plan(record, settings)

@@ -12,7 +12,7 @@ from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.kafka.clients import reading_config
 from replay.broker.topics import inspect, require_stable
 from replay.scan import range as fetch
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.frontiers import frontiers_of
 from tests.support.log_readers import by_model, by_tasks, by_verifier
 from tests.support.matrix import first
@@ -23,13 +23,12 @@ from views.verify.records import read, topic
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 
+capture = capture_with(CrashingCapture)
+
+
 @pytest.fixture
-def make(dsn, kafka, registry, prefix, tmp_path):
-    capture = CrashingCapture(
-        dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path
-    )
-    yield partial(SwitchedLog, capture)
-    capture.kill()
+def make(capture):
+    return partial(SwitchedLog, capture)
 
 
 POINTS = ["transaction produced:30", "frontier written:1:transaction produced:20"]

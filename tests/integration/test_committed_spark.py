@@ -9,7 +9,7 @@ from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from replay.broker import topics as offsets
 from replay.scan import scan
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.captured_project import CapturedProject, rebuild_view
 from tests.support.log_readers import by_model
 from tests.support.replays import replay_of
@@ -27,13 +27,12 @@ def records_of(replay):
     return metrics.records_read
 
 
+capture = capture_with(CrashingCapture)
+
+
 @pytest.fixture
-def make(dsn, kafka, registry, prefix, tmp_path):
-    capture = CrashingCapture(
-        dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path
-    )
-    yield partial(SwitchedLog, capture)
-    capture.kill()
+def make(capture):
+    return partial(SwitchedLog, capture)
 
 
 @pytest.mark.parametrize("settings", [ONCE, ATLEAST])

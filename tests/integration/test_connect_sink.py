@@ -67,10 +67,35 @@ def running(kafka, registry):
     return lambda settings: running_task(kafka, settings, registry)
 
 
+@pytest.fixture
+def write(running, execute):
+    """Run a task until so many records are written."""
+
+    def write(settings, count):
+        written = f"SELECT sum(next_offset) FROM {PLACES}"
+        with running(settings) as ended:
+            wait_until(lambda: ended or execute(written) == [(count,)], DEADLINE_S, "all records")
+            assert ended == []
+
+    return write
+
+
+@pytest.fixture
+def failure(running):
+    """Run a task until it fails; returns its error."""
+
+    def failure(settings):
+        with running(settings) as ended:
+            wait_until(lambda: ended, DEADLINE_S, "the task has failed")
+        return ended[0]
+
+    return failure
+
+
 UPSERT = {"writeMode": "upsert", "pk__fields": "id"}
 
 
-def test_each_form_of_an_event_reaches_the_table(make_topic, send, execute, settings, running):
+def test_each_form_of_an_event_reaches_the_table(make_topic, send, execute, settings, write):
     topic = make_topic()
     execute(
         "CREATE TABLE t (id int PRIMARY KEY, a numeric, j jsonb, n smallint, w timetz, b bytea)"
@@ -89,13 +114,7 @@ def test_each_form_of_an_event_reaches_the_table(make_topic, send, execute, sett
         {"id": 7},
         (b'{"id": 7}', None),
     )
-    with running(settings(topic, **UPSERT)) as ended:
-        wait_until(
-            lambda: ended or execute(f"SELECT 1 FROM {PLACES} WHERE next_offset = 11"),
-            DEADLINE_S,
-            "all records are written",
-        )
-        assert ended == []
+    write(settings(topic, **UPSERT), 11)
     rows = execute("SELECT id, a::text, j::text, n, w::text, encode(b, 'hex') FROM t ORDER BY id")
     assert rows == [
         (1, "12345678901234567890.10", '{"x": [1.50]}', 8, "10:00:00+02", None),
@@ -106,7 +125,7 @@ def test_each_form_of_an_event_reaches_the_table(make_topic, send, execute, sett
 
 @pytest.mark.parametrize("how", first(1, [UPSERT, {"writeMode": "insert"}]))
 def test_texts_of_json_arrive_as_postgresql_takes_them(
-    make_topic, send, execute, settings, running, how
+    make_topic, send, execute, settings, write, how
 ):
     """A null of JSON is no NULL, and a name may come twice."""
     topic = make_topic()
@@ -114,11 +133,7 @@ def test_texts_of_json_arrive_as_postgresql_takes_them(
     twice = '{"k": 1.50, "k": 2}'
     send(topic, {"id": 1, "j": "null", "b": " null "}, {"id": 2, "j": twice, "b": twice})
     send(topic, {"id": 3, "j": None, "b": "[null]"})
-    with running(settings(topic, **how)) as ended:
-        wait_until(
-            lambda: ended or execute("SELECT 1 FROM t WHERE id = 3"), DEADLINE_S, "all are written"
-        )
-        assert ended == []
+    write(settings(topic, **how), 3)
     assert execute("SELECT id, j::text, b::text FROM t ORDER BY id") == [
         (1, "null", "null"),
         (2, twice, '{"k": 2}'),
@@ -127,7 +142,7 @@ def test_texts_of_json_arrive_as_postgresql_takes_them(
 
 
 def test_a_row_whose_key_moves_keeps_what_the_record_leaves_out(
-    make_topic, send, execute, settings, running
+    make_topic, send, execute, settings, write
 ):
     topic = make_topic()
     execute("CREATE TABLE t (id int PRIMARY KEY, a int, doc text, b text DEFAULT 'x')")
@@ -145,13 +160,7 @@ def test_a_row_whose_key_moves_keeps_what_the_record_leaves_out(
         {"op": "d", "before": {"id": 3}, "after": None},
         {"op": "u", "before": {"id": 4}, "after": {"id": 3, "doc": unsent}},
     )
-    with running(settings(topic, **UPSERT)) as ended:
-        wait_until(
-            lambda: ended or execute(f"SELECT 1 FROM {PLACES} WHERE next_offset = 13"),
-            DEADLINE_S,
-            "all records are written",
-        )
-        assert ended == []
+    write(settings(topic, **UPSERT), 13)
     assert execute("SELECT * FROM t ORDER BY id") == [
         (1, 6, "new", None),
         (3, 4, "long 4", "y"),
@@ -168,7 +177,7 @@ def _wrapped(schemas, value):
 
 @pytest.mark.parametrize("schemas", [True, False])
 def test_the_sink_of_analyticdb_applies_each_change_as_it_is_configured(
-    kafka, dsn, prefix, execute, running, schemas
+    kafka, dsn, prefix, execute, write, schemas
 ):
     topic = f"{prefix}.db.t"
     admin = AdminClient({**kafka.client_config(), "log_level": 0})
@@ -198,13 +207,7 @@ def test_the_sink_of_analyticdb_applies_each_change_as_it_is_configured(
     send(2, {"before": None, "after": {"id": 2, "a": "again"}, "op": "c"})
     send(3, {"before": {"id": 3, "a": "new"}, "after": None, "op": "d"})
     assert producer.flush(30) == 0
-    with running(parse_settings(config)) as ended:
-        wait_until(
-            lambda: ended or execute(f"SELECT next_offset FROM {PLACES}") == [(45,)],
-            DEADLINE_S,
-            "all is written",
-        )
-        assert ended == []
+    write(parse_settings(config), 45)
     assert execute("SELECT id, a FROM t WHERE id < 4 OR a <> 'new' ORDER BY id") == [
         (0, "new"),
         (1, "changed"),
@@ -223,7 +226,7 @@ CREATED = {"104", "108", "207"}
 
 @pytest.mark.parametrize("form", ["json-schema", "avro"])
 def test_the_events_of_a_real_debezium_come_out_as_the_table_it_was(
-    kafka, registry, prefix, execute, settings, running, form
+    kafka, registry, prefix, execute, settings, write, form
 ):
     found = recording(form)
     RecordedLog(kafka, registry, f"{prefix}.typed", found, {}).put()
@@ -231,13 +234,7 @@ def test_the_events_of_a_real_debezium_come_out_as_the_table_it_was(
         if statement.strip():
             execute(statement)
     count = len(found.records)
-    with running(settings(f"{prefix}.typed", **UPSERT, target__tablename="${table}")) as ended:
-        wait_until(
-            lambda: ended or execute(f"SELECT sum(next_offset) FROM {PLACES}") == [(count,)],
-            DEADLINE_S,
-            "all records are written",
-        )
-        assert ended == []
+    write(settings(f"{prefix}.typed", **UPSERT, target__tablename="${table}"), count)
     assert {each["id"] for each in found.rows} == {
         key for (key,) in execute("SELECT id::text FROM typed")
     }
@@ -297,53 +294,38 @@ def test_monitors_see_the_places_of_a_sink_and_nobody_goes_on_from_there(
 
 
 @pytest.mark.parametrize("count", [3, 40])  # below and above the number that goes by COPY
-def test_percent_signs_in_names_are_part_of_them(
-    make_topic, send, execute, settings, running, count
-):
+def test_percent_signs_in_names_are_part_of_them(make_topic, send, execute, settings, write, count):
     topic = make_topic()
     execute('CREATE TABLE "100%s" ("i%d" int PRIMARY KEY, "a%%b" int, "a%b" int, "%(x)s" int)')
     rows = [{"i%d": n, "a%%b": 1, "a%b": 2, "%(x)s": 3} for n in range(count)]
     changed = [{"i%d": 0, "a%b": 7}, {"before": {"i%d": 1}, "after": None, "op": "d"}]
     send(topic, *rows, *changed)
     more = UPSERT | {"pk__fields": "i%d", "target__tablename": "public.100%s"}
-    with running(settings(topic, **more)) as ended:
-        wait_until(
-            lambda: ended or execute(f"SELECT 1 FROM {PLACES} WHERE next_offset = {count + 2}"),
-            DEADLINE_S,
-            "all records are written",
-        )
-        assert ended == []
+    write(settings(topic, **more), count + 2)
     left = [(n, 1, 7 if n == 0 else 2, 3) for n in range(count) if n != 1]
     assert execute('SELECT * FROM "100%s" ORDER BY 1') == left
 
 
 def test_rows_without_a_key_are_appended_to_a_table_made_on_request(
-    make_topic, send, execute, settings, running
+    make_topic, send, execute, settings, write
 ):
     topic = make_topic(partitions=3)
     more = {"auto__create": "true", "col__names": "a,b", "col__types": "numeric(10,2),text[]"}
     send(topic, *({"a": n, "b": ["x", None], "c": 1} for n in range(100)))
     for _ in range(2):  # the second start goes on, and writes nothing twice
-        with running(settings(topic, **more)) as ended:
-            wait_until(
-                lambda: ended or execute(f"SELECT sum(next_offset) FROM {PLACES}") == [(100,)],
-                DEADLINE_S,
-                "all records are written",
-            )
-            assert ended == []
+        write(settings(topic, **more), 100)
     assert execute("SELECT count(*), sum(a), min(b::text) FROM t") == [(100, 4950, "{x,NULL}")]
 
 
 def test_a_bad_record_fails_the_task_and_half_a_batch_is_not_written(
-    make_topic, send, execute, settings, running
+    make_topic, send, execute, settings, failure
 ):
     topic = make_topic()
     execute("CREATE TABLE t (id int PRIMARY KEY)")
     send(topic, {"id": 1}, {"id": "x"}, {"id": 3})
-    with running(settings(topic, **UPSERT)) as ended:
-        wait_until(lambda: ended, DEADLINE_S, "the task has failed")
-    assert isinstance(ended[0], SinkError)
-    assert "offset 1 of partition 0" in str(ended[0])
+    error = failure(settings(topic, **UPSERT))
+    assert isinstance(error, SinkError)
+    assert "offset 1 of partition 0" in str(error)
     assert execute("SELECT * FROM t") == []
     assert execute(f"SELECT next_offset FROM {PLACES}") == [(0,)]
 
@@ -399,12 +381,11 @@ def test_a_new_column_is_found_and_its_record_is_not_bad(
         assert ended == []
 
 
-def test_a_missing_table_is_said(make_topic, send, settings, running):
+def test_a_missing_table_is_said(make_topic, send, settings, failure):
     topic = make_topic()
     send(topic, {"id": 1})
-    with running(settings(topic)) as ended:
-        wait_until(lambda: ended, DEADLINE_S, "the task has failed")
-    assert "there is no table" in str(ended[0])
+    error = failure(settings(topic))
+    assert "there is no table" in str(error)
 
 
 @pytest.fixture
@@ -577,7 +558,7 @@ KEY = {
 }
 
 
-def test_debeziums_envelope_in_avro(make_topic, send, execute, settings, running, framed):
+def test_debeziums_envelope_in_avro(make_topic, send, execute, settings, write, framed):
     topic = make_topic()
     key, value = framed("key", KEY), framed("value", ENVELOPE)
     row = {
@@ -603,13 +584,7 @@ def test_debeziums_envelope_in_avro(make_topic, send, execute, settings, running
         (key({"id": 2}), None),
     )
     more = {"insert.mode": "upsert", "pk.mode": "record_key", "schema.evolution": "basic"}
-    with running(settings(topic, **more)) as ended:
-        wait_until(
-            lambda: ended or execute(f"SELECT 1 FROM {PLACES} WHERE next_offset = 5"),
-            DEADLINE_S,
-            "all records are written",
-        )
-        assert ended == []
+    write(settings(topic, **more), 5)
     wanted = '(1,8,2024-01-31,12:34:56.789,"2024-01-31 12:34:56.789",10:00:00+00,"{""x"": 1.50}",'
     assert execute("SELECT t::text FROM t") == [(wanted + '-123.45,0000000101,"{1,NULL}",long)',)]
 
@@ -620,59 +595,49 @@ def _rows(*names):
 
 
 def test_a_new_field_becomes_a_column_and_a_lost_one_stays(
-    make_topic, send, execute, settings, running, framed
+    make_topic, send, execute, settings, write, framed
 ):
     topic = make_topic()
     first, second = framed("value", _rows("id", "a")), framed("value", _rows("id", "b"))
     send(topic, first({"id": 1, "a": 1}), second({"id": 2, "b": 2}))
     more = {**UPSERT, "auto__create": "true", "auto__evolve": "true"}
-    with running(settings(topic, **more)) as ended:
-        wait_until(lambda: ended or execute("SELECT 1 FROM t WHERE id = 2"), DEADLINE_S, "rows")
-        assert ended == []
+    write(settings(topic, **more), 2)
     assert execute("SELECT id, a, b FROM t ORDER BY id") == [(1, 1, None), (2, None, 2)]
 
 
 def test_twin_without_evolution_the_new_field_is_refused(
-    make_topic, send, execute, settings, running, framed
+    make_topic, send, execute, settings, failure, framed
 ):
     topic = make_topic()
     first, second = framed("value", _rows("id", "a")), framed("value", _rows("id", "b"))
     send(topic, first({"id": 1, "a": 1}), second({"id": 2, "b": 2}))
     execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
-    with running(settings(topic, **UPSERT)) as ended:
-        wait_until(lambda: ended, DEADLINE_S, "the task has failed")
-    assert "no column for the field b" in str(ended[0])
+    error = failure(settings(topic, **UPSERT))
+    assert "no column for the field b" in str(error)
 
 
 @pytest.mark.parametrize("count", [2, 100])
 def test_update_changes_what_is_there_and_makes_nothing(
-    make_topic, send, execute, settings, running, count
+    make_topic, send, execute, settings, write, count
 ):
     topic = make_topic()
     execute("CREATE TABLE t (id int PRIMARY KEY, a text)")
     execute("INSERT INTO t SELECT n, 'old' FROM generate_series(1, 3) n")
     send(topic, *({"id": n, "a": "new"} for n in range(2, 2 + count)))
-    with running(settings(topic, insert__mode="update", pk__fields="id")) as ended:
-        wait_until(
-            lambda: ended or execute(f"SELECT 1 FROM {PLACES} WHERE next_offset = {count}"),
-            DEADLINE_S,
-            "all records are written",
-        )
-        assert ended == []
+    write(settings(topic, insert__mode="update", pk__fields="id"), count)
     assert execute("SELECT id, a FROM t ORDER BY id") == [(1, "old"), (2, "new"), (3, "new")]
 
 
 def test_rows_of_avro_without_a_key_are_appended_and_a_broken_one_is_told(
-    make_topic, send, execute, settings, running, framed
+    make_topic, send, execute, settings, failure, framed
 ):
     topic = make_topic()
     value = framed("value", _rows("a"))
     good = [value({"a": n}) for n in range(100)]
     send(topic, *good, good[0][:-1])
-    with running(settings(topic, auto__create="true", batch__size="100")) as ended:
-        wait_until(lambda: ended, DEADLINE_S, "the task has failed")
-    assert "offset 100 of partition 0" in str(ended[0])
-    assert "does not decode" in str(ended[0])
+    error = failure(settings(topic, auto__create="true", batch__size="100"))
+    assert "offset 100 of partition 0" in str(error)
+    assert "does not decode" in str(error)
     assert execute("SELECT count(*), sum(a) FROM t") in ([(100, 4950)], [])
 
 

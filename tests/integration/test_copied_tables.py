@@ -6,6 +6,7 @@ The capture is killed in between: the next one has only the progress of the copy
 import pytest
 
 from tests.integration.test_incompatible import Capture
+from tests.support.capture_command import capture_with
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -32,12 +33,7 @@ SILENT = {
 }
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql("CREATE TABLE kept (id integer PRIMARY KEY, a integer)")
-    yield made
-    made.kill()
+capture = capture_with(Capture, "CREATE TABLE kept (id integer PRIMARY KEY, a integer)")
 
 
 def killed_behind_the_copies(capture, is_new, **named):

@@ -9,7 +9,7 @@ from psycopg2.extensions import make_dsn
 
 from changelog.contract.base.headers import decode_headers
 from changelog.kafka.cluster import describe
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CaptureCommand, capture_with
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -36,15 +36,11 @@ class Capture(CaptureCommand):
         return self.query("SELECT evtname FROM pg_event_trigger ORDER BY 1")
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(
-        "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
-        "CREATE TABLE other (id integer PRIMARY KEY)",
-    )
-    yield made
-    made.kill()
+capture = capture_with(
+    Capture,
+    "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
+    "CREATE TABLE other (id integer PRIMARY KEY)",
+)
 
 
 ONLY = ("--ddl", "--exclude", "other")

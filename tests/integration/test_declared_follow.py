@@ -21,12 +21,12 @@ from replay.declared.follow import FollowedLog
 from replay.decode.decode import decode
 from replay.local.records import Written
 from replay.local.rows import RowReader
-from tests.integration.test_declared_logs import KEY, THINGS, envelope, of_envelope
+from tests.integration.test_declared_logs import KEY, THINGS, envelope, make, of_envelope
 from tests.support.cleaning import wait_cleaned
-from tests.support.declared_log import Log
 from tests.support.log_writer import CLEAN_AT_ONCE
 from tests.support.wait import wait_until
 
+__all__ = ["make"]
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
 SHARP = ReplaySettings(clock_allowance_ms=0)
@@ -41,14 +41,6 @@ FULL = {
     "name": "ü", "raw": "AP8=", "day": "1582-10-04", "at": "1500-02-28T23:59:59.999999Z",
     "local": "0001-01-01T00:00:00", "Odd name": {"a": [1.50, None]},
 }  # fmt: skip
-
-
-@pytest.fixture
-def make(kafka, registry, prefix):
-    def made(**more):
-        return Log(kafka, registry, f"{prefix}.things", **more)
-
-    return made
 
 
 def json_log(log, shape, **more) -> DeclaredLog:

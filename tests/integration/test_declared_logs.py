@@ -16,11 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
 import replay
-from changelog.contract.base.errors import (
-    ConfigurationError,
-    CorruptRecordError,
-    VerdictError,
-)
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, VerdictError
 from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, declared_columns
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.relation import TableName

@@ -7,7 +7,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError
 from changelog.kafka.cluster import describe
 from changelog.sink.producer import LogProducer
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CaptureCommand, capture_with
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -15,13 +15,12 @@ pytestmark = [pytest.mark.services, pytest.mark.slow]
 ENDS_S = 60
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(20)
-    made.sql("CREATE TABLE others (id integer PRIMARY KEY)", "INSERT INTO others VALUES (1)")
-    yield made
-    made.kill()
+capture = capture_with(
+    CaptureCommand,
+    "CREATE TABLE others (id integer PRIMARY KEY)",
+    "INSERT INTO others VALUES (1)",
+    notes=20,
+)
 
 
 def delete(kafka: KafkaConnection, topic: str) -> None:

@@ -142,7 +142,7 @@ def stand_still(capture, **named):
     process = psutil.Process(capture.running.pid)
     stopped = psutil.STATUS_STOPPED
     wait_until(lambda: process.status() == stopped, 60, "the capture stands still")
-    capture.outside(
+    capture.sql(
         "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
         f"WHERE slot_name = '{capture.prefix}' AND active"
     )

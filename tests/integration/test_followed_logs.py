@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import httpx
-import psycopg2
 import pytest
 import redis
 
@@ -24,6 +23,7 @@ from tests.support.declared_log import COMPACT, KEEP, Log
 from tests.support.matrix import first
 from tests.support.rounds import quiet, rounds
 from tests.support.shop import aim, target_database
+from tests.support.sql import execute
 from tests.support.two_captures import ORDERS, Two, two_captures
 from views.base.config import Source
 from views.rebuild.rebuild import Rebuild
@@ -69,9 +69,7 @@ class Served:
         return sorted(tuple(each.values()) for each in found)
 
     def postgres(self):
-        with closing(psycopg2.connect(self.target)) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {self.view} ORDER BY id")
-            return cursor.fetchall()
+        return execute(self.target, f"SELECT * FROM {self.view} ORDER BY id")
 
     def rows(self):
         """Return the rows, which are the same everywhere."""

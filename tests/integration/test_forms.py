@@ -14,7 +14,7 @@ from replay.broker.topics import read_frontier
 from replay.decode import documents
 from replay.pipeline.replay import Replay
 from tests.integration.test_every_type import EVERYTHING, ROWS
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CaptureCommand, capture_with
 from tests.support.matrix import first
 from tests.support.replays import replay_of
 from views.base.address import Address
@@ -52,11 +52,7 @@ CHANGES = (
 )
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    yield made
-    made.kill()
+capture = capture_with(CaptureCommand)
 
 
 def replayed(capture, spark, registry, tables=TABLES) -> Replay:

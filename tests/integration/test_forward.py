@@ -16,7 +16,8 @@ from replay.store import increment
 from replay.store.stops import Stops
 from replay.store.stored import StoredRecords
 from tests.support.matrix import first
-from tests.support.shop import execute, generations, opened_shop
+from tests.support.shop import generations, opened_shop
+from tests.support.sql import execute
 from views.base.config import Source, VerifyMode
 from views.generations.history import History, as_served
 from views.operate.served import look_at_views
@@ -181,25 +182,6 @@ def test_a_key_that_a_delta_does_not_name_is_found_when_all_is_compared(shop, mo
 
 
 @pytest.mark.matrix
-def test_a_sink_that_was_away_catches_up(shop, monkeypatch):
-    def away(*_):
-        raise UnavailableSinkError("the server does not answer")
-
-    shop.change("UPDATE orders SET amount = amount + 52 WHERE id = 11")
-    with monkeypatch.context() as patched:
-        patched.setattr(PostgresSink, "apply", away)
-        outcome = shop.round()
-    failed = [result for result in outcome.results if result.error is not None]
-    assert [result.view for result in failed] == [shop.names["totals"]]
-    with pytest.raises(AssertionError):
-        shop.is_right()
-    shop.change("UPDATE orders SET amount = amount + 53 WHERE id = 12")
-    outcome = shop.round()
-    assert outcome.error is None
-    shop.is_right()
-
-
-@pytest.mark.matrix
 def test_more_keys_than_go_forward_make_a_generation(shop, monkeypatch, caplog):
     before = generations(shop.round())
     monkeypatch.setattr("views.rebuild.run.forward.MOST_KEYS", 5)
@@ -351,30 +333,6 @@ def test_what_was_altered_behind_its_back_is_on_record_and_written_anew(shop, mo
         served = as_served(recorded())
         assert served is not None
         assert served.generation > row.generation
-
-
-class _KilledError(Exception):
-    """Stands for a kill at a named step."""
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("step", first(2, ["apply", "record", "scan", "merge", "prove", "verify"]))
-def test_a_follower_that_ends_at_any_step_goes_on_where_it_was(shop, monkeypatch, step):
-    monkeypatch.setattr("views.rebuild.resident.RECORDED_EVERY", timedelta(0))
-    dying: list[str] = []
-
-    def before(name):
-        if dying == [name]:
-            raise _KilledError
-
-    with shop.followed(before=before) as follower:
-        shop.change("UPDATE orders SET amount = amount + 63 WHERE id = 20")
-        dying.append(step)
-        with pytest.raises(_KilledError):
-            follower.round()
-    shop.change("UPDATE orders SET amount = amount + 63 WHERE id = 21")
-    with shop.followed():
-        shop.is_right()
 
 
 def moved_twice(shop, one, other):

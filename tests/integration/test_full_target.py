@@ -17,15 +17,12 @@ from changelog.contract.base.errors import SinkError
 from changelog.stack.base.places import server_user
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
-from tests.support.shop import Shop, execute
+from tests.support.shop import Shop
 from tests.support.small_disk import small_disk
+from tests.support.sql import execute
 from views.sinks.postgres.forward import PostgresForward
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.spark,
-    pytest.mark.root,
-]
+pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.root]
 
 ROWS, LARGE = 200, 16 << 10
 """Four rows fill a page: 400 KiB a copy."""
@@ -52,9 +49,7 @@ class Target:
         self.shop.change(statements)
 
     def served(self):
-        with closing(psycopg2.connect(self.shop.target)) as link, link.cursor() as cursor:
-            cursor.execute(f"SELECT id, note FROM {self.view} ORDER BY id")
-            return cursor.fetchall()
+        return execute(self.shop.target, f"SELECT id, note FROM {self.view} ORDER BY id")
 
     def is_right(self):
         """The invariant: each row of the source, once."""

@@ -67,13 +67,6 @@ def make(servers, kafka, registry, prefix, tmp_path):
         each.kill()
 
 
-def verified(capture):
-    """Compare the log with the source; returns the rows of each table."""
-    (line,) = capture.command("verify", "--json")
-    assert line["verified"] is True
-    return {table["view"]: table["rows"] for table in line["tables"]}
-
-
 def equal(capture, columns="id, a, b, sum, text", table="lines"):
     """Compare the fold with the table, column by column."""
     rows = {row[0]: row for row in capture.query(f"SELECT {columns} FROM {table}")}
@@ -123,7 +116,7 @@ def test_stored_columns_are_carried_where_the_server_sends_them(make):
     equal(capture)
     tables = ("by_sum", "full_rows", "lines", "parts")
     counts = {f"public.{each}": capture.query(f"SELECT count(*) FROM {each}") for each in tables}
-    assert verified(capture) == {table: count for table, ((count,),) in counts.items()}
+    assert capture.verified() == {table: count for table, ((count,),) in counts.items()}
     equal(capture, "id, half", "parts")
     equal(capture, "id, a, sum", "full_rows")
     assert {(k, row["a"]) for (k,), row in capture.rows("by_sum").items()} == {

@@ -1,9 +1,7 @@
 """Groups of tables with a slot of their own: one order of commits, and frontiers exact over all."""
 
-from contextlib import closing
 from pathlib import Path
 
-import psycopg2
 import pytest
 
 from tests.integration.test_exactly_once import CHANGES, ONCE, changes_seen
@@ -229,12 +227,9 @@ def test_tables_that_come_and_go_leave_a_group_empty(capture):
 def test_a_slot_of_a_group_that_somebody_moved_is_refused(capture):
     capture.finish()
     capture.sql(*BOTH)
-    with closing(psycopg2.connect(capture.dsn)) as connection, connection.cursor() as cursor:
-        connection.autocommit = True
-        cursor.execute(
-            "SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())",
-            (f"{capture.prefix}_side",),
-        )
+    capture.sql(
+        f"SELECT pg_replication_slot_advance('{capture.prefix}_side', pg_current_wal_lsn())"
+    )
     code, said = capture.attempt()
     assert code != 0
     assert f'slot "{capture.prefix}_side" stands at' in said

@@ -7,17 +7,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from changelog.contract.base.headers import decode_headers
 from changelog.contract.log.partition import partition_of
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(60)
-    return made
+capture = capture_with(CrashingCapture, notes=60)
 
 
 def grow(capture, topic, partitions):

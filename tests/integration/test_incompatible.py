@@ -7,7 +7,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -46,18 +46,14 @@ class Capture(CrashingCapture):
         return {str(table): why for table, why in self.frontier().excluded.items()}
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(
-        "CREATE TABLE notes (id integer PRIMARY KEY, text text, number integer)",
-        f"INSERT INTO notes SELECT n, 'row ' || n, n FROM generate_series(1, {ROWS}) n",
-        "CREATE TABLE other (id integer PRIMARY KEY, text text)",
-        "INSERT INTO other SELECT n, 'row ' || n FROM generate_series(1, 50) n",
-        "ANALYZE notes",
-    )
-    yield made
-    made.kill()
+capture = capture_with(
+    Capture,
+    "CREATE TABLE notes (id integer PRIMARY KEY, text text, number integer)",
+    f"INSERT INTO notes SELECT n, 'row ' || n, n FROM generate_series(1, {ROWS}) n",
+    "CREATE TABLE other (id integer PRIMARY KEY, text text)",
+    "INSERT INTO other SELECT n, 'row ' || n FROM generate_series(1, 50) n",
+    "ANALYZE notes",
+)
 
 
 CHANGE = (

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 import uuid
 from functools import partial
@@ -236,11 +234,7 @@ def test_a_kill_between_files_and_manifest_loses_nothing(project, view, refresh,
     before = path.read_bytes()
     project.execute(CHANGES)
     project.capture()
-    words = [sys.executable, "-m", "tests.support.crashing_rebuild", "--defect", "die_sealing"]
-    words += ["--", view, "--refresh", "--project", str(project.root)]
-    killed = subprocess.run(
-        words, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
-    )
+    killed = project.crash(view, "--defect", "die_sealing", also=["--refresh"])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert path.read_bytes() == before
     assert len(files_at(path) - named_at(path)) == 1, "a file that no manifest names"

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.integration.test_incompatible import Capture as Comparing
+from tests.support.capture_command import capture_with
 from tests.support.matrix import first
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -31,12 +32,7 @@ TWICE = (
 NAMED = "public.notes=notes_id"
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Comparing(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(*TABLE)
-    yield made
-    made.kill()
+capture = capture_with(Comparing, *TABLE)
 
 
 def refused(capture, *words):
@@ -165,7 +161,7 @@ def test_a_key_that_goes_while_capture_runs_stops_it_before_a_frontier(capture, 
     capture.sql(FULL)
     running = capture.start("--key-index", NAMED)
     capture.wait_for_frontier()
-    capture.outside(drop)
+    capture.sql(drop)
     capture.sql("INSERT INTO notes VALUES ('another', 1, 5000)")
     running.communicate(timeout=60)
     capture.running = None

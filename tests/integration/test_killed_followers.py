@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import httpx
-import psycopg2
 import pytest
 import redis
 
@@ -20,6 +19,7 @@ from tests.conformance.conftest import committed_records
 from tests.soak.child import Child
 from tests.support.captured_project import captured_database
 from tests.support.shop import aim, target_database
+from tests.support.sql import execute
 from tests.support.wait import wait_until
 
 DEADLINE_S = 240
@@ -131,9 +131,7 @@ class Followed:
             }
 
     def _table(self) -> Rows:
-        with closing(psycopg2.connect(self._target)) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT id, number FROM {self.names['postgres']}")
-            rows = cursor.fetchall()
+        rows = execute(self._target, f"SELECT id, number FROM {self.names['postgres']}")
         assert len(rows) == len({number for number, _ in rows})
         return dict(rows)
 

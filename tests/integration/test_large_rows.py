@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from changelog.kafka.cluster import describe
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -15,12 +15,7 @@ WIDE = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, {}))
 """A text that does not compress to less than half."""
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(20)
-    yield made
-    made.kill()
+capture = capture_with(CrashingCapture, notes=20)
 
 
 def widen(capture, number, size):

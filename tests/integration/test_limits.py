@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.matrix import first
 from tests.support.wait import wait_until
 
@@ -13,11 +13,7 @@ pytestmark = [pytest.mark.services, pytest.mark.slow]
 ROWS, RATE = 1500, 250
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    yield made
-    made.kill()
+capture = capture_with(CrashingCapture)
 
 
 def seconds(capture, *words):
@@ -60,7 +56,7 @@ def test_twin_a_capture_that_does_not_wait_is_not_held(capture):
 @pytest.mark.matrix
 def test_frontiers_go_on_and_postgresql_hears_of_a_capture_that_is_held_back(capture):
     capture.make_notes(1)
-    capture.outside("ALTER SYSTEM SET wal_sender_timeout = '2s'", "SELECT pg_reload_conf()")
+    capture.sql("ALTER SYSTEM SET wal_sender_timeout = '2s'", "SELECT pg_reload_conf()")
     try:
         capture.start("--limit-rows", "50")
         capture.wait_for_frontier()
@@ -81,4 +77,4 @@ def test_frontiers_go_on_and_postgresql_hears_of_a_capture_that_is_held_back(cap
         assert "trying again" not in capture.said()
         capture.stop()
     finally:
-        capture.outside("ALTER SYSTEM RESET wal_sender_timeout", "SELECT pg_reload_conf()")
+        capture.sql("ALTER SYSTEM RESET wal_sender_timeout", "SELECT pg_reload_conf()")

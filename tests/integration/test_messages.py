@@ -1,7 +1,5 @@
 """Messages of `pg_logical_emit_message` on their topic: which, in what order, after which crash."""
 
-import subprocess
-import sys
 from contextlib import closing
 
 import psycopg2
@@ -9,17 +7,15 @@ import pytest
 
 from changelog.contract.base.headers import Op, decode_headers
 from changelog.kafka.cluster import describe
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.matrix import first
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 ALL = ("--messages", "*")
-KILLED = -9
-TIMEOUT_S = 120
 
 
-class Capture(CaptureCommand):
+class Capture(CrashingCapture):
     """A capture whose messages are read."""
 
     def messages(self):
@@ -33,25 +29,10 @@ class Capture(CaptureCommand):
     def contents(self):
         return [int(content) for _, content, _ in self.messages()]
 
-    def crash(self, kill="", *, defect=""):
-        """Run the crashing capture, with every message wanted, to its end."""
-        command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
-        command += ["--until", "now", "--kill", kill]
-        command += ["--defect", defect] if defect else []
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S
-        )
-        assert done.returncode == (KILLED if kill else 0), done.stderr
 
-
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql("CREATE TABLE notes (id integer PRIMARY KEY, text text)")
-    with (tmp_path / "changelog.toml").open("a") as settings:
-        settings.write('messages = ["*"]\n')
-    yield made
-    made.kill()
+capture = capture_with(
+    Capture, "CREATE TABLE notes (id integer PRIMARY KEY, text text)", settings='messages = ["*"]\n'
+)
 
 
 def emit(prefix, content, *, transactional=True):
@@ -145,7 +126,7 @@ def test_a_kill_loses_no_message_and_writes_none_twice(capture, point):
     capture.sql(*numbered(20))
     capture.crash(point, defect="deliver_each")
     capture.sql(*numbered(20, start=20))
-    capture.crash()
+    capture.finish()
     assert capture.contents() == list(range(40))
 
 
@@ -154,7 +135,7 @@ def test_twin_a_message_at_the_place_of_the_commit_before_it_is_lost(capture):
     capture.catch_up()
     capture.sql(*numbered(20))
     capture.crash("message produced:6", defect="place_with_the_last_commit")
-    capture.crash(defect="place_with_the_last_commit")
+    capture.finish(defect="place_with_the_last_commit")
     with pytest.raises(AssertionError):
         assert capture.contents() == list(range(20))
 
@@ -164,7 +145,7 @@ def test_twin_a_writer_that_forgets_to_skip_writes_messages_twice(capture):
     capture.catch_up()
     capture.sql(*numbered(20))
     capture.crash("message produced:7", defect="deliver_each")
-    capture.crash(defect="forget_to_skip_messages")
+    capture.finish(defect="forget_to_skip_messages")
     with pytest.raises(AssertionError):
         assert capture.contents() == list(range(20))
 
@@ -176,7 +157,7 @@ def test_messages_that_retention_removed_do_not_stop_a_resume(capture):
     capture.crash("message produced:5", defect="deliver_each")
     topic = f"{capture.prefix}._messages"
     capture.reader.delete_before(topic, 0, 4)
-    capture.crash()
+    capture.finish()
     # What follows the last position that is left goes on; nothing that was taken comes back.
     assert capture.contents() == [4]
     capture.sql(*numbered(2, start=5))

@@ -40,13 +40,6 @@ server = server_of(first(1, [10, 12, 13, 14, 11]))
 capture = capture_of(Capture)
 
 
-def verified(capture):
-    """Compare the log with the source by the verifier; returns the rows of each table."""
-    (line,) = capture.command("verify", "--json")
-    assert line["verified"] is True, line
-    return {table["view"]: table["rows"] for table in line["tables"]}
-
-
 def version_of(capture):
     ((text,),) = capture.query("SHOW server_version_num")
     return int(text)
@@ -59,19 +52,19 @@ def test_snapshot_stream_restart_new_columns_and_truncate(capture):
     capture.sql(*CHANGES)
     capture.settle()
     capture.stop()
-    before = verified(capture)
+    before = capture.verified()
     assert before["public.big"] == 5
     assert capture.rows("big")[(5,)]["wide"] == "5" * 9000
     capture.sql(*LATER)  # while nobody captures
     capture.catch_up("--on-incompatible", "resnapshot")
-    assert verified(capture) == {**before, "public.late": 2}
+    assert capture.verified() == {**before, "public.late": 2}
     capture.start("--on-incompatible", "resnapshot")
     capture.sql("TRUNCATE late", "INSERT INTO late VALUES (3)", "DELETE FROM notes WHERE id < 50")
     capture.settle()
     capture.stop()
     capture.catch_up("--on-incompatible", "resnapshot")
     assert list(capture.rows("late")) == [(3,)]
-    assert verified(capture)["public.late"] == 1
+    assert capture.verified()["public.late"] == 1
     (status,) = capture.command("status", "--json", "--allow-inactive")
     assert status["ok"] is True, status
 
@@ -83,7 +76,7 @@ def test_a_crash_in_the_snapshot_and_in_the_stream_loses_nothing(capture):
     capture.sql(*CHANGES)
     capture.crash("frontier written:1")
     capture.finish()
-    assert verified(capture)["public.big"] == 5
+    assert capture.verified()["public.big"] == 5
 
 
 @pytest.mark.matrix
@@ -120,7 +113,7 @@ def test_a_truncate_that_is_not_sent_is_noticed(capture):
     assert code == 1, said
     assert '"public.notes"' in said.splitlines()[-1]
     capture.catch_up("--on-incompatible", "resnapshot")
-    assert verified(capture)["public.notes"] == 1
+    assert capture.verified()["public.notes"] == 1
 
 
 def test_lines_of_a_snapshot_and_of_changes(capture):

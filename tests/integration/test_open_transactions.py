@@ -28,12 +28,10 @@ SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_dat
 def prepared(capture):
     """A transaction that nobody ends by itself."""
     name = f"forgotten {capture.prefix}"
-    capture.outside(
-        "BEGIN", "INSERT INTO notes VALUES (2, 'late')", f"PREPARE TRANSACTION '{name}'"
-    )
+    capture.sql("BEGIN", "INSERT INTO notes VALUES (2, 'late')", f"PREPARE TRANSACTION '{name}'")
     yield name
     if capture.query("SELECT FROM pg_prepared_xacts"):
-        capture.outside(f"ROLLBACK PREPARED '{name}'")
+        capture.sql(f"ROLLBACK PREPARED '{name}'")
 
 
 def test_a_prepared_transaction_is_named_and_waited_for(capture, prepared):
@@ -49,7 +47,7 @@ def test_a_prepared_transaction_is_named_and_waited_for(capture, prepared):
     assert capture.query(SLOTS) == []
     capture.start()
     wait_until(lambda: words in capture.said(), 30, "the transaction's name")
-    capture.outside(f"COMMIT PREPARED '{prepared}'")
+    capture.sql(f"COMMIT PREPARED '{prepared}'")
     capture.wait_for_frontier()
     capture.stop()
     assert set(capture.rows("notes")) == {(1,), (2,)}

@@ -151,11 +151,7 @@ def test_the_lag_grows_while_the_broker_is_away_and_falls_after(capture, stack):
 def test_a_source_that_is_away_is_told_and_the_counts_stay(kafka, registry, prefix, tmp_path):
     with own_server(tmp_path) as server:
         away = CaptureCommand(
-            dsn=server.dsn,
-            kafka=kafka,
-            registry=registry,
-            prefix=prefix,
-            folder=tmp_path,
+            dsn=server.dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path
         )
         away.sql("CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1)")
         try:
@@ -272,7 +268,7 @@ def test_a_slot_in_danger_and_a_lost_one_are_told(kafka, registry, prefix, tmp_p
         until = time.monotonic() + 60
         while well["wal_status"] != "lost":
             assert time.monotonic() < until
-            capture.outside(
+            capture.sql(
                 "SELECT pg_logical_emit_message(false, 'x', repeat('x', 20000000))", "CHECKPOINT"
             )
             (well,) = capture.command("status", "--json", "--allow-inactive", codes={0, 1})

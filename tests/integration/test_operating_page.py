@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
 from pathlib import Path
 
-import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
@@ -16,6 +14,7 @@ from changelog.kafka.cluster import describe
 from changelog.stack.base.ports import pick
 from tests.support.captured_project import captured_database
 from tests.support.page_lines import address_of, block_of, commands_of, plain, reader_of
+from tests.support.sql import execute
 from tests.support.standby import pair
 from tests.support.wait import wait_until
 
@@ -110,9 +109,7 @@ def test_unique_indexes_give_keys_and_rows_may_be_large(stack, tmp_path):
 @pytest.mark.matrix
 def test_two_databases_of_one_file_are_captured(stack, prefix, dsn, tmp_path):
     endpoints = stack.endpoints()
-    with closing(psycopg2.connect(endpoints.postgres)) as admin:
-        admin.autocommit = True
-        admin.cursor().execute(f"CREATE DATABASE {prefix}")
+    execute(endpoints.postgres, f"CREATE DATABASE {prefix}")
     erp = make_dsn(dsn, dbname=prefix)
     shell = reader_of(tmp_path, endpoints, dsn)
     for each in (dsn, erp):

@@ -7,25 +7,21 @@ import pytest
 
 from changelog.sink.registry import Registry
 from tests.integration.test_incompatible import Capture
+from tests.support.capture_command import capture_with
 
 pytestmark = [pytest.mark.services]
 
 SAID = "it was emptied, or is another one"
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(
-        "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
-        "INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, 20) n",
-        "CREATE TABLE other (id integer PRIMARY KEY, text text)",
-        "INSERT INTO other VALUES (1, 'kept')",
-        "CREATE TABLE empty (id integer PRIMARY KEY, text text)",
-    )
-    made.finish()
-    yield made
-    made.kill()
+capture = capture_with(
+    Capture,
+    "CREATE TABLE other (id integer PRIMARY KEY, text text)",
+    "INSERT INTO other VALUES (1, 'kept')",
+    "CREATE TABLE empty (id integer PRIMARY KEY, text text)",
+    finishes=True,
+    notes=20,
+)
 
 
 def forget(capture, registry, *subjects):

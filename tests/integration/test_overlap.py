@@ -14,7 +14,7 @@ import psycopg2
 import pytest
 
 from changelog.runtime.process.beside import working_beside
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -25,12 +25,7 @@ LOST, MOVED = "are lost", "has moved the slot"
 TOGETHER = 3
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(ROWS)
-    yield made
-    made.kill()
+capture = capture_with(CrashingCapture, notes=ROWS)
 
 
 @contextmanager
@@ -81,7 +76,7 @@ def test_an_overtaken_capture_that_wakes_up_is_told_that_another_one_runs(captur
     log.rename(capture.folder / "old.log")
     with writes(capture):
         old.send_signal(signal.SIGSTOP)
-        capture.outside(
+        capture.sql(
             "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
             f"WHERE slot_name = '{capture.prefix}' AND active"
         )

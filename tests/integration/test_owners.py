@@ -112,10 +112,7 @@ def test_a_first_start_goes_on_without_what_it_may_not_read(capture, role, versi
             f"ALTER TABLE whole OWNER TO {role}",
         )
         table, whole = "part", "whole"
-    capture.sql(
-        f"ALTER TABLE {whole} OWNER TO {role}",
-        f"REVOKE ALL ON {table} FROM {role}",
-    )
+    capture.sql(f"ALTER TABLE {whole} OWNER TO {role}", f"REVOKE ALL ON {table} FROM {role}")
     capture.begin()
     wait_for(capture, "kept", "given_away")
     found = status(capture)

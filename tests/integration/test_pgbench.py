@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from changelog.stack.servers.postgres import bin_dir
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CaptureCommand, capture_with
 
 pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow, pytest.mark.matrix]
 
@@ -17,11 +17,7 @@ LOAD_S = 8
 KEYED = {"public.pgbench_accounts", "public.pgbench_branches", "public.pgbench_tellers"}
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    yield made
-    made.kill()
+capture = capture_with(CaptureCommand)
 
 
 def pgbench(*arguments):

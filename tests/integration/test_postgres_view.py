@@ -48,18 +48,12 @@ def project(stack, tmp_path_factory):
         yield made
 
 
-def select(project, query):
-    with closing(psycopg2.connect(project.dsn)) as link, link.cursor() as cursor:
-        cursor.execute(query)
-        return cursor.fetchall()
-
-
 def test_views_are_built_proved_served_changed_and_rolled_back(spark, project, capsys, monkeypatch):
     done = rebuild_view(capsys, monkeypatch, project, "--all", "--json")
     assert done.code == 0, done.err
     assert {each["verified"] for each in done.results} == {True}
-    assert select(project, "TABLE served.copied EXCEPT TABLE orders") == []
-    assert select(project, "SELECT count(*) FROM served.copied") == [(201,)]
+    assert project.query("TABLE served.copied EXCEPT TABLE orders") == []
+    assert project.query("SELECT count(*) FROM served.copied") == [(201,)]
     project.execute("UPDATE orders SET amount = amount + 1 WHERE id <= 10; DELETE FROM orders "
                     "WHERE id = 11; UPDATE orders SET id = 1000 WHERE id = 12")  # fmt: skip
     project.capture()
@@ -67,19 +61,19 @@ def test_views_are_built_proved_served_changed_and_rolled_back(spark, project, c
     assert done.code == 0, done.err
     assert {each["verified"] for each in done.results} == {True}
     same = "SELECT count(*) FROM (TABLE served.copied INTERSECT TABLE orders) x"
-    assert select(project, same) == [(200,)]
-    assert select(project, "SELECT n, total FROM served.sums WHERE customer = 'c1'") == select(
-        project, "SELECT count(*), sum(amount) FROM orders WHERE customer = 'c1'"
+    assert project.query(same) == [(200,)]
+    assert project.query("SELECT n, total FROM served.sums WHERE customer = 'c1'") == project.query(
+        "SELECT count(*), sum(amount) FROM orders WHERE customer = 'c1'"
     )
     assert rebuild_view(capsys, monkeypatch, project, "copied", "--rollback").code == 0
-    assert select(project, "SELECT count(*) FROM served.copied") == [(201,)]
+    assert project.query("SELECT count(*) FROM served.copied") == [(201,)]
 
 
 def test_a_row_that_is_wrong_in_the_table_is_refuted_and_not_published(
     spark, project, capsys, monkeypatch
 ):
     assert rebuild_view(capsys, monkeypatch, project, "sums").code == 0
-    before = select(project, "SELECT * FROM served.sums ORDER BY customer")
+    before = project.query("SELECT * FROM served.sums ORDER BY customer")
     make_key = PostgresSink._make_key
 
     def altered(self, cursor, relation):
@@ -91,7 +85,7 @@ def test_a_row_that_is_wrong_in_the_table_is_refuted_and_not_published(
     done = rebuild_view(capsys, monkeypatch, project, "sums")
     assert done.code == 3, done.err
     assert "c2" in done.err + done.out
-    assert select(project, "SELECT * FROM served.sums ORDER BY customer") == before
+    assert project.query("SELECT * FROM served.sums ORDER BY customer") == before
 
 
 def test_a_captured_table_is_never_overwritten(spark, project, capsys, monkeypatch):
@@ -100,7 +94,7 @@ def test_a_captured_table_is_never_overwritten(spark, project, capsys, monkeypat
     (project.root / "views" / "orders.sql").unlink()
     assert done.code == 1
     assert "public.orders was not made for this view" in done.err
-    assert select(project, "SELECT count(*) FROM orders WHERE amount IS NOT NULL") != [(0,)]
+    assert project.query("SELECT count(*) FROM orders WHERE amount IS NOT NULL") != [(0,)]
     assert project.dsn.split("password=")[-1] not in done.err or "password" not in project.dsn
 
 
@@ -114,7 +108,7 @@ WHERE NOT l.granted AND datname = current_database() AND application_name LIKE '
 def served(project, mode):
     """Read a row that changes as readers of both views see it, in both sinks."""
     tables = [f"SELECT amount FROM served.{name}_{mode} WHERE id = 20" for name in PAIR]
-    ((one, other),) = select(project, f"SELECT ({tables[0]}), ({tables[1]})")
+    ((one, other),) = project.query(f"SELECT ({tables[0]}), ({tables[1]})")
     in_delta = [row["amount"] for name in PAIR for row in project.delta(name) if row["id"] == 20]
     return {"postgres": [one, other], "delta": in_delta}
 
@@ -145,7 +139,7 @@ def seen_while_one_is_used(project, capsys, monkeypatch, mode):
     with closing(psycopg2.connect(project.dsn)) as user, ThreadPoolExecutor(1) as beside:
 
         def let_go():
-            wait_until(lambda: select(project, WAITS) == [(True,)], 60, "somebody to wait")
+            wait_until(lambda: project.query(WAITS) == [(True,)], 60, "somebody to wait")
             seen.append(served(project, mode))
             user.rollback()
 
@@ -183,8 +177,8 @@ def test_a_foreign_key_between_views_holds_at_the_end_of_all(spark, project, cap
     project.capture()
     done = rebuild_view(capsys, monkeypatch, project, "children", "parents", "--together")
     assert done.code == 0, done.err
-    assert select(project, "SELECT max(parent), count(*) FROM served.children") == select(
-        project, "SELECT max(id), count(*) FROM orders"
+    assert project.query("SELECT max(parent), count(*) FROM served.children") == project.query(
+        "SELECT max(id), count(*) FROM orders"
     )
     project.execute("INSERT INTO orders VALUES (5002)")
     project.capture()

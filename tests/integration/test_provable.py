@@ -62,8 +62,7 @@ def engines(spark):
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in TYPES[TABLE].items()])
     table = pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in ROWS], schema)
     frame = spark.createDataFrame(
-        ROWS,
-        ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()),
+        ROWS, ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
     )
     frame.createOrReplaceTempView("t")
     with duckdb.connect() as database:

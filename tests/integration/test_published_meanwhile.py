@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -17,21 +17,16 @@ MADE_AGAIN = (
 )
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(20)
-    made.sql("CREATE TABLE more (id integer PRIMARY KEY)")
-    made.finish()
-    yield made
-    made.kill()
+capture = capture_with(
+    CrashingCapture, "CREATE TABLE more (id integer PRIMARY KEY)", notes=20, finishes=True
+)
 
 
 def unsent(capture, leave, back):
     """Commit changes that the publication does not send; returns the publication as it was."""
-    capture.outside(leave.format(capture.prefix))
+    capture.sql(leave.format(capture.prefix))
     capture.sql("UPDATE notes SET text = 'unsent' WHERE id = 7")
-    capture.outside(back.format(capture.prefix))
+    capture.sql(back.format(capture.prefix))
 
 
 @pytest.mark.parametrize("statements", [OUT_AND_IN, INSERTS_ALONE], ids=["table", "operations"])
@@ -63,7 +58,7 @@ def test_a_publication_that_was_made_again_is_another_one(capture):
 
 
 def test_a_new_owner_takes_nothing_away(capture):
-    capture.outside(
+    capture.sql(
         "DO $$ BEGIN CREATE ROLE somebody SUPERUSER; EXCEPTION WHEN duplicate_object THEN END $$",
         f"ALTER PUBLICATION {capture.prefix} OWNER TO somebody",
     )

@@ -121,15 +121,6 @@ def served_names(project, endpoints, view):
     return names | {document["_source"]["name"]}
 
 
-def crash(project, view, *options, also=()):
-    """Run the command in a process of its own; returns how that ended."""
-    words = [sys.executable, "-m", "tests.support.crashing_rebuild", *options]
-    words += ["--", view, *also, "--project", str(project.root)]
-    return subprocess.run(
-        words, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
-    )
-
-
 def test_a_rebuild_serves_verified_rows_at_every_sink(project, endpoints, view, run) -> None:
     new_name(project, 1, "Ann")
     ran = run(view, "--json")
@@ -175,12 +166,7 @@ def test_explain_names_the_records_of_a_row_and_those_that_they_superseded(
     ran = run(view, "--explain", "3", "--json")
     assert ran.code == 0, ran.err
     (found,) = ran.results
-    assert found["row"] == {
-        "customer_id": "3",
-        "name": "Twice",
-        "orders": "10",
-        "amount": "460.00",
-    }
+    assert found["row"] == {"customer_id": "3", "name": "Twice", "orders": "10", "amount": "460.00"}
     assert found["fields"]["name"]["from"] == [
         {"source": "c", "topic": f"{prefix}.customers", "column": "name"}
     ]
@@ -320,7 +306,7 @@ def test_a_kill_before_publishing_leaves_readers_untouched(project, endpoints, v
     new_name(project, 1, "Old")
     assert run(view, "--verify", "none").code == 0
     new_name(project, 1, "New")
-    assert crash(project, view, "--kill", "publish").returncode == -signal.SIGKILL
+    assert project.crash(view, "--kill", "publish").returncode == -signal.SIGKILL
     reader_is_untouched(project, endpoints, view)
     assert (project.warehouse / view / "_generations" / "000002").exists()
     ran = run(view, "--json")
@@ -338,7 +324,7 @@ def test_the_kill_before_publishing_would_find_an_early_swap(project, endpoints,
     assert run(view, "--verify", "none").code == 0
     new_name(project, 1, "New")
     crashing = ("--kill", "publish", "--defect", "publish_early")
-    killed = crash(project, view, *crashing, also=["--verify", "none"])
+    killed = project.crash(view, *crashing, also=["--verify", "none"])
     assert killed.returncode == -signal.SIGKILL
     with pytest.raises(AssertionError):
         reader_is_untouched(project, endpoints, view)
@@ -361,7 +347,7 @@ def test_a_kill_after_publishing_is_put_on_record_by_the_next_run(
     new_name(project, 1, "Old")
     assert run(view, twin, "--verify", "none").code == 0
     new_name(project, 1, "New")
-    killed = crash(project, view, "--kill", "record", also=[twin])
+    killed = project.crash(view, "--kill", "record", also=[twin])
     assert killed.returncode == -signal.SIGKILL
     for each in (view, twin):
         assert served_names(project, endpoints, each) == {"New"}

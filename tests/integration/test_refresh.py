@@ -62,11 +62,7 @@ DELETE FROM customers WHERE customer_id = 5;
 
 @pytest.fixture(scope="module")
 def shared(stack, spark, tmp_path_factory):
-    with captured_database(
-        stack,
-        tmp_path_factory.mktemp("project"),
-        TABLES,
-    ) as (made, _):
+    with captured_database(stack, tmp_path_factory.mktemp("project"), TABLES) as (made, _):
         yield made
 
 
@@ -347,15 +343,6 @@ def test_a_log_of_any_form_is_refreshed(
             assert "merged" in result["origin"], result["origin"]
 
 
-def crash(project, view, *options):
-    """Refresh in a process of its own that may be ended; returns how it ended."""
-    words = [sys.executable, "-m", "tests.support.crashing_rebuild", *options]
-    words += ["--", view, "--refresh", "--project", str(project.root)]
-    return subprocess.run(
-        words, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
-    )
-
-
 def prepared(project, view, run):
     assert run(view, "--refresh").code == 0
     change(project, CHANGES)
@@ -381,7 +368,7 @@ def is_refreshed(project, view, run):
 @pytest.mark.parametrize("stage", ["seal", "scan", "recheck", "write", "publish", "record"])
 def test_a_refresh_that_is_killed_is_finished_by_the_next(project, view, run, stage) -> None:
     prepared(project, view, run)
-    assert crash(project, view, "--kill", stage).returncode == -signal.SIGKILL
+    assert project.crash(view, "--kill", stage, also=["--refresh"]).returncode == -signal.SIGKILL
     is_refreshed(project, view, run)
 
 
@@ -389,7 +376,9 @@ def test_a_refresh_that_is_killed_is_finished_by_the_next(project, view, run, st
 @pytest.mark.matrix
 def test_the_kill_would_find_a_checkpoint_that_counts_too_early(project, view, run) -> None:
     prepared(project, view, run)
-    killed = crash(project, view, "--kill", "scan", "--defect", "seal_before_the_scan")
+    killed = project.crash(
+        view, "--kill", "scan", "--defect", "seal_before_the_scan", also=["--refresh"]
+    )
     assert killed.returncode == -signal.SIGKILL
     with pytest.raises(AssertionError):
         is_refreshed(project, view, run)

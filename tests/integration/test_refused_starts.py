@@ -16,7 +16,7 @@ from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.topic import frontier_topic
 from changelog.kafka.cluster import describe
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CaptureCommand, capture_with
 from tests.support.matrix import first
 from tests.support.refusing_registry import RefusingRegistry
 
@@ -25,12 +25,7 @@ pytestmark = [pytest.mark.services, pytest.mark.slow]
 FULL = ("--replica-identity", "full", "--yes")
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(20)
-    yield made
-    made.kill()
+capture = capture_with(CaptureCommand, notes=20)
 
 
 def everything(capture):

@@ -8,7 +8,7 @@ import pytest
 from changelog.contract.base.errors import VerdictError
 from replay.broker.topics import inspect
 from tests.support.beginnings import delete_before, delete_records, expire
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.wait import wait_until
 from views.verify.records.read import topic_facts
 
@@ -55,16 +55,12 @@ class Capture(CrashingCapture):
         path.write_text(path.read_text() + more)
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(ROWS)
-    made.sql(
-        "CREATE TABLE other (id integer PRIMARY KEY, text text)",
-        "INSERT INTO other SELECT n, 'row ' || n FROM generate_series(1, 50) n",
-    )
-    yield made
-    made.kill()
+capture = capture_with(
+    Capture,
+    "CREATE TABLE other (id integer PRIMARY KEY, text text)",
+    "INSERT INTO other SELECT n, 'row ' || n FROM generate_series(1, 50) n",
+    notes=ROWS,
+)
 
 
 def says(texts, capture):

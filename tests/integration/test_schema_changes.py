@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CaptureCommand, capture_with
 from tests.support.matrix import first
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -36,15 +36,7 @@ class Capture(CaptureCommand):
         )
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(
-        "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
-        f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {ROWS}) n",
-    )
-    yield made
-    made.kill()
+capture = capture_with(Capture, notes=ROWS)
 
 
 CONSTANTS = {
@@ -87,7 +79,7 @@ def test_columns_with_constants_of_many_types_read_right_in_older_rows(capture):
     capture.write(2)
     capture.verified()
     # The constant stays on the log when a rewrite takes it out of the catalogue.
-    capture.outside("VACUUM FULL notes")
+    capture.sql("VACUUM FULL notes")
     capture.sql("ALTER TABLE notes ADD last integer", "INSERT INTO notes (id) VALUES (3000)")
     capture.write(3)
     capture.verified()

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.integration.test_incompatible import Capture
+from tests.support.capture_command import capture_with
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
@@ -61,9 +62,7 @@ CASES = {
     "widen": Case("ALTER TABLE {t} ALTER a TYPE bigint"),
     "revalued": Case("ALTER TABLE {t} ALTER a TYPE integer USING a * 2 + 1", silent=True),
     "revalued_constant": Case(
-        "ALTER TABLE {t} ALTER c TYPE integer USING c * 2 + 1",
-        made=NUMBERED,
-        silent=True,
+        "ALTER TABLE {t} ALTER c TYPE integer USING c * 2 + 1", made=NUMBERED, silent=True
     ),
     "revalued_at_once": Case(
         "BEGIN; ALTER TABLE {t} ALTER c DROP DEFAULT;"
@@ -219,17 +218,15 @@ def differing(capture, table):
     return capture.differing(table, only="inherited" in table)
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql("CREATE SCHEMA aside")
-    for table, case in CASES.items():
-        made.sql(
-            case.made.format(t=table),
-            f"INSERT INTO {table} SELECT n, n, 'row ' || n FROM generate_series(1, {ROWS}) n",
-        )
-    yield made
-    made.kill()
+capture = capture_with(
+    Capture,
+    "CREATE SCHEMA aside",
+    *(case.made.format(t=table) for table, case in CASES.items()),
+    *(
+        f"INSERT INTO {table} SELECT n, n, 'row ' || n FROM generate_series(1, {ROWS}) n"
+        for table in CASES
+    ),
+)
 
 
 def alter(capture, tables):
@@ -303,8 +300,7 @@ def test_what_no_copy_can_mend_is_excluded_with_its_reason(dsn, kafka, registry,
         capture.wait_for_frontier()
         for table, change in KEYS.items():
             capture.sql(
-                f"INSERT INTO {table} VALUES (9000, 9000)",
-                *change.format(t=table).split("; "),
+                f"INSERT INTO {table} VALUES (9000, 9000)", *change.format(t=table).split("; ")
             )
         for table in KEYS:
             capture.sql(f"INSERT INTO {table} VALUES (9001, 9001)", "INSERT INTO well VALUES (1)")

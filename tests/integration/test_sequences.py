@@ -8,7 +8,7 @@ from changelog.contract.base.headers import decode_headers
 from changelog.contract.log.topic import sequences_topic
 from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.frontier import FrontierLog
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -33,19 +33,14 @@ class Capture(CrashingCapture):
         return {name: stands for name, stands, _ in self.records()}
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    path = tmp_path / "changelog.toml"
-    path.write_text(path.read_text() + 'sequences = true\ntables = ["public.notes"]\n')
-    made.sql(
-        "CREATE TABLE notes (id bigserial PRIMARY KEY, other int GENERATED ALWAYS AS IDENTITY)",
-        "CREATE TABLE left_out (id serial PRIMARY KEY)",
-        'CREATE SEQUENCE "free""one" START 5 INCREMENT -1 MINVALUE -9 MAXVALUE 9',
-        "INSERT INTO notes DEFAULT VALUES",
-    )
-    yield made
-    made.kill()
+capture = capture_with(
+    Capture,
+    "CREATE TABLE notes (id bigserial PRIMARY KEY, other int GENERATED ALWAYS AS IDENTITY)",
+    "CREATE TABLE left_out (id serial PRIMARY KEY)",
+    'CREATE SEQUENCE "free""one" START 5 INCREMENT -1 MINVALUE -9 MAXVALUE 9',
+    "INSERT INTO notes DEFAULT VALUES",
+    settings='sequences = true\ntables = ["public.notes"]\n',
+)
 
 
 def stands(last_value, is_called=True):

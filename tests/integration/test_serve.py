@@ -199,14 +199,6 @@ def test_an_error_is_json_with_a_message(worker, method, path, body, code):
     assert said.json()["message"]
 
 
-def test_a_page_of_another_site_is_not_heard(worker):
-    assert httpx.post(f"{worker}/connectors", content="{}").status_code in {400, 415}
-    plain = {"Content-Type": "text/plain"}
-    assert httpx.post(f"{worker}/connectors", content="{}", headers=plain).status_code == 415
-    elsewhere = {"Host": "evil.example"}
-    assert httpx.get(f"{worker}/connectors", headers=elsewhere).status_code == 403
-
-
 def traced(worker, name, words):
     tasks = httpx.get(f"{worker}/connectors/{name}/status").json().get("tasks", ())
     return words in "".join(each.get("trace", "") for each in tasks)
@@ -224,10 +216,7 @@ def test_what_workers_know_reaches_no_table_and_no_dead_letters(
         future.result(30)
     send([{"id": 2**40}])  # no int
     dead = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": logged}
-    for wrong, why in (
-        ({"topics": names[0]}, "keep what they know"),
-        (dead, "is compacted"),
-    ):
+    for wrong, why in (({"topics": names[0]}, "keep what they know"), (dead, "is compacted")):
         assert curl("PUT", f"{worker}/connectors/{prefix}/config", {**config, **wrong})[0] < 300
         try:
             # The trace: a status of the connector before, under the same name, may still be read.

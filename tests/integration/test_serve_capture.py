@@ -3,6 +3,7 @@
 import json
 import uuid
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ import psycopg2
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.support import sql
 from tests.support.connect_workers import curl, running, states
 from tests.support.wait import wait_until
 
@@ -18,14 +20,7 @@ DEADLINE_S = 120
 
 @pytest.fixture
 def execute(dsn):
-    def execute(statement):
-        with closing(psycopg2.connect(dsn)) as connection:
-            connection.autocommit = True
-            with connection.cursor() as cursor:
-                cursor.execute(statement)
-                return cursor.fetchall() if cursor.description else []
-
-    return execute
+    return partial(sql.execute, dsn)
 
 
 @pytest.fixture

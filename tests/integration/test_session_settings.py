@@ -38,7 +38,7 @@ capture = capture_of(
 def set_all(capture, settings):
     ((name,),) = capture.query("SELECT current_database()")
     there = {name for (name,) in capture.query("SELECT name FROM pg_settings")}
-    capture.outside(
+    capture.sql(
         *(f'ALTER DATABASE "{name}" SET {n} = {v}' for n, v in settings.items() if n in there)
     )
 
@@ -107,7 +107,7 @@ def test_a_snapshot_that_the_server_ends_is_told_in_a_line(capture):
 
 def test_a_session_that_may_not_write_says_which_setting_it_is(capture):
     ((name,),) = capture.query("SELECT current_database()")
-    capture.outside(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    capture.sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     code, _, said = capture.run("--until", "now")
     assert (code, "cannot make the publication" in said) == (1, True), said
     assert "default_transaction_read_only is on: ALTER ROLE" in said

@@ -10,7 +10,7 @@ from rich.console import Console
 from changelog.capture.loop.run import CaptureRun, until_lsn
 from changelog.capture.state.report import CaptureReport
 from changelog.config import load_project
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.own_server import server_of
 from tests.support.wait import wait_until
 
@@ -35,12 +35,7 @@ class BothCaptures(CrashingCapture):
 server = server_of([18])
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = BothCaptures(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(20)
-    yield made
-    made.kill()
+capture = capture_with(BothCaptures, notes=20)
 
 
 def test_a_second_slot_for_the_same_tables_is_refused_until_the_first_is_gone(capture):

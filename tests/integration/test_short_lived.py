@@ -5,9 +5,6 @@ dropped, and rows under the names that columns have at the time. The log must
 end with the rows that PostgreSQL has.
 """
 
-from contextlib import closing
-
-import psycopg2
 import pytest
 
 from tests.integration.test_incompatible import Capture
@@ -105,21 +102,13 @@ def capture(dsn, kafka, registry, prefix, tmp_path):
     made.kill()
 
 
-def run(capture, *statements):
-    """Run each statement in a transaction of its own."""
-    with closing(psycopg2.connect(capture.dsn)) as connection, connection.cursor() as cursor:
-        connection.autocommit = True
-        for statement in statements:
-            cursor.execute(statement)
-
-
 def differing(capture, table):
     return capture.differing(table, key=("id", "b") if table == "pairs" else ("id",))
 
 
 @pytest.mark.parametrize("name", SILENT)
 def test_a_table_with_something_that_came_and_went_is_copied_again(capture, name):
-    run(capture, *SILENT[name])
+    capture.sql(*SILENT[name])
     said = capture.finish()
     assert "the log has no word of it" in said
     assert not any(differing(capture, table) for table in NAMES)
@@ -129,9 +118,9 @@ def test_a_table_with_something_that_came_and_went_is_copied_again(capture, name
 def test_what_comes_and_goes_while_capture_runs_is_noticed(capture):
     before = capture.frontier().lsn
     capture.start()
-    run(capture, "INSERT INTO keyed VALUES (3, 'kept')")
+    capture.sql("INSERT INTO keyed VALUES (3, 'kept')")
     capture.wait_for_frontier(past=before)
-    run(capture, *SILENT["dropped at once"], *SILENT["without a key at once"])
+    capture.sql(*SILENT["dropped at once"], *SILENT["without a key at once"])
     capture.stop()
     said = capture.said() + capture.finish()
     assert said.count("the log has no word of it") >= 2
@@ -141,7 +130,7 @@ def test_what_comes_and_goes_while_capture_runs_is_noticed(capture):
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", [name for name in SILENT if "to the end" not in name])
 def test_twin_what_came_and_went_stays_on_the_log(capture, name):
-    run(capture, *SILENT[name])
+    capture.sql(*SILENT[name])
     defect = "forget_places" if "names" in name else "forget_what_came_and_went"
     assert "no word" not in capture.finish(defect=defect)
     tables = {"names of": "wide", "names in": "pairs", "without a": "keyed"}
@@ -149,14 +138,8 @@ def test_twin_what_came_and_went_stays_on_the_log(capture, name):
     assert differing(capture, table)
 
 
-LENT = (
-    "ALTER TABLE wide RENAME a TO c",
-    "ALTER TABLE wide RENAME b TO a",
-)
-GIVEN_BACK = (
-    "ALTER TABLE wide RENAME a TO b",
-    "ALTER TABLE wide RENAME c TO a",
-)
+LENT = ("ALTER TABLE wide RENAME a TO c", "ALTER TABLE wide RENAME b TO a")
+GIVEN_BACK = ("ALTER TABLE wide RENAME a TO b", "ALTER TABLE wide RENAME c TO a")
 ROW = "INSERT INTO wide (id, a) VALUES (3, 'of b')"
 
 
@@ -168,7 +151,7 @@ ROW = "INSERT INTO wide (id, a) VALUES (3, 'of b')"
 def test_a_column_that_is_left_out_lends_its_name_to_none(capture, statements, column):
     capture.set(drop_columns=["public.wide.b"])
     capture.finish()
-    run(capture, *at_once(*statements))
+    capture.sql(*at_once(*statements))
     assert ("the log has no word of it" in capture.finish()) is bool(column)
     assert {row["id"]: row["a"] for row in capture.rows("wide").values()} == {
         1: "a",
@@ -181,13 +164,13 @@ def test_a_column_that_is_left_out_lends_its_name_to_none(capture, statements, c
 def test_twin_a_column_that_is_left_out_lends_its_name(capture):
     capture.set(drop_columns=["public.wide.b"])
     capture.finish()
-    run(capture, *at_once(*SWAPPED, ROW, *SWAPPED))
+    capture.sql(*at_once(*SWAPPED, ROW, *SWAPPED))
     assert "no word" not in capture.finish(defect="forget_places")
     assert capture.rows("wide")[3,]["a"] == "of b"
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_what_the_stream_tells_copies_nothing(capture, name):
-    run(capture, *TOLD[name])
+    capture.sql(*TOLD[name])
     assert "no word" not in capture.finish()
     assert not any(differing(capture, table) for table in NAMES)

@@ -14,10 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from changelog.contract.base.errors import (
-    LogError,
-    UnavailableLogError,
-)
+from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position

@@ -804,9 +804,7 @@ def test_missing_tables_are_all_named(pg):
         ),
         (["CREATE TABLE bad (id int PRIMARY KEY DEFERRABLE)"], "deferrable"),
         (
-            [
-                "CREATE TABLE bad (a int, g int GENERATED ALWAYS AS (a) STORED PRIMARY KEY)",
-            ],
+            ["CREATE TABLE bad (a int, g int GENERATED ALWAYS AS (a) STORED PRIMARY KEY)"],
             "generated column",
         ),
         (

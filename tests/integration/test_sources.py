@@ -4,14 +4,13 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import closing
 
-import psycopg2
 import pytest
 
 from changelog.contract.log.topic import frontier_topic
 from changelog.sink.frontier import FrontierLog
 from changelog.stack.servers.postgres import DATABASE
+from tests.support.sql import execute
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -51,13 +50,6 @@ class Project:
         with FrontierLog(self.kafka, frontier_topic(f"{self.prefix}.{name}")) as frontiers:
             record = frontiers.last(name)
         return record.frontier if record else None
-
-
-def execute(dsn, *statements):
-    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
-        connection.autocommit = True
-        for statement in statements:
-            cursor.execute(statement)
 
 
 @pytest.fixture

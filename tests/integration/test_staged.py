@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import uuid
 from contextlib import closing
 from functools import partial
@@ -84,15 +82,6 @@ def held(project, view):
     return sorted(int(path.name) for path in folder.iterdir()) if folder.exists() else []
 
 
-def crash(project, view, *options, also=()):
-    """Run the command in a process of its own; returns how that ended."""
-    words = [sys.executable, "-m", "tests.support.crashing_rebuild", *options]
-    words += ["--", view, *also, "--project", str(project.root)]
-    return subprocess.run(
-        words, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
-    )
-
-
 def test_what_is_staged_is_tried_compared_published_and_taken_back(
     project, endpoints, view, run
 ) -> None:
@@ -146,7 +135,7 @@ def test_a_kill_in_the_switch_leaves_whole_generations_and_the_next_run_finishes
 ) -> None:
     rename(project, "New")
     assert run(view, "--stage", *QUICK).code == 0
-    killed = crash(project, view, "--defect", "die_in_the_switch", also=["--publish", *QUICK])
+    killed = project.crash(view, "--defect", "die_in_the_switch", also=["--publish", *QUICK])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert served(project, endpoints, view) == ["New", "Old"]
     assert project.history(view)[-1] == (2, "staged")
@@ -162,7 +151,7 @@ def test_a_kill_in_the_switch_leaves_whole_generations_and_the_next_run_finishes
 def test_a_kill_round_the_switch_loses_nothing(project, endpoints, view, run, stage, then) -> None:
     rename(project, "New")
     assert run(view, "--stage", *QUICK).code == 0
-    killed = crash(project, view, "--kill", stage, also=["--publish", *QUICK])
+    killed = project.crash(view, "--kill", stage, also=["--publish", *QUICK])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     name = {"staged": "Old", "published": "New"}[then]
     assert served(project, endpoints, view) == [name] * 2
@@ -201,7 +190,7 @@ def test_refreshes_leave_what_waits_alone_and_twin_that_ignores_the_mark_does_no
 @pytest.mark.slow
 def test_what_a_killed_stage_left_is_removed(project, endpoints, view, run) -> None:
     rename(project, "New")
-    killed = crash(project, view, "--kill", "stage", also=["--stage", *QUICK])
+    killed = project.crash(view, "--kill", "stage", also=["--stage", *QUICK])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert held(project, view) == [1, 2]
     assert run(view, "--stage", *QUICK).code == 0

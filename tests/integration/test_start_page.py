@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 import uuid
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
-import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
 from tests.support.page import blocks_of, missing, printed, script_of
 from tests.support.page_lines import reader_of
+from tests.support.sql import execute
 
 PAGE = Path(__file__).parents[2] / "docs" / "start.md"
 ENDS = "kill $CAPTURE && wait $CAPTURE"
@@ -34,9 +34,7 @@ def test_whoever_follows_the_page_sees_what_it_shows(stack, tmp_path):
     blocks = blocks_of(PAGE)
     database = f"start{uuid.uuid4().hex[:8]}"
     endpoints = stack.endpoints()
-    with closing(psycopg2.connect(endpoints.postgres)) as admin:
-        admin.autocommit = True
-        admin.cursor().execute(f"CREATE DATABASE {database}")
+    execute(endpoints.postgres, f"CREATE DATABASE {database}")
     dsn = make_dsn(endpoints.postgres, dbname=database)
     environment = reader_of(tmp_path, endpoints, dsn, database).environment
     script = script_of(blocks)

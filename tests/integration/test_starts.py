@@ -7,7 +7,7 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CaptureCommand, capture_with
 from tests.support.matrix import first
 from tests.support.proxy import Proxy
 from tests.support.wait import wait_until
@@ -19,12 +19,7 @@ ANSWERS = "another capture runs"
 WAITS = "should it be dead"
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(ROWS)
-    yield made
-    made.kill()
+capture = capture_with(CaptureCommand, notes=ROWS)
 
 
 @pytest.mark.parametrize("name", first(1, ["postgres", "kafka", "registry"]))

@@ -10,7 +10,7 @@ from changelog.contract.log.topic import frontier_topic
 from changelog.kafka.scan import OffsetRange, headers_of, scan
 from changelog.sink.frontier import FrontierLog
 from replay.broker.topics import read_frontier, read_frontiers
-from tests.support.capture_command import CrashingCapture
+from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.matrix import first
 from tests.support.wait import wait_until
 
@@ -26,16 +26,12 @@ POSITIONS = {
 }
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.make_notes(20)
-    made.sql(
-        "CREATE TABLE others (id integer PRIMARY KEY, text text)",
-        "INSERT INTO others SELECT n, 'other ' || n FROM generate_series(1, 20) n",
-    )
-    yield made
-    made.kill()
+capture = capture_with(
+    CrashingCapture,
+    "CREATE TABLE others (id integer PRIMARY KEY, text text)",
+    "INSERT INTO others SELECT n, 'other ' || n FROM generate_series(1, 20) n",
+    notes=20,
+)
 
 
 def write(capture, headers, *, topic="notes", key=b"stranger", value=b"no row of ours", count=1):

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import httpx
-import psycopg2
 import pytest
 import redis
 from psycopg2.extensions import make_dsn
@@ -17,7 +16,7 @@ from psycopg2.extensions import make_dsn
 from changelog.runtime.tls_trust import authorities
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
-from tests.support.shop import execute
+from tests.support.sql import execute
 from views import command
 from views.base.progress import Stages
 from views.client import Cache
@@ -67,9 +66,7 @@ class Switched:
     def served(self, second):
         """Return what readers of the second sink see."""
         if second == "postgres":
-            with closing(psycopg2.connect(self._target)) as link, link.cursor() as cursor:
-                cursor.execute(f"SELECT id, name FROM {self.view}")
-                return dict(cursor.fetchall())
+            return dict(execute(self._target, f"SELECT id, name FROM {self.view}"))
         url = f"{self._endpoints.search}/{self.view}/_search"
         body = {"size": 1000, "query": {"match_all": {}}}
         found = httpx.post(url, json=body, verify=authorities()).raise_for_status().json()
@@ -85,10 +82,7 @@ class Switched:
 def switched(stack, tmp_path):
     endpoints = stack.endpoints()
     name = f"switched_{uuid.uuid4().hex[:10]}"
-    for statement in (
-        f"CREATE ROLE {name} LOGIN",
-        f"CREATE DATABASE {name} OWNER {name}",
-    ):
+    for statement in (f"CREATE ROLE {name} LOGIN", f"CREATE DATABASE {name} OWNER {name}"):
         execute(endpoints.postgres, statement)
     target = make_dsn(endpoints.postgres, dbname=name)
     execute(target, f"ALTER SCHEMA public OWNER TO {name}")

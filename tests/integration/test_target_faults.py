@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psycopg2
@@ -28,6 +29,7 @@ from tests.support.outputs import closed_pipe, full_device
 from tests.support.services import own_broker
 from tests.support.sink_task import running_task
 from tests.support.small_disk import small_disk
+from tests.support.sql import execute
 from tests.support.wait import wait_until
 
 DEADLINE_S = 120
@@ -49,15 +51,8 @@ def own_server():
 def ask(own_server):
     """Run a statement on the server that may be killed."""
 
-    def ask(statement):
-        with closing(psycopg2.connect(own_server.dsn)) as connection:
-            connection.autocommit = True
-            with connection.cursor() as cursor:
-                cursor.execute(statement)
-                return cursor.fetchall() if cursor.description else []
-
-    ask("DROP TABLE IF EXISTS t, changelog_connect_offsets")
-    return ask
+    execute(own_server.dsn, "DROP TABLE IF EXISTS t, changelog_connect_offsets")
+    return partial(execute, own_server.dsn)
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def capture(servers, prefix, tmp_path):
     made = SecureCapture(servers=servers, prefix=prefix, folder=tmp_path)
     yield made
     made.kill()
-    made.outside(
+    made.sql(
         f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
         f" WHERE slot_name = '{prefix}'",
         f"DROP PUBLICATION IF EXISTS {prefix}",
@@ -150,7 +150,7 @@ slot = "{capture.prefix}"
 topic_prefix = "{capture.prefix}"
 """
     (capture.folder / "changelog.toml").write_text(text + rest)
-    capture.outside("CREATE TABLE pears (id int PRIMARY KEY)", "INSERT INTO pears VALUES (1)")
+    capture.sql("CREATE TABLE pears (id int PRIMARY KEY)", "INSERT INTO pears VALUES (1)")
     given = {"PGPASSWORD": servers.passwords.postgres}
     shell = Shell(capture.folder, {**os.environ, **given})
     for words in ("--check", "--until now"):

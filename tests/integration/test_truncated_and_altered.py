@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.test_incompatible import Capture
 from tests.integration.test_versions import server
+from tests.support.own_server import capture_of
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 
@@ -46,13 +47,7 @@ SILENT = {
 }
 
 
-@pytest.fixture
-def capture(server, kafka, registry, prefix, tmp_path):
-    server.create_database(prefix)
-    dsn = server.database_dsn(prefix)
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    yield made
-    made.kill()
+capture = capture_of(Capture)
 
 
 def change(capture, cases):

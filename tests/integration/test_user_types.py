@@ -16,6 +16,7 @@ from changelog.source.tables.catalogue import Catalogue
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
 from tests.integration.test_incompatible import Capture as IncompatibleCapture
+from tests.support.capture_command import capture_with
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -197,7 +198,7 @@ class Capture(IncompatibleCapture):
 
     def each(self, table, text):
         text = text.format(t=table)
-        self.outside(*([text] if "$$" in text else text.split(";")))
+        self.sql(*([text] if "$$" in text else text.split(";")))
 
     def differing_tables(self):
         """Return the tables that the verifier finds to be other than on the log."""
@@ -210,11 +211,7 @@ class Capture(IncompatibleCapture):
         return {topic.split(".")[-1] for topic in now if now[topic] != before.since[topic]}
 
 
-@pytest.fixture
-def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    yield made
-    made.kill()
+capture = capture_with(Capture)
 
 
 @pytest.fixture(scope="module", params=[15, 18])
@@ -302,12 +299,10 @@ def test_what_no_look_can_see_the_comparison_with_the_source_finds(versions, sta
     versions.make({"hidden": SHOWN_OTHERWISE["renamed"]})
     versions.sql("CREATE SCHEMA aside")
     versions.finish()
-    versions.outside(
-        "SET session_replication_role = replica", "INSERT INTO hidden VALUES (8, 'ok')"
-    )
+    versions.sql("SET session_replication_role = replica", "INSERT INTO hidden VALUES (8, 'ok')")
     versions.finish()
     assert versions.differing_tables() == set()
-    versions.outside(*statements)
+    versions.sql(*statements)
     versions.finish()
     assert versions.differing_tables() == {"hidden"}
     versions.command("resnapshot", "hidden", "--json")
@@ -338,12 +333,12 @@ def test_synchronous_standbys_get_a_warning(versions):
     with closing(connect(versions.dsn)) as connection:
         catalogue = Catalogue(connection)
         assert catalogue.unnoticed([]) == ()
-        versions.outside(set_to.format("nobody"), "SELECT pg_reload_conf()")
+        versions.sql(set_to.format("nobody"), "SELECT pg_reload_conf()")
         try:
             said = wait_until(lambda: catalogue.unnoticed([]), 30, "the setting is read")
             assert "may be noticed one frontier late" in said[0]
         finally:
-            versions.outside(set_to.format(""), "SELECT pg_reload_conf()")
+            versions.sql(set_to.format(""), "SELECT pg_reload_conf()")
         wait_until(lambda: not catalogue.unnoticed([]), 30, "the setting is read")
 
 

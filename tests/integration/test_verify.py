@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,6 @@ ROWS: dict[str, dict[str, Any]] = {
         "third": None,
     },
 }
-Plant = Callable[[str, Mapping[str, Any] | None], None]
-"""Puts a row under an id at the sink, or takes it away."""
 
 
 @pytest.fixture
@@ -508,21 +506,6 @@ def test_an_index_of_several_shards_is_read_once(
     assert [node["indices"]["search"]["scroll_current"] for node in opened.values()] == [0]
 
 
-def test_a_cache_is_read_page_by_page(
-    endpoints: Endpoints, prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("views.verify.served.cache._PAGE", 7)
-    client = redis.Redis.from_url(str(endpoints.cache))
-    start = f"{prefix}:1:"
-    client.mset({f"{start}{n}": json.dumps({"id": n, "text": "é"}) for n in range(MANY)})
-    client.close()
-    address = Address("cache", {"url": str(endpoints.cache), "prefix": start})
-    with duckdb.connect() as database:
-        assert read_served(database, "served", address, COUNTING, ["id"]) == MANY
-        found = database.execute("SELECT DISTINCT id FROM served WHERE __fault IS NULL").fetchall()
-    assert sorted(found) == [(n,) for n in range(MANY)]
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -563,30 +546,6 @@ def test_records_behind_the_frontier_are_not_read(log: HandmadeLog, side: Any) -
     assert verify_view(request).verified is True
 
 
-def test_an_old_epoch_counts_whatever_its_lsn(
-    kafka: KafkaConnection, registry: RegistryConnection, prefix: str, tmp_path: Path
-) -> None:
-    things = make_relation()
-    log = HandmadeLog(kafka, registry, [things], prefix=prefix)
-    log.put(things, ("1", "old"), lsn=9_000_000, epoch=1)
-    log.put(things, ("2", "kept"), lsn=9_000_010, epoch=1)
-    log.put(things, ("1", "new"), epoch=2)
-    write_deltalake(
-        str(tmp_path), pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["new", "kept"]})
-    )
-    report = verify_view(
-        request_for(
-            log,
-            Address("delta", {"path": str(tmp_path)}),
-            frontier=log.frontier(epoch=2),
-            tables=(things.name,),
-            sql="SELECT * FROM things",
-            schema=(("id", "int"), ("name", "string")),
-        )
-    )
-    assert report.verified is True
-
-
 def test_a_difference_of_a_whole_table_names_its_record(
     kafka: KafkaConnection, registry: RegistryConnection, prefix: str, tmp_path: Path
 ) -> None:
@@ -623,13 +582,6 @@ def test_a_key_that_is_not_unique_is_an_error(log: HandmadeLog, side: Any) -> No
         verify_view(
             request_for(log, side.address, sql=SQL + " CROSS JOIN (SELECT 1 UNION ALL SELECT 2)")
         )
-
-
-def test_a_corrupt_record_names_its_place(log: HandmadeLog, tmp_path: Path) -> None:
-    schema = log.schema_id(FLIGHTS)
-    log.raw(FLIGHTS, ("9",), b"\x00" + schema.to_bytes(4) + b"\xff\xff")
-    with pytest.raises(CorruptRecordError, match=r"flights\", partition \d, offset \d"):
-        verify_view(request_for(log, Address("delta", {"path": str(tmp_path)})))
 
 
 def test_a_record_of_a_schema_that_is_no_row_s_is_named(log: HandmadeLog, tmp_path: Path) -> None:

@@ -19,13 +19,6 @@ server = server_of(first(1, [15, 18]))
 capture = capture_of(Capture)
 
 
-def verified(capture):
-    """Compare the log with the source by the verifier; returns the rows of each table."""
-    (line,) = capture.command("verify", "--json")
-    assert line["verified"] is True
-    return {table["view"]: table["rows"] for table in line["tables"]}
-
-
 def test_every_type_comes_alike_by_snapshot_and_stream(capture):
     capture.sql(*EVERYTHING.split(";"), *ROWS)
     capture.catch_up()
@@ -42,7 +35,7 @@ def test_every_type_comes_alike_by_snapshot_and_stream(capture):
     many = f"INSERT INTO everything SELECT 1000 * copy + id, {columns} FROM everything, "
     capture.sql(many + "generate_series(1, 60) copy WHERE id <= 6")
     capture.catch_up()
-    assert list(verified(capture).values()) == [372]
+    assert list(capture.verified().values()) == [372]
 
 
 def test_changes_toast_new_columns_and_a_crash_lose_nothing(capture):
@@ -68,7 +61,7 @@ def test_changes_toast_new_columns_and_a_crash_lose_nothing(capture):
     capture.check()
     assert capture.rows("big")[5,] == {"id": 5, "n": 1, "wide": "5" * 9000, "more": 5}
     assert list(capture.rows("parts")) == [(3,)]
-    assert sorted(verified(capture).values()) == sorted(
+    assert sorted(capture.verified().values()) == sorted(
         count
         for (count,) in capture.query(
             "SELECT count(*) FROM notes UNION ALL SELECT count(*) FROM big"
@@ -139,7 +132,7 @@ def test_a_key_that_becomes_another_text_of_an_equal_key_is_one_row(capture):
         capture.sql(f"UPDATE keys{number} SET k = '{after}', v = 2")
     capture.sql("UPDATE nans SET k = 'Infinity'::float8 - 'Infinity'::float8, v = 2")
     capture.catch_up()
-    assert set(verified(capture).values()) == {1}
+    assert set(capture.verified().values()) == {1}
     for number in range(len(EQUAL)):  # and back again, and gone
         capture.sql(
             f"INSERT INTO keys{number} SELECT k, 3 FROM keys{number}"
@@ -147,6 +140,6 @@ def test_a_key_that_becomes_another_text_of_an_equal_key_is_one_row(capture):
         )
     capture.sql("DELETE FROM keys0", "DELETE FROM nans WHERE k = 'NaN'")
     capture.catch_up()
-    rows = verified(capture)
+    rows = capture.verified()
     assert (rows.pop("public.keys0"), rows.pop("public.nans")) == (0, 0)
     assert set(rows.values()) == {1}

@@ -268,12 +268,7 @@ SUPERSEDED: Any = (
     [append(b"0", b"new"), age, clean_all],
     [(1, [])],
 )
-OUTLIVED: Any = (
-    (300, 100),
-    [append(b"0", b"old"), append(b"0", None), age],
-    [],
-    [(1, [forget])],
-)
+OUTLIVED: Any = ((300, 100), [append(b"0", b"old"), append(b"0", None), age], [], [(1, [forget])])
 AWAY: Any = (
     (100, 300),
     [append(b"0", b"old"), age],

@@ -5,16 +5,15 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
-import psycopg2
 import pytest
 
 from changelog.contract.base.errors import UnavailableLogError
 from changelog.contract.log.topic import frontier_topic
 from changelog.sink.frontier import FrontierLog
 from tests.support.log_reader import LogReader
+from tests.support.sql import execute
 from tests.support.wait import wait_until
 
 DEADLINE_S = 90.0
@@ -43,10 +42,7 @@ class CaptureCommand:
         self.reader, self.registry_url = LogReader(kafka, registry), registry.url
         self.running: subprocess.Popen[bytes] | None = None
         text = SETTINGS.format(
-            dsn=dsn,
-            brokers=brokers or kafka.brokers,
-            registry=url or registry.url,
-            prefix=prefix,
+            dsn=dsn, brokers=brokers or kafka.brokers, registry=url or registry.url, prefix=prefix
         )
         (folder / "changelog.toml").write_text(text)
 
@@ -57,10 +53,7 @@ class CaptureCommand:
         path.write_text(text)
 
     def sql(self, *statements):
-        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-                connection.commit()
+        execute(self.dsn, *statements)
 
     def make_notes(self, rows):
         """Make the table that most tests write to."""
@@ -69,17 +62,8 @@ class CaptureCommand:
             f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {rows}) n",
         )
 
-    def outside(self, *statements):
-        """Run statements that no transaction may hold."""
-        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
-            connection.autocommit = True
-            for statement in statements:
-                cursor.execute(statement)
-
     def query(self, statement):
-        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-            return cursor.fetchall()
+        return execute(self.dsn, statement)
 
     def _command(self, *more):
         base = [sys.executable, "-m", "changelog", "capture", "--project", str(self.folder)]
@@ -161,6 +145,12 @@ class CaptureCommand:
         self.sql("SELECT pg_logical_emit_message(true, 'test', '')")
         return self.wait_for_frontier(self.end_of_wal() - 1)
 
+    def verified(self):
+        """Have the verifier compare the log with the source; returns the rows of each table."""
+        (line,) = self.command("verify", "--json")
+        assert line["verified"] is True, line
+        return {table["view"]: table["rows"] for table in line["tables"]}
+
     def rows(self, table):
         return self.reader.read(self.frontier(), f"{self.prefix}.{table}").rows
 
@@ -240,3 +230,30 @@ class CrashingCapture(CaptureCommand):
     def sees_defect(self, table="notes"):
         with pytest.raises(AssertionError):
             self.check(table)
+
+
+def capture_with(kind, *statements, notes=0, settings="", finishes=False):
+    """Make the fixture `capture`: a project over an empty database, where statements ran.
+
+    Args:
+        kind: a class of captures.
+        statements: for the source.
+        notes: rows of the table `notes`, which is made before them.
+        settings: lines of `[capture]`.
+        finishes: the log is brought up to that.
+    """
+
+    @pytest.fixture(name="capture")
+    def capture(dsn, kafka, registry, prefix, tmp_path):
+        made = kind(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+        with (tmp_path / "changelog.toml").open("a") as file:
+            file.write(settings)
+        if notes:
+            made.make_notes(notes)
+        made.sql(*statements)
+        if finishes:
+            made.finish()
+        yield made
+        made.kill()
+
+    return capture

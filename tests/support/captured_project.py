@@ -6,19 +6,20 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psycopg2
 from deltalake import DeltaTable
 from psycopg2.extensions import make_dsn
 
 from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
+from tests.support.sql import execute
 from views import cli
 from views.generations.history import History
 
+REPOSITORY = Path(__file__).parents[2]
 # One session serves hundreds of tests: with one compiler Java keeps 48 MB of code, and ends when
 # these are full.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
@@ -39,16 +40,11 @@ class CapturedProject:
         return self.place or self.root / "warehouse"
 
     def execute(self, text: str) -> None:
-        with closing(psycopg2.connect(self.dsn)) as connection:
-            connection.autocommit = True
-            with connection.cursor() as cursor:
-                cursor.execute(text)
+        execute(self.dsn, text)
 
     def query(self, text: str) -> list[tuple]:
         """Return what the source answers."""
-        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
-            cursor.execute(text)
-            return cursor.fetchall()
+        return execute(self.dsn, text)
 
     def capture(self) -> None:
         """Bring the log up to now."""
@@ -59,6 +55,24 @@ class CapturedProject:
         words = [sys.executable, "-m", "changelog", *asked, "--project", str(self.root)]
         ran = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert ran.returncode == 0, ran.stderr
+
+    def crash(
+        self, view: str, *options: str, also: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess:
+        """Rebuild by a process that may be killed or have a defect: see `crashing_rebuild`."""
+        words = [
+            sys.executable,
+            "-m",
+            "tests.support.crashing_rebuild",
+            *options,
+            "--",
+            view,
+            *also,
+        ]
+        words += ["--project", str(self.root)]
+        return subprocess.run(
+            words, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
+        )
 
     def view(self, name: str, text: str) -> None:
         path = self.root / "views" / name
@@ -98,9 +112,7 @@ def captured_database(
     if brokers:
         endpoints = replace(endpoints, brokers=brokers)
     prefix = f"r{uuid.uuid4().hex[:10]}"
-    with closing(psycopg2.connect(endpoints.postgres)) as admin:
-        admin.autocommit = True
-        admin.cursor().execute(f"CREATE DATABASE {prefix}")
+    execute(endpoints.postgres, f"CREATE DATABASE {prefix}")
     dsn = make_dsn(endpoints.postgres, dbname=prefix)
     project = CapturedProject(root, dsn)
     write_settings(project.root, endpoints, dsn, prefix, capture=capture)
@@ -108,10 +120,11 @@ def captured_database(
     if captures:
         project.capture()
     yield project, prefix
-    with closing(psycopg2.connect(endpoints.postgres)) as admin:
-        admin.autocommit = True
-        admin.cursor().execute(f"SELECT pg_drop_replication_slot('{prefix}')")
-        admin.cursor().execute(f"DROP DATABASE {prefix} WITH (FORCE)")
+    execute(
+        endpoints.postgres,
+        f"SELECT pg_drop_replication_slot('{prefix}')",
+        f"DROP DATABASE {prefix} WITH (FORCE)",
+    )
 
 
 def write_settings(

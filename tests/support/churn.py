@@ -6,6 +6,8 @@ from contextlib import closing
 
 import psycopg2
 
+from tests.support.sql import execute
+
 MOVED = "mover"
 """A table that goes to and fro between `public` and `aside`."""
 
@@ -20,10 +22,8 @@ class Churn:
         self.made = self.moved = 0
 
     def __enter__(self):
-        with closing(psycopg2.connect(self._dsn)) as connection, connection.cursor() as cursor:
-            cursor.execute("CREATE SCHEMA IF NOT EXISTS aside")
-            cursor.execute(f"CREATE TABLE {MOVED} (id integer PRIMARY KEY)")
-            connection.commit()
+        table = f"CREATE TABLE {MOVED} (id integer PRIMARY KEY)"
+        execute(self._dsn, "CREATE SCHEMA IF NOT EXISTS aside", table)
         for thread in self._threads:
             thread.start()
         return self

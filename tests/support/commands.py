@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from functools import partial
 from typing import Any
 
-import psycopg2
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -18,6 +17,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ChangelogError
 from changelog.kafka.cluster import describe
 from changelog.runtime.edge import one_line
+from tests.support import sql
 from tests.support.wait import wait_until
 
 _TOPIC_S = 120
@@ -61,17 +61,7 @@ def send(kafka: KafkaConnection) -> Callable[..., None]:
 @pytest.fixture
 def execute(dsn: str) -> Callable[[str], list[tuple[Any, ...]]]:
     """Run a statement in a transaction of its own; returns its rows."""
-
-    def execute(statement: str) -> list[tuple[Any, ...]]:
-        with (
-            closing(psycopg2.connect(dsn)) as connection,
-            connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(statement)
-            return cursor.fetchall() if cursor.description else []
-
-    return execute
+    return partial(sql.execute, dsn)
 
 
 Outcome = tuple[int, dict[str, Any], str]

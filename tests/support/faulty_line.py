@@ -57,12 +57,7 @@ class Line:
         """Make a sink that goes through the proxy and is not patient."""
         kind, view, settings, options = self.asked(retry_s=retry_s, answer_s=answer_s)
         return make_sink(
-            kind,
-            view=view,
-            key=("id",),
-            settings=settings,
-            spark=self.bench.spark,
-            options=options,
+            kind, view=view, key=("id",), settings=settings, spark=self.bench.spark, options=options
         )
 
     def asked(

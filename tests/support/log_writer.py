@@ -97,9 +97,7 @@ class LogWriter:
         """Change settings of the table's topic; `_` stands for `.`."""
         entries = [
             ConfigEntry(
-                name.replace("_", "."),
-                str(value),
-                incremental_operation=AlterConfigOpType.SET,
+                name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET
             )
             for name, value in settings.items()
         ]

@@ -82,10 +82,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "dt": (
         *("date_add({dt}, 1)", "date_sub({dt}, 1)", "{dt} + 1", "{dt} - 1", "last_day({dt})"),
         *("cast({ts} AS date)", "cast({tz} AS date)", "date({tz})", "trunc({dt}, 'month')"),
-        *(
-            "{dt} + interval '1' month",
-            "{dt} - interval '1' year",
-        ),
+        *("{dt} + interval '1' month", "{dt} - interval '1' year"),
         "cast({s} AS date)",
     ),
     "ts": (

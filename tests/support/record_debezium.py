@@ -32,6 +32,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from changelog.stack.base.ports import pick
 from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
+from tests.support.sql import execute
 from tests.support.wait import wait_until
 
 VERSION = os.environ.get("DEBEZIUM_VERSION", "3.7.0.Final")
@@ -128,11 +129,7 @@ CHANGES = [
     f"UPDATE typed SET (big_text, big_bytes, big_jsonb) = (SELECT {big(7, 2)}) WHERE id = 7",
     "UPDATE typed SET i2 = 207 WHERE id = 207",
     "; ".join(
-        [
-            "UPDATE typed SET id = 108 WHERE id = 8",
-            typed(8),
-            "UPDATE typed SET i2 = 8 WHERE id = 8",
-        ]
+        ["UPDATE typed SET id = 108 WHERE id = 8", typed(8), "UPDATE typed SET i2 = 8 WHERE id = 8"]
     ),
     f"{typed(9)}; UPDATE typed SET i2 = 9 WHERE id = 9; DELETE FROM typed WHERE id = 9",
     typed(10) + "; UPDATE typed SET t = 'same transaction' WHERE id = 10",
@@ -182,11 +179,7 @@ def connectors(registry: str) -> dict[str, dict[str, str]]:
     return {
         "avro": {"decimal.handling.mode": "precise", **_converters(avro=registry)},
         "avro-flat": {**text, **_converters(avro=registry), **_flat("tombstone")},
-        "json": {
-            **text,
-            "unavailable.value.placeholder": "<nicht verfügbar>",
-            **_converters(),
-        },
+        "json": {**text, "unavailable.value.placeholder": "<nicht verfügbar>", **_converters()},
         "json-schema": {"decimal.handling.mode": "precise", **_converters(schemas=True)},
         "json-flat": {**text, **_converters(), **_flat("tombstone")},
         "json-flat-schema": {
@@ -195,11 +188,7 @@ def connectors(registry: str) -> dict[str, dict[str, str]]:
             **_flat("tombstone"),
         },
         "json-flat-rewrite": {**text, **_converters(), **_flat("rewrite")},
-        "json-flat-rewrite-tombstone": {
-            **text,
-            **_converters(),
-            **_flat("rewrite-with-tombstone"),
-        },
+        "json-flat-rewrite-tombstone": {**text, **_converters(), **_flat("rewrite-with-tombstone")},
         "json-flat-delete-to-tombstone": {**text, **_converters(), **_flat("delete-to-tombstone")},
     }
 
@@ -408,20 +397,13 @@ def _text(raw: str | bytes | None) -> str:
     return raw.decode() if isinstance(raw, bytes) else raw or ""
 
 
-def run(dsn: str, statements: list[str]) -> None:
-    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-            connection.commit()
-
-
 def record(into: Path, home: Path) -> None:
     resolve(home)
     slots = {"max_replication_slots": "40", "max_wal_senders": "40"}
     with Stack(home / "stack", postgres_settings={"wal_level": "logical", **slots}) as stack:
         endpoints = stack.endpoints()
         dsn = endpoints.postgres
-        run(dsn, [TABLES, *STORAGE, *BEFORE])
+        execute(dsn, TABLES, *STORAGE, *BEFORE)
         with closing(psycopg2.connect(dsn)) as connection:
             where = {k: str(v) for k, v in connection.get_dsn_parameters().items()}
             server = connection.info.parameter_status("server_version")
@@ -435,7 +417,7 @@ def record(into: Path, home: Path) -> None:
                     _DEADLINE_S,
                     f"snapshot on {topic.name}",
                 )
-            run(dsn, CHANGES)
+            execute(dsn, *CHANGES)
             for topic in topics.values():
                 wait_until(lambda topic=topic: topic.has(END), _DEADLINE_S, topic.name)  # type: ignore[misc]
         into.mkdir(parents=True, exist_ok=True)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psycopg2
 from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,
@@ -219,11 +218,3 @@ def _add_user(brokers: str, password: str) -> None:
     new = UserScramCredentialUpsertion(USER, info, password.encode(), os.urandom(16))
     for future in admin.alter_user_scram_credentials([new]).values():
         future.result(timeout=30)
-
-
-def execute(dsn: str, *statements: str) -> None:
-    """Run statements, each committed."""
-    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
-        connection.autocommit = True
-        for statement in statements:
-            cursor.execute(statement)

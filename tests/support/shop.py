@@ -4,12 +4,11 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg2
 import pytest
 import redis
 from psycopg2.extensions import make_dsn
@@ -20,6 +19,7 @@ from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 from tests.support.captured_project import CapturedProject, captured_database
+from tests.support.sql import execute
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
@@ -127,13 +127,7 @@ class Shop:
         return {k.removeprefix(prefix): json.loads(v) for k, v in found.items()}
 
     def totals(self):
-        connection = psycopg2.connect(self.target)
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(f"SELECT * FROM {self.names['totals']} ORDER BY customer_id")
-                return cursor.fetchall()
-        finally:
-            connection.close()
+        return execute(self.target, f"SELECT * FROM {self.names['totals']} ORDER BY customer_id")
 
     def is_right(self):
         """The invariant: what readers see is what the source would answer."""
@@ -155,13 +149,6 @@ class Shop:
             "SELECT o.customer_id, c.name, count(*), sum(o.amount) FROM orders o "
             "JOIN customers c ON c.id = o.customer_id GROUP BY 1, 2 ORDER BY 1"
         )
-
-
-def execute(dsn, statement):
-    """Run a statement by a connection of its own: another test may restart the server meanwhile."""
-    with closing(psycopg2.connect(dsn)) as connection:
-        connection.autocommit = True
-        connection.cursor().execute(statement)
 
 
 @contextmanager

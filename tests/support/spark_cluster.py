@@ -120,11 +120,7 @@ class SparkCluster:
         }
         with (home / "log.txt").open("wb") as log:
             return subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **own},
-                cwd=home,
+                command, stdout=log, stderr=log, env={**os.environ, **own}, cwd=home
             )
 
     def _said(self, name: str) -> str:

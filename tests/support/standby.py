@@ -6,12 +6,11 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg2
-
 from changelog.stack.base.location import own
 from changelog.stack.base.places import server_user
 from changelog.stack.base.ports import LOOPBACK, pick
 from changelog.stack.servers.postgres import DATABASE, SUPERUSER, PostgresServer, bin_dir
+from tests.support.sql import execute
 from tests.support.wait import wait_until
 
 FOLLOWS = "standby"
@@ -113,11 +112,8 @@ class Pair:
 
 def ask(dsn, statement):
     """Return the one value of a query."""
-    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
-        connection.autocommit = True
-        cursor.execute(statement)
-        (answer,) = cursor.fetchone() or (None,)
-        return answer
+    rows = execute(dsn, statement)
+    return rows[0][0] if rows else None
 
 
 @contextmanager

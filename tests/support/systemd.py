@@ -67,10 +67,7 @@ def booted(
             "systemd/system/changelog-.service.d/here.conf": _of_this_machine(venv),
             "systemd/system/changelog-rebuild.timer.d/soon.conf": "[Timer]\nRandomizedDelaySec=0\n",
         },
-        binds={
-            **installed(venv, project, folder / "logs"),
-            "/var/lib/systemd/timers": stamps,
-        },
+        binds={**installed(venv, project, folder / "logs"), "/var/lib/systemd/timers": stamps},
     )
     with small_machine(folder / "machine", daemon) as running:
         machine = BootedMachine(running.first)

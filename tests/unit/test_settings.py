@@ -212,11 +212,7 @@ def test_a_reference_that_a_variable_covers_is_not_followed(
     ("variable", "text", "says"),
     [
         ("CHANGELOG_CAPTURE_PARTITIONS", "0", "CHANGELOG_CAPTURE_PARTITIONS: capture.partitions"),
-        (
-            "CHANGELOG_SPARK_TASK_MEMORY_MB",
-            "canary",
-            "spark.task_m",
-        ),
+        ("CHANGELOG_SPARK_TASK_MEMORY_MB", "canary", "spark.task_m"),
         ("CHANGELOG_CAPTURE_PRODUCER", "canary", "CHANGELOG_CAPTURE_PRODUCER is no JSON object"),
         ("CHANGELOG_CAPTURE_PRODUCER", '["canary"]', "is no JSON object"),
         ("CHANGELOG_LOGS", '{"a": {"topik": "canary"}}', "logs.a.t"),

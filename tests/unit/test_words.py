@@ -14,10 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LINES = {
-    "a question for a noun": (
-        re.compile(r"^(Return|Say|Tell|Note) (what|how|where|why|who)\b"),
-        1,
-    ),
+    "a question for a noun": (re.compile(r"^(Return|Say|Tell|Note) (what|how|where|why|who)\b"), 1),
     "what for a noun": (re.compile(r"^What "), 0),
     "let": (re.compile(r"^Let "), 0),
     "none without a verb": (re.compile(r"; None (where|when|without)\b"), 1),

@@ -96,7 +96,7 @@ def test_what_an_overtaken_capture_writes_is_told_and_its_table_copied_anew(line
     try:
         line.change()
         wait_until(lambda: process.status() == psutil.STATUS_STOPPED, DEADLINE_S, "it stands still")
-        line.outside(
+        line.sql(
             "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
             f"WHERE slot_name = '{line.prefix}' AND active"
         )
@@ -148,10 +148,7 @@ LOSE_THE_KEY = (
     "ALTER TABLE orders DROP CONSTRAINT orders_pkey",
     "INSERT INTO orders VALUES (300000, 1, 5, 'without a key')",
 )
-MEND = (
-    "ALTER TABLE orders ADD PRIMARY KEY (id)",
-    "DELETE FROM orders WHERE id IN (50, 300000)",
-)
+MEND = ("ALTER TABLE orders ADD PRIMARY KEY (id)", "DELETE FROM orders WHERE id IN (50, 300000)")
 
 
 @pytest.mark.matrix

@@ -47,7 +47,7 @@ def test_a_slot_that_was_dropped_or_lost_is_made_anew(recovering, prefix, tmp_pa
         line.change()
 
         def is_lost():
-            line.outside(
+            line.sql(
                 "SELECT pg_logical_emit_message(false, 'x', repeat('x', 20000000))", "CHECKPOINT"
             )
             state = f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{prefix}'"

@@ -45,8 +45,7 @@ def test_what_is_no_single_select_is_refused(file, tmp_path, query):
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["SELECT * FROM t;", "FROM t -- all;", "WITH w AS (FROM t) SELECT * FROM w", "TABLE t"],
+    "query", ["SELECT * FROM t;", "FROM t -- all;", "WITH w AS (FROM t) SELECT * FROM w", "TABLE t"]
 )
 def test_one_select_is_run(file, query):
     assert run(file, query) == (["id", "name"], [1])

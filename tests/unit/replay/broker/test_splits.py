@@ -63,9 +63,7 @@ def test_without_more_samples_a_task_would_be_too_long():
 
 @given(
     st.lists(
-        st.lists(st.tuples(st.integers(1, 50), st.floats(0, 1)), max_size=6),
-        min_size=1,
-        max_size=4,
+        st.lists(st.tuples(st.integers(1, 50), st.floats(0, 1)), max_size=6), min_size=1, max_size=4
     ),
     st.integers(1, 20),
 )

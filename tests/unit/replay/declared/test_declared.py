@@ -172,10 +172,5 @@ def test_of_several_logs_each_says_its_rule_and_the_first_to_end_sets_the_deadli
     ],
 )
 def test_what_a_scan_may_have_missed_is_known_afterwards(before, ends, now_ms, lost):
-    found = lost_meanwhile(
-        [FLAT],
-        {"things": before},
-        {"things": state(ends=ends)},
-        at(now_ms),
-    )
+    found = lost_meanwhile([FLAT], {"things": before}, {"things": state(ends=ends)}, at(now_ms))
     assert bool(found) is lost

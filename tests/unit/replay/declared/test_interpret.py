@@ -95,12 +95,7 @@ ONE, TWO = {"id": 1, "name": "a"}, {"id": 2, "name": "b"}
         (CUD, None, {"op": "u", "before": ONE, "after": ONE}, [("row", [1, "a"])]),
         (CUD, None, {"op": "u", "before": None, "after": ONE}, [("row", [1, "a"])]),
         (CUD, None, {"op": "d", "before": ONE, "after": None}, [("gone", "[1]")]),
-        (
-            CUD,
-            None,
-            {"op": "u", "before": ONE, "after": TWO},
-            [("gone", "[1]"), ("row", [2, "b"])],
-        ),
+        (CUD, None, {"op": "u", "before": ONE, "after": TWO}, [("gone", "[1]"), ("row", [2, "b"])]),
         (CUD, {"id": 1}, {"op": "d", "before": None, "after": None}, [("gone", "[1]")]),
         (CUD, None, {"op": "d", "before": None, "after": None}, [("fault", None)]),
         (CUD, None, {"op": "t", "before": None, "after": None}, [("fault", None)]),

@@ -13,14 +13,7 @@ from replay.broker.topic_state import PastEnds
 from replay.verdict.increment import Base, judge_increment
 from replay.verdict.limits import Times
 from replay.verdict.verdict import VerdictKind
-from tests.unit.replay.states import (
-    APPENDED_MS,
-    IDLE,
-    LAG_MS,
-    RECORD,
-    RETENTION_MS,
-    with_settings,
-)
+from tests.unit.replay.states import APPENDED_MS, IDLE, LAG_MS, RECORD, RETENTION_MS, with_settings
 
 BASE = Base(record=RECORD, lag_ms=LAG_MS, retention_ms=RETENTION_MS, pin=SchemaPin(7, 8))
 LATER = replace(
@@ -33,11 +26,7 @@ STATE = replace(IDLE, ends=(12, 20))
 
 def at(now_ms, estimate_ms=None):
     return Times(
-        started_ms=now_ms,
-        asked_ms=now_ms,
-        now_ms=now_ms,
-        estimate_ms=estimate_ms,
-        allowance_ms=0,
+        started_ms=now_ms, asked_ms=now_ms, now_ms=now_ms, estimate_ms=estimate_ms, allowance_ms=0
     )
 
 
@@ -45,11 +34,7 @@ def judged(
     *, base=BASE, record=LATER, state=STATE, at_ms=APPENDED_MS + 61_000, estimate_ms=1_000, **more
 ):
     return judge_increment(
-        {"things": base},
-        record,
-        {"things": state},
-        at(at_ms, estimate_ms),
-        **more,
+        {"things": base}, record, {"things": state}, at(at_ms, estimate_ms), **more
     )
 
 

@@ -8,10 +8,7 @@ from changelog.contract.rows.relation import TableName
 from views.explain.provenance import FieldOrigin, UntraceableError, columns_of, trace
 
 CUSTOMERS, ORDERS = TableName("public", "customers"), TableName("shop", "orders")
-TABLES = {
-    CUSTOMERS: ["customer_id", "name"],
-    ORDERS: ["order_id", "customer_id", "amount"],
-}
+TABLES = {CUSTOMERS: ["customer_id", "name"], ORDERS: ["order_id", "customer_id", "amount"]}
 
 
 def test_a_join_with_a_group_is_traced_to_the_rows_under_the_group():

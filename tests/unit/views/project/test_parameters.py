@@ -69,8 +69,7 @@ def test_a_value_of_the_settings_is_written_exactly(
 
 
 @pytest.mark.parametrize(
-    "value",
-    [[1], {"a": 1}, None, WrittenFloat("inf"), WrittenFloat("nan"), float("nan"), "a\0b"],
+    "value", [[1], {"a": 1}, None, WrittenFloat("inf"), WrittenFloat("nan"), float("nan"), "a\0b"]
 )
 def test_what_no_literal_gives_exactly_is_refused(value: object) -> None:
     assert 'parameter "p" has no exact form' in refused("SELECT :p", p=value)

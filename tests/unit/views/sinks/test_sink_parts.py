@@ -66,12 +66,7 @@ def test_settings_and_servers_hide_their_passwords():
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("search", "no address"),
-        ("cache", "no address"),
-        ("x", "no sink"),
-    ],
+    ("kind", "reason"), [("search", "no address"), ("cache", "no address"), ("x", "no sink")]
 )
 def test_a_sink_without_its_setting_is_refused(kind, reason):
     with pytest.raises((ConfigurationError, SinkError), match=reason):

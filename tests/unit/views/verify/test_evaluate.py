@@ -108,9 +108,7 @@ def test_aggregates_have_sparks_values_and_types(database: duckdb.DuckDBPyConnec
     assert floats.floats == {"k": Equality.ZEROS, **dict.fromkeys("msqnv", Equality.NEAR)}
 
 
-def test_captured_columns_are_told_from_computed_ones(
-    database: duckdb.DuckDBPyConnection,
-) -> None:
+def test_captured_columns_are_told_from_computed_ones(database: duckdb.DuckDBPyConnection) -> None:
     sql = """SELECT q.a, q.d, q.e, struct(q.d, u.s AS t) AS st
              FROM (SELECT *, d + 0 AS e FROM t) q LEFT JOIN other.u ON q.a = u.a"""
     kinds = {"a": "int", "d": "double", "e": "double", "st": "struct<d:double,t:string>"}
@@ -194,9 +192,7 @@ def test_a_window_is_placed_by_what_is_computed_before(
     assert database.execute("FROM out").fetchall() == [(1,), (1,)]
 
 
-def test_a_result_that_a_cast_would_round_is_refused(
-    database: duckdb.DuckDBPyConnection,
-) -> None:
+def test_a_result_that_a_cast_would_round_is_refused(database: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(UnverifiableError, match="DECIMAL"):
         evaluate(database, "out", "SELECT b AS x FROM t", TABLES, [("x", parse_type("int"))])
 

@@ -95,11 +95,7 @@ REFUSED = [
     ("date '0001-01-01 BC'", r"write make_date\(0, 1, 1\)", "make_date(0, 1, 1)"),
     ("dt < 'infinity'", "write '9999-12-31'", "dt < '9999-12-31'"),
     ("date '-infinity'", "write '0001-01-01'", "date '0001-01-01'"),
-    (
-        "tz < 'infinity'",
-        "write '9999-12-31 23:59:59.999999'",
-        "tz < '9999-12-31 23:59:59.999999'",
-    ),
+    ("tz < 'infinity'", "write '9999-12-31 23:59:59.999999'", "tz < '9999-12-31 23:59:59.999999'"),
     ("date '2024-1-31'", "write it as YYYY-MM-DD, ", "date '2024-01-31'"),
     ("ts > '2024-1-31'", "write it as YYYY-MM-DD hh:mm:ss", "ts > '2024-01-31 00:00:00'"),
 ]
