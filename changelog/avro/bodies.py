@@ -53,8 +53,7 @@ def bare(schema: Any) -> Any:  # noqa: ANN401 - an Avro schema is JSON
 class BodyReader:
     """Reads the bodies of one schema.
 
-    Args:
-        schema: as fastavro is to follow it: bare, or with logical types of ours.
+    `schema` is as fastavro is to follow it: bare, or with logical types of ours.
     """
 
     def __init__(self, schema: Any) -> None:  # noqa: ANN401 - an Avro schema is JSON

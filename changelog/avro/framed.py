@@ -31,9 +31,8 @@ class FramedReader:
     ) -> None:
         """Take the function that returns a schema by its id.
 
-        Args:
-            schema: gives the kind (AVRO, JSON, …) and the text of the schema of an id.
-            prepare: makes of an Avro schema the one that is read by, whose bodies are the same.
+        `schema` returns kind (AVRO, JSON, …) and text of a schema; `prepare` makes of an Avro
+        schema the one that is read by, whose bodies are the same.
         """
         self._schema, self._prepare = schema, prepare
         self._bodies: dict[int, BodyReader | None] = {}

@@ -41,9 +41,7 @@ Writer = Callable[..., Any]
 class JsonForm:
     """How values that JSON has no form for are written.
 
-    Args:
-        name: of the form; no two have the same.
-        writers: by a type and its logical type, or the type twice where it has none.
+    No two have the same name. Writers are by a type and its logical type, or the type twice.
     """
 
     def __init__(self, name: str, writers: Mapping[tuple[str, str], Writer]) -> None:
@@ -62,9 +60,7 @@ class JsonForm:
     def _marked(self, raw: Any, *, endless: bool) -> Any:  # noqa: ANN401 - an Avro schema is JSON
         """Return a schema whose types have the names of our writers.
 
-        Args:
-            raw: the schema.
-            endless: whether the ends of dates and timestamps are infinities, as on our log.
+        `endless` says whether the ends of dates and timestamps are infinities, as on our log.
         """
         match raw:
             case list():

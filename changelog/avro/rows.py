@@ -40,12 +40,8 @@ class UnreadableRecordError(Exception):
 class AvroRowReader:
     """Reads the rows of a topic.
 
-    Args:
-        topic: for messages.
-        versions: of the value's schema, by their ids.
-        newest: id of the version whose columns the rows have.
-        form: of the values; in Avro.
-        columns: names of those that are wanted, in their order; None for all.
+    `versions` are of the value's schema, by their ids; rows have the columns of the `newest`, or
+    those of `columns` in their order. `topic` is for messages.
 
     Raises:
         ConfigurationError: the table has no such column.

@@ -72,12 +72,8 @@ def reading_config(
 ) -> dict[str, Any]:
     """Return the settings of a consumer that reads places of our choice and commits nothing.
 
-    It is told where each partition ends, and of an offset that is not on the log.
-
-    Args:
-        kafka: the brokers.
-        committed: whether only records are read that are committed.
-        options: further settings of librdkafka, with underscores for dots.
+    It is told where each partition ends, and of an offset that is not on the log. Options are
+    further settings of librdkafka, with underscores for dots.
     """
     defaults = {"group_id": READER, "fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 10}
     config = kafka.client_config(
@@ -107,11 +103,8 @@ def writing_config(
 ) -> dict[str, Any]:
     """Return the settings of a producer that loses and doubles nothing, and reports only errors.
 
-    Args:
-        kafka: the brokers.
-        options: further settings of librdkafka; what is promised stays.
-        wait_s: how long the brokers are waited for, for ever at 0.
-        linger_ms: how long a batch waits for more, unless the connection's options say otherwise.
+    What is promised stays, whatever the options are. The brokers are waited for, for ever at 0. The
+    connection's options may say how long a batch lingers.
     """
     return {
         "compression.type": "lz4",
@@ -176,10 +169,7 @@ def admin_client(kafka: KafkaConnection) -> Iterator[AdminClient]:
 def lent(kafka: KafkaConnection, name: str, make: Callable[[], C]) -> Iterator[C]:
     """Lend a client: the kept one, or a new one that is closed afterwards.
 
-    Args:
-        kafka: the brokers.
-        name: names it among those that are kept; of one name only one thread may ask at a time.
-        make: returns a new one.
+    Of one name only one thread may ask at a time.
     """
     if isinstance(kafka, KeptKafka):
         with _kept(kafka, name, make) as client:

@@ -105,10 +105,7 @@ class Cluster:
     ) -> None:
         """Ask nothing yet.
 
-        Args:
-            kafka: the brokers.
-            answer_s: how long they may take to answer; None for `REQUEST_S`.
-            on_wait: see the attribute.
+        The brokers may take `answer_s` to answer, by default `REQUEST_S`.
         """
         # called again and again while the brokers are slow: a replication connection is lost when
         # nobody speaks on it for `wal_sender_timeout`
@@ -125,10 +122,8 @@ class Cluster:
 
         What goes wrong on connections is told to a callback alone. An admin client is no safe place
         for one (a run of the tests with it ended in `abort`), so a producer, which has nothing to
-        send, connects beside it and listens.
-
-        Args:
-            patient: waits for brokers that are not there, since they may be on their way.
+        send, connects beside it and listens. If `patient`, it waits for brokers that are not there,
+        since they may be on their way.
 
         Raises RefusedAccessError: none of them lets us in; says why.
         """
@@ -255,9 +250,7 @@ class Cluster:
     ) -> dict[Partition, OffsetBounds]:
         """Return the start and end offsets of partitions.
 
-        Args:
-            partitions: which.
-            committed: whether one ends where its first open transaction begins.
+        With `committed` one ends where its first open transaction begins.
         """
         places = list(partitions)
         return self._until_led(lambda: self._bounds(places, committed=committed))
@@ -313,10 +306,7 @@ class Cluster:
     ) -> None:
         """Make topics; one that is there is left as it is.
 
-        Args:
-            topics: the new ones.
-            hints: per code of an error what to do about it.
-            only_ask: whether the brokers only say if they would.
+        Hints are by the code of an error. With `only_ask` the brokers only say if they would.
 
         Raises TopicSettingsError: a setting is none, or has a value that is none.
         """
@@ -433,10 +423,8 @@ def until_led(
 ) -> T:
     """Ask, and again while partitions have no leader or are too new for every broker to know them.
 
-    Args:
-        ask: raises an error of the brokers as ours, as `Cluster` does.
-        on_wait: called before each further question.
-        patience_s: how long it is asked again; None for `REQUEST_S`.
+    `ask` raises an error of the brokers as ours, as `Cluster` does; `on_wait` is called before each
+    further question. Without a `patience_s` it is asked for `REQUEST_S`.
 
     Raises LogError: it did not pass.
     """

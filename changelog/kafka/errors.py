@@ -221,13 +221,8 @@ def log_error(
     """Return an error of the brokers as one of ours, by what it means.
 
     A request of a client that is not let in is never refused: it is never answered. So where nobody
-    answers, brokers that are given are asked once more why.
-
-    Args:
-        error: of confluent-kafka.
-        failure: was being done; empty where there is nothing to say but what the brokers did.
-        kafka: where they are.
-        hint: in place of the table's.
+    answers, brokers that are given are asked once more why. `failure` was being done; it is empty
+    where there is nothing to say but what the brokers did. A hint is in place of the table's.
     """
     at = "" if kafka is None else f" at {kafka.brokers}"
     inner = cause_of(error)

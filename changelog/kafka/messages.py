@@ -22,11 +22,8 @@ class MessageBatches:
     def __init__(self, consumer: Consumer, most: int, *, lingers: bool = True) -> None:
         """Take a consumer.
 
-        Args:
-            consumer: that gives the messages.
-            most: the largest number of messages of a batch.
-            lingers: whether a batch is waited for until it is full or the time is over, or given
-                with what has come.
+        If it `lingers`, a batch is waited for until it is full or the time is over; else it is
+        given with what has come.
         """
         self._consumer, self._most, self._lingers, self._step = consumer, most, lingers, 1
 

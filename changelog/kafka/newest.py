@@ -63,11 +63,7 @@ class NewestRecords:
     ) -> tuple[T, Message] | None:
         """Return the content of the newest record of a key, or None if it has none or a tombstone.
 
-        Args:
-            key: of the record.
-            ends: where the topic stands.
-            parse: reads a value; raises CorruptRecordError for one that capture cannot have
-                written.
+        `parse` raises CorruptRecordError for a value that capture cannot have written.
 
         Raises LogError: the topic has several partitions, or the broker refuses;
         UnavailableLogError: the broker does not answer.

@@ -55,18 +55,12 @@ def scan(
 ) -> Iterator[Message]:
     """Return the records of all ranges, each partition's in the order of offsets.
 
-    A range that starts at 0 starts at the first record there is; every other start must still be
-    on the log, and a log that ends before `end` is waited for, then refused: neither is passed
-    over in silence. Records of transactions that were aborted are left out, and an open one is
-    waited for; not with `committed=False`.
-
-    Args:
-        kafka: the brokers; of a kept connection the consumer is kept too.
-        ranges: of different partitions.
-        stall_s: how long it waits for the next record.
-        committed: whether only committed records are read.
-        lost: makes the error of records that are gone. With it a start at 0 must be on the log too,
-            and a log that ends before `end` is not waited for.
+    A range that starts at 0 starts at the first record there is; every other start must still be on
+    the log, and a log that ends before `end` is waited for, then refused: neither is passed over in
+    silence. Records of transactions that were aborted are left out, and an open one is waited for;
+    not with `committed=False`. Of a kept connection the consumer is kept too. `stall_s` is how long
+    it waits for the next record. `lost` makes the error of records that are gone; with it a start
+    at 0 must be on the log too, and a log that ends before `end` is not waited for.
 
     Raises UnavailableLogError: no progress within `stall_s`; LogError: the records of a range are
     gone, or the broker refuses.

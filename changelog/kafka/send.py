@@ -26,11 +26,8 @@ def send(
 ) -> int:
     """Send records in their order, and return the offset after the last one; 0 without records.
 
-    Args:
-        producer: of the caller alone until this returns.
-        topic: where they go.
-        records: more than its queue holds may wait for the brokers.
-        answer_s: how long the brokers may take once all are queued.
+    The producer is of the caller alone until this returns. More records than its queue holds may
+    wait for the brokers, which may take `answer_s` once all are queued.
 
     Raises KafkaException: the brokers refuse a record, or do not answer (`_TIMED_OUT`): then some
     may be written, now or later.

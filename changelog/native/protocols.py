@@ -169,13 +169,8 @@ class Run(Protocol):
     ) -> bool:
         """Find the rows of some messages; tells whether these are a run in the right order.
 
-        Args:
-            messages: of the stream.
-            first: number of the first.
-            end: number behind the last.
-            before: the transaction that is open before them.
-            sequence: number of its next row.
-            step: what these numbers grow by.
+        `before` is open before them, `sequence` the number of its next row, and `step` what these
+        numbers grow by.
         """
 
     def relations(self) -> Iterator[RelationSpan]:
@@ -217,10 +212,7 @@ class BatchCodec(Protocol):
     ) -> None:
         """Prepare for one version of a table.
 
-        Args:
-            relation: as it is written.
-            ids: of its schemas.
-            selection: what of the rows is written; None is all, as it is.
+        The relation is as it is written; without a selection rows are written whole, as they are.
         """
 
     def add_rows(self, messages: Texts, run: Run, first: int, to: Records) -> int | None:
@@ -242,13 +234,8 @@ class BatchCodec(Protocol):
     ) -> int | None:
         """Add the records of lines of COPY's text format, from one of them on.
 
-        Args:
-            lines: without their line feeds.
-            first: number of the first line.
-            lsn: of the position of all of them.
-            sequence: of the position of line 0; that of the others counts from there.
-            ts_us: their time.
-            to: the records.
+        Lines have no line feeds. `sequence` is of the position of line 0; that of the others counts
+        from there. Returns as `add_rows`.
 
         Returns:
             As `add_rows`.
@@ -274,16 +261,12 @@ class Fold(Protocol):
     ) -> None:
         """Begin without a record.
 
-        Args:
-            prefix: what every key begins with.
-            since: records before this position are dead; empty when none are.
-            before: the first position that does not count.
-            keeps_faults: whether a record without a place is kept with its fault.
-            most_bytes: of the memory for keys and their last records.
-            partition: of the range.
-            homes: the partitions of the topic, where each key has to lie in the one that its
-                hash names; None where keys may lie in others too.
-            by_offset: whether the last record of a key decides, whatever its position.
+        Every key begins with `prefix`. Records before `since` are dead, none where it is empty;
+        `before` is the first position that does not count. With `keeps_faults` a record without a
+        place is kept with its fault. Keys and their last records may take `most_bytes`. `homes` are
+        the partitions of the topic where each key has to lie in the one that its hash names, None
+        where it may lie in others too. With `by_offset` the last record of a key decides, whatever
+        its position.
         """
 
     @property
@@ -319,11 +302,8 @@ class Fold(Protocol):
         """Return the last record of each key in no order; nothing is added then.
 
         Those before `since` are left out, and tombstones there. What was spilled once has to be
-        spilled whole before.
-
-        Args:
-            rows: at a time.
-            most_bytes: at a time, of keys and values, unless one row has more.
+        spilled whole before. `most_bytes` at a time are of keys and values, unless one row has
+        more.
 
         Raises:
             StrangePlaceError: a key does not belong to this partition.
@@ -455,8 +435,7 @@ class Batch(Protocol):
     def __init__(self, topics: Sequence[str]) -> None:
         """Begin without a record.
 
-        Args:
-            topics: of the slices that are read, in their order.
+        Topics are those of the slices that are read, in their order.
         """
 
     def __len__(self) -> int:
@@ -552,10 +531,8 @@ class RowCopier(Protocol):
     ) -> bytes | None:
         """Return the tuples of records, or None if one is not exactly as the fields declare.
 
-        Args:
-            records: among which they are.
-            numbers: columns of numbers of 64 bits that cells name, one for each of the records.
-            chosen: the places of those that are wanted; None: they all are.
+        `numbers` are columns of 64 bits that cells name, one number for each record; `chosen` are
+        the places of those that are wanted, all without it.
         """
 
 
@@ -565,21 +542,15 @@ class JsonLines(Protocol):
     def __init__(self, columns: Sequence[JsonColumn], *, all_known: bool, numbered: bool) -> None:
         """Take the columns of a line, in their order.
 
-        Args:
-            columns: each filled by a member of its own.
-            all_known: leave objects with other members to the caller.
-            numbered: write behind them the place of the record, and that it is not gone.
+        With `all_known` objects with other members are left to the caller. `numbered` lines end
+        with the place of the record, and that it is not gone.
         """
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
         """Return the number of lines written, and the lines.
 
-        What stands behind them is left to the caller: it is written otherwise, or refused.
-
-        Args:
-            records: among which they are; those that are chosen have values.
-            chosen: their places.
-            first: from which of these places on.
+        What stands behind them is left to the caller: it is written otherwise, or refused. Chosen
+        records have values; `first` is from which of their places on.
         """
 
 
@@ -591,11 +562,8 @@ class CsvLines(Protocol):
     ) -> None:
         """Take the columns of a line, in their order.
 
-        Args:
-            columns: what fills each.
-            fields: how many a value has; 0 where values are texts.
-            delimiter: one byte between them.
-            numbered: write behind them the place of the record, and that it is not gone.
+        A value has so many `fields`; 0 where values are texts. The delimiter is one byte.
+        `numbered` is as of `JsonLines`.
         """
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
@@ -610,9 +578,7 @@ class RecordColumns(Protocol):
     def __init__(self, *, prefix: bytes, buckets: int) -> None:
         """Begin without a record.
 
-        Args:
-            prefix: what every key begins with; of at most 8 bytes.
-            buckets: how many there are.
+        Every key begins with `prefix`, of at most 8 bytes.
         """
 
     @property

@@ -15,11 +15,7 @@ def check_address(dsn: str, parts: Mapping[str, str]) -> None:
     """Refuse a string in which a part of the password is host, port or database for libpq.
 
     libpq ends a password at its first @, and user and password at the first /; what is behind is
-    then a name that its messages quote.
-
-    Args:
-        dsn: as it was given.
-        parts: the parts that libpq reads in it.
+    then a name that its messages quote. `parts` are those that libpq reads in it.
 
     Raises ConfigurationError: it is such a string; nothing of it is quoted.
     """

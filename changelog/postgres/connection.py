@@ -36,10 +36,6 @@ def opened(factory: type[Connection] = Connection, **settings: Any) -> Connectio
     A snapshot that waits for the log stands still, and so does a session between two looks.
     Not by `options`: a server refuses one that its version does not have.
 
-    Args:
-        factory: the class of the connection.
-        settings: libpq's.
-
     Raises psycopg2.Error: no server answers, or it refuses.
     """
     connection: Connection = psycopg2.connect(connection_factory=factory, **settings)
@@ -63,10 +59,7 @@ def _outlast(connection: Connection) -> None:
 def parts_of(dsn: str, *, named: str, example: str) -> dict[str, str]:
     """Return the parts of a connection string, as libpq reads it.
 
-    Args:
-        dsn: a URL or `key=value` pairs.
-        named: what the user calls it.
-        example: of one that can be read.
+    `named` is what the user calls it, `example` one that can be read.
 
     Raises ConfigurationError: it cannot be read, or its password would be taken for something else.
     """

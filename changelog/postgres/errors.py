@@ -60,12 +60,7 @@ class NotOpened:
 
 
 def why_not_opened(error: psycopg2.Error, parts: Mapping[str, str]) -> NotOpened:
-    """Classify the error of a connection that could not be opened.
-
-    Args:
-        error: of `psycopg2.connect`.
-        parts: the parts of the connection string.
-    """
+    """Classify the error of a connection that could not be opened."""
     message = without_secrets(str(error), parts)
     words = message.lower()
     if any(passing in words for passing in _PASSING):
@@ -84,12 +79,7 @@ def without_secrets(text: str, parts: Mapping[str, str]) -> str:
 
 
 def is_lost(error: psycopg2.Error, *, closed: bool) -> bool:
-    """Tell whether an error of a statement means that the connection is lost.
-
-    Args:
-        error: of the statement.
-        closed: whether the connection is closed now.
-    """
+    """Tell whether an error of a statement means that the connection is lost."""
     code = error.pgcode or ""
     return closed or code in _LOST or code.startswith("08")
 

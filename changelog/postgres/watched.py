@@ -81,10 +81,8 @@ def watched(
 ) -> Iterator[Watch]:
     """Cut a connection whose server answers nobody any more, from one time to the next.
 
-    Args:
-        connection: an open one.
-        settings: libpq's, to connect once more.
-        seconds: the server is asked so often, and may be silent for so long.
+    Once in so many seconds the server is asked by a connection of the same settings, and it may be
+    silent for so long.
     """
     watch = Watch(connection)
     threading.Thread(

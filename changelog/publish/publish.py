@@ -105,12 +105,8 @@ class Publish:
     ) -> None:
         """Prepare; nothing is asked yet.
 
-        Args:
-            kafka: the brokers.
-            settings: what and where to.
-            capture: how a topic is made that is missing.
-            registry: opens a client of the registry.
-            console: for the progress.
+        A topic that is missing is made as `capture` says; `registry` opens a client of the
+        registry.
         """
         self._kafka, self._settings, self._capture = kafka, settings, capture
         self._registry, self._console = registry, console

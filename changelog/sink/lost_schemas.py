@@ -16,9 +16,8 @@ PUT_BACK = (
 def lost_schemas(connection: RegistryConnection, topics: Mapping[str, int | None]) -> list[str]:
     """Return the topics whose records cannot be decoded: the registry has lost their schemas.
 
-    Args:
-        connection: the registry; without an address nothing is asked.
-        topics: names, each with the id of its keys' schema, as `Frontier.registered` has them.
+    Topics are by name, each with the id of its keys' schema, as `Frontier.registered` has them.
+    Without an address of the registry nothing is asked.
 
     Raises LogError: the registry refuses; UnavailableLogError: it does not answer.
     """

@@ -81,14 +81,10 @@ class Stack:
     ) -> None:
         """Describe the stack; nothing starts yet.
 
-        Args:
-            directory: for data, logs and state; made by `up`.
-            with_: servers beside PostgreSQL, Kafka and registry: "search", "cache".
-            postgres_settings: for postgresql.conf, over the defaults.
-            postgres_version: 16 or 18; what an existing directory was made with.
-            kafka_properties: for the broker, over the defaults.
-            ports: fixed ports by part, such as {"postgres": 5433}; the rest is chosen freely.
-            java_options: of Kafka and search, over the defaults.
+        The directory is for data, logs and state; `up` makes it. `with_` names servers beside
+        PostgreSQL, Kafka and registry: "search", "cache". PostgreSQL is 16 or 18, as an existing
+        directory was made with. Ports are by part, such as {"postgres": 5433}; the rest is chosen
+        freely. Settings, properties and options go over the defaults.
         """
         unknown = sorted({*with_} - {*ON_REQUEST}) + sorted({*(ports or {})} - {*_LISTENERS})
         if unknown:

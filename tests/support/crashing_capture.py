@@ -25,7 +25,7 @@ from changelog.capture.loop.run import CaptureRun, until_lsn
 from changelog.capture.rows import rules, tables
 from changelog.capture.start import catalogue_watch as watch
 from changelog.capture.start import decide as start
-from changelog.capture.start import environment, outlook, roster
+from changelog.capture.start import outlook, publishing, roster
 from changelog.capture.state import rate
 from changelog.capture.state.report import CaptureReport
 from changelog.capture.write import bulk, fence, messages, sequences, topic_watch, writer
@@ -276,7 +276,7 @@ def forget_what_was_seen():
 
 def forget_the_publication():
     """Take a publication that sends a table for one that has sent it all the time."""
-    environment.Environment._unsent_meanwhile = lambda *_: set()
+    publishing._unsent_meanwhile = lambda *_: set()
 
 
 def skip_bad_rows():

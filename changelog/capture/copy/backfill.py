@@ -176,12 +176,7 @@ class Backfill:
         self._recent.forget(XidSnapshot.parse(current_snapshot(self._environment.connection)))
 
     def heard(self, message: Emitted, commit_lsn: Lsn) -> None:
-        """Take a message of ours out of the stream.
-
-        Args:
-            message: the message.
-            commit_lsn: of its transaction, when it has one.
-        """
+        """Take a message of ours out of the stream."""
         if message.content.startswith(RESNAPSHOT):
             self._take_request(message.content[len(RESNAPSHOT) :], commit_lsn)
         elif self._fence is not None and message.content == self._fence.mark:

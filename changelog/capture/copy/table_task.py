@@ -119,12 +119,8 @@ def table_tasks(
 ) -> list[TableTask]:
     """Return the tables to copy at the start of an attempt.
 
-    Args:
-        environment: the tables.
-        anew: the tables that the log does not have as they are to be.
-        frontier: the last one of this epoch, or None.
-        backfill: the backfills of this epoch that were cut off, or None.
-        refiltered: tables whose rows are filtered in another way than when that was.
+    Tables in `anew` are not on the log as they are to be; rows of `refiltered` ones are filtered in
+    another way than when a backfill was cut off. Frontier and backfill are of this epoch.
     """
     cut_offs = dict(backfill.tables) if backfill is not None else {}
     relations = {environment.topics[table]: environment.relations[table] for table in anew}

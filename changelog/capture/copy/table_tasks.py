@@ -92,16 +92,12 @@ class TableTasks:
     def request(self, table: TableName, reason: str, lsn: Lsn, *, exclude: bool = False) -> None:
         """Request a backfill of a table.
 
-        The table is copied under a new `since`, which is past `lsn`; a copy that began after
-        `lsn` counts, so the same request may come again. It is on the log when this returns, so
-        what made it necessary may be acknowledged.
-
-        Args:
-            table: one that is captured; another one is named in the log and left alone.
-            reason: what is told about it: `reason` completes "copying the table, since ...".
-            lsn: what the copy has to be newer than: of the commit that made it necessary.
-            exclude: the log cannot go on with the table as it is. None of its changes are
-                written until the copy begins, and no frontier speaks of it until it is whole.
+        The table is copied under a new `since`, which is past `lsn`; a copy that began after `lsn`
+        counts, so the same request may come again. It is on the log when this returns, so what made
+        it necessary may be acknowledged. A table that is not captured is named in the log and left
+        alone. `reason` completes "copying the table, since ...". With `exclude` the log cannot go
+        on with the table as it is: none of its changes are written until the copy begins, and no
+        frontier speaks of it until it is whole.
         """
         if table in self._environment.refused:
             looked = self._environment.looked
@@ -135,10 +131,7 @@ class TableTasks:
     def failed(self, table: TableName, error: ChangelogError, lsn: Lsn) -> None:
         """React to the error of one table: copy the table again, exclude it, or raise the error.
 
-        Args:
-            table: one that is captured.
-            error: of `TABLE_ERRORS`.
-            lsn: of the commit that showed it.
+        The error is of `TABLE_ERRORS`, and `lsn` of the commit that showed it.
         """
         topic = self._environment.topics[table]
         if self._ledger.is_gone(topic) or self._is_gone(table):

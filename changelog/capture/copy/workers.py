@@ -48,14 +48,8 @@ class CopyWorkers:
     ) -> bool:
         """Copy chunks until the time is up, and finish the chunks begun. False when stopped.
 
-        Args:
-            segment: what the chunks share.
-            jobs: the chunks, in order; some may be left.
-            on_copied: told of each chunk that the broker has.
-            on_failed: told of each that cannot be copied for its table's sake; may raise.
-            seconds: after which no further chunk is begun.
-            stop: asked often; after that only `dismiss` may be called.
-            on_wait: called again and again while the workers work.
+        Jobs are taken in order, and some may be left. `on_failed` is told of chunks that cannot be
+        copied for their table's sake, and may raise. After a stop only `dismiss` may be called.
 
         Raises ChangelogError: a worker's error, or that a worker died.
         """

@@ -15,14 +15,7 @@ from dataclasses import dataclass
 from changelog.capture.rows.rules import CaptureRules, catalogue_of
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
-from changelog.capture.start.environment import (
-    Environment,
-    schemas_of,
-    stand,
-    topic_plans,
-    wanted_tables,
-    was_captured,
-)
+from changelog.capture.start.environment import Environment, stand
 from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.start.outlook import (
     Outlook,
@@ -32,6 +25,8 @@ from changelog.capture.start.outlook import (
     uncarried,
 )
 from changelog.capture.start.rights import to_alter
+from changelog.capture.start.selection import wanted_tables, was_captured
+from changelog.capture.start.topics import schemas_of, topic_plans
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.policy import Reaction, check_limit, with_way_out
 from changelog.config import Project

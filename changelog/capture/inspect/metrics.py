@@ -87,14 +87,7 @@ class CaptureMetrics(Collector):
         slot: str,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare to be asked.
-
-        Args:
-            report: the run's counts.
-            probe: asks the source.
-            slot: its slot.
-            now_s: the time, seconds since 1970.
-        """
+        """Prepare to be asked."""
         self._report = report
         self._probe = probe
         self._slot = slot
@@ -212,10 +205,8 @@ def serve_metrics(
 ) -> Iterator[tuple[str, int]]:
     """Serve metrics over HTTP until the end of the block; returns where.
 
-    Args:
-        metrics: what to serve; the process's own (CPU, memory) are added.
-        port: 0 for any that is free.
-        address: to listen at; by default only this machine can ask.
+    The process's own metrics (CPU, memory) are added. The port is 0 for any that is free; by
+    default only this machine can ask.
 
     Raises ConfigurationError: the port is taken, or the address is not of this machine.
     """

@@ -34,14 +34,7 @@ def missing(
     backfill: BackfillRecord | None,
     excluded: Mapping[TableName, str],
 ) -> dict[TableName, str]:
-    """Return the matching tables of which the last frontier does not speak, and why it does not.
-
-    Args:
-        matches: of `matching`.
-        frontier: the last one, or None.
-        backfill: how far copies of tables are.
-        excluded: why tables are excluded.
-    """
+    """Return the matching tables of which the last frontier does not speak, and why it does not."""
     spoken = set(frontier.tables.values()) if frontier is not None else set()
     copied = {copy.table for copy in copies_of(backfill)}
     reasons = {}

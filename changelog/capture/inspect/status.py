@@ -453,12 +453,6 @@ def capture_status(
     account of the other. The frontier is read last. So of a capture that keeps up it has passed the
     source's first observation, and the lag in time is at most the time since that.
 
-    Args:
-        settings: of the project.
-        limits: from where on something is wrong.
-        apart_s: seconds between the two observations of the source.
-        steps: counts what is asked.
-
     Raises ConfigurationError: the source does not let us in; RefusedAccessError: the brokers do
     not.
     """

@@ -118,14 +118,9 @@ class LineRun:
     ) -> None:
         """Prepare a run.
 
-        Args:
-            settings: the project.
-            target: takes the lines.
-            look: returns what stands there from earlier runs; None where that cannot be known.
-            temporary: whether the slot goes with the connection.
-            stop: asked often; True ends the run cleanly.
-            clear: takes out the rows of a snapshot that was cut off.
-            agreed: gives whether tables may get REPLICA IDENTITY FULL, where that is asked for.
+        `look` returns what stands in the target from earlier runs, None where that cannot be known;
+        `clear` takes out the rows of a snapshot that was cut off. A `temporary` slot goes with the
+        connection. `stop` is asked often.
         """
         self._settings, self._target, self._read_state = settings, target, look
         self._temporary, self._stop, self._clear = temporary, stop, clear

@@ -82,11 +82,8 @@ class LineSource:
     ) -> LineSource:
         """Look at the tables; raises as `changelog capture` does where one cannot be captured.
 
-        Args:
-            settings: the project.
-            connection: to the source, in autocommit mode.
-            slot: its name; a publication of ours is called the same.
-            gives_full: whether tables may get REPLICA IDENTITY FULL, where that is asked for.
+        A publication of ours has the slot's name. With `gives_full` tables may get REPLICA IDENTITY
+        FULL, where that is asked for.
 
         Raises ChangelogError: what stands against it; see each family.
         """

@@ -20,6 +20,7 @@ from changelog.capture.start.outlook import (
     skipped_tables,
     uncarried,
 )
+from changelog.capture.start.publishing import publish, unpublished
 from changelog.capture.state.policy import Reaction
 from changelog.capture.state.start_state import Context, StartState
 from changelog.contract.base.errors import (
@@ -104,7 +105,7 @@ class Beginner:
             case Adopt(epoch=epoch, lsn=start):
                 assert status is not None  # noqa: S101 - decide adopts a slot that is there
                 check_slot(status)
-                self.environment.publish(None, as_it_is=True)
+                publish(self.environment, None, as_it_is=True)
                 log.info("a fresh log under epoch %d, on a slot of others, from %s", epoch, start)
                 self.environment.frontiers.write_backfill(self._intent(epoch, start))
                 return self._first(StartState(epoch=epoch, lsn=start), None)
@@ -125,7 +126,7 @@ class Beginner:
         check_slot(status)
         self._let_follow(status)
         first = restarted(self.environment, first)
-        refiltered = self.environment.publish(None, first).refiltered
+        refiltered = publish(self.environment, None, first).refiltered
         start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
         log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
         start_state = StartState(
@@ -177,7 +178,7 @@ class Beginner:
         going = restarted(self.environment, going) if going is not None else None
         lost_records = losses(self.environment, frontier, going)
         going = self._mended(frontier, going, self.environment.check_topics(frontier), lost_records)
-        refiltered = self.environment.publish(frontier, going).refiltered
+        refiltered = publish(self.environment, frontier, going).refiltered
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
         self.environment.tables.key_ids = {
             **known_keys(self.environment, frontier),
@@ -219,7 +220,7 @@ class Beginner:
     ) -> BackfillRecord | None:
         """Write down which tables have lost changes, before that can no longer be seen."""
         if self.environment.settings.capture.on_incompatible == "resnapshot":
-            anew = anew | self.environment.unpublished(frontier, going)
+            anew = anew | unpublished(self.environment, frontier, going)
         if not anew and not lost_records:
             return going
         if anew:
@@ -283,7 +284,7 @@ class Beginner:
         for old_slot in sorted({f"{slot}_{name}" for name in slot_standing.groups} - {*slots}):
             if inspect_slot(self.environment.connection, old_slot) is not None:
                 drop_slot(self.environment.connection, old_slot)
-        self.environment.publish(None)
+        publish(self.environment, None)
         self.environment.frontiers.write_backfill(self._intent(epoch, Lsn(0)))
         failpoint(Failpoint.SLOT_INTENDED)
         if drop:

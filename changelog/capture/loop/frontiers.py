@@ -15,6 +15,7 @@ from changelog.capture.loop.signals import Signals
 from changelog.capture.rows.forms import check_not_grown
 from changelog.capture.start.attempt import Attempt
 from changelog.capture.start.catalogue_watch import CatalogueWatch
+from changelog.capture.start.publishing import check_publication
 from changelog.capture.start.roster import Roster
 from changelog.capture.write.sequences import SequenceLog
 from changelog.capture.write.topic_watch import GrowthWatch, SoleWriter, removed, watched
@@ -159,7 +160,7 @@ class FrontierWriter:
     def _check_source(self) -> None:
         """Check that the stream is whole, and still ours."""
         self._attempt.environment.notice_promotion()
-        self._attempt.environment.check_publication()
+        check_publication(self._attempt.environment)
         if self._slot_readers() != self._readers:
             raise UnavailableSourceError(
                 f'this capture no longer reads the slot "{self._base.slot}": it was cut off'

@@ -40,10 +40,7 @@ class Heartbeat:
     def __init__(self, slot: str, every_s: float, writer: Callable[[], Connection]) -> None:
         """Begin with the next call.
 
-        Args:
-            slot: whose row it is.
-            every_s: time between two beats; 0 for none.
-            writer: gives the connection to write by.
+        Of the row of `slot`; `every_s` is 0 for no beat. `writer` gives the connection to write by.
         """
         self._slot = slot
         self._every_s = every_s

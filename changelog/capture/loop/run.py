@@ -63,14 +63,8 @@ class CaptureRun:
     ) -> None:
         """Prepare a run.
 
-        Args:
-            settings: the project.
-            report: counts, filled while it runs.
-            stop: asked often; True ends the run cleanly.
-            console: where progress bars go.
-            failpoint: told of each moment at which a crash is tested.
-            patience: with servers that do not answer at the start; None for the settings'.
-            agreed: gives whether tables may get REPLICA IDENTITY FULL, where that is asked for.
+        The report is filled while it runs. `stop` is asked often, and True ends the run cleanly.
+        Patience is with servers that do not answer at the start; None is for the settings'.
         """
         self._settings = settings
         self._failpoint = failpoint

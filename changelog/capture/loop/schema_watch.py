@@ -34,10 +34,7 @@ class SchemaWatch:
     ) -> None:
         """Prepare; the first look comes after `look_s`.
 
-        Args:
-            ask: returns the topics whose schemas the registry does not have.
-            registered: returns the topics that have some.
-            look_s: time between two looks.
+        `ask` returns which of the registered topics the registry has lost the schemas of.
         """
         self._ask, self._registered, self._look_s = ask, registered, look_s
         self._next_at = time.monotonic() + look_s
@@ -46,8 +43,7 @@ class SchemaWatch:
     def step(self, absent: Collection[str]) -> None:
         """Look, unless the last time was a moment ago.
 
-        Args:
-            absent: topics that no frontier speaks of: they are written anew, or not at all.
+        No frontier speaks of `absent` topics: they are written anew, or not at all.
 
         Raises LookAgainError: schemas are gone; the next attempt says of which tables, and decides.
         """

@@ -64,13 +64,8 @@ class CaptureSession:
     ) -> None:
         """Prepare an attempt.
 
-        Args:
-            settings: the project.
-            context: report, console, stop, crash points.
-            refused: topics that took no record of an earlier attempt; emptied when that is noted.
-            newcomers: what earlier attempts know of tables that appeared.
-            undo: what earlier attempts have made, and this one does.
-            agreed: gives whether tables may be altered.
+        `refused` has topics that took no record of an earlier attempt, and is emptied when that is
+        noted. `newcomers` and `undo` are what earlier attempts know of new tables, and have made.
         """
         self._newcomers = newcomers or Newcomers()
         self._undo = undo or StartUndo(has_begun=lambda: True)

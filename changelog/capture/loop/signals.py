@@ -55,10 +55,6 @@ class Signals:
 
         Sets `is_open` until the caller has seen the end of the transaction, since a pause holds
         exactly there, and `is_due` until a frontier tells the answer.
-
-        Args:
-            message: as the stream brings it.
-            began: its transaction.
         """
         try:
             signal = Signal.parse(message.content)

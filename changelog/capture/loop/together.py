@@ -30,10 +30,7 @@ _WRITING = Lock()
 def run_together(names: Sequence[str], words: Sequence[str], stop: Callable[[], bool]) -> int:
     """Run the command once for each source; return the worst exit code.
 
-    Args:
-        names: of the sources.
-        words: the command as it was given, without the program.
-        stop: asked often; True ends all cleanly.
+    `words` are the command as it was given, without the program. `stop` is asked often.
     """
     rest = without_sources(words)
     running = {name: _started(name, rest) for name in names}

@@ -23,11 +23,7 @@ def check_forms(
 ) -> None:
     """Check that the topics of a frontier hold records of the sort that is asked for now.
 
-    Args:
-        frontier: the last one.
-        topics: of each captured table.
-        scopes: of each captured table, as asked for now.
-        there: the topics that exist; one that was made anew since the frontier is free.
+    Of the topics that are there, one that was made anew since the frontier is free.
 
     Raises TopicSettingsError: one holds others, or has other partitions where they must stay; names
     each.

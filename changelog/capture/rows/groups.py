@@ -22,9 +22,8 @@ class TableGroups:
     def __init__(self, main: str, groups: Mapping[str, Iterable[str]]) -> None:
         """Take the publications.
 
-        Args:
-            main: sends what no group covers.
-            groups: the patterns of the others; the first that covers a table sends it.
+        `main` sends what no group covers; of the groups, the first whose patterns cover a table
+        sends it.
 
         Raises ConfigurationError: a pattern does not parse.
         """

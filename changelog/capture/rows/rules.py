@@ -166,12 +166,8 @@ class CaptureRules:
         """Check that the rules fit the tables.
 
         A rule that a running capture had in force is no mistake when its column or its table goes
-        while capture runs, nor at the next start.
-
-        Args:
-            relations: of the tables that are captured.
-            last: the last frontier, which tells what was in force; None before the first.
-            was_captured: tells whether a table that is not captured now was captured once.
+        while capture runs, nor at the next start. The last frontier tells what was in force, and
+        `was_captured` whether a table was captured once.
 
         Raises ConfigurationError: they do not fit; names all that is wrong.
         """
@@ -235,11 +231,8 @@ def catalogue_of(
 ) -> Catalogue:
     """Return the catalogue under the settings and the publication.
 
-    Args:
-        connection: to the source.
-        capture: the settings.
-        gives_full: whether tables may be given REPLICA IDENTITY FULL, where that is asked for.
-        tells_old: whether records have the old row besides, whatever their envelope is.
+    With `gives_full` tables may be given REPLICA IDENTITY FULL, where that is asked for. With
+    `tells_old` records have the old row besides, whatever their envelope is.
 
     Raises SourceError: the publication cannot be read, or the server is too old for an option;
     ConfigurationError: a pattern of columns cannot be used.

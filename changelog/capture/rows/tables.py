@@ -78,14 +78,7 @@ class CapturedTables:
         older_values: OlderValues,
         shape: ShapeOf = whole,
     ) -> None:
-        """Take the topics; registers nothing yet.
-
-        Args:
-            registry: of the schemas.
-            topics: of each table.
-            older_values: what older rows have in some new columns.
-            shape: how the rows of a relation are written.
-        """
+        """Take the topics; registers nothing yet."""
         self.shape = shape  # how the rows of a relation are written
         self._registry = registry
         self._older_values = older_values
@@ -136,10 +129,6 @@ class CapturedTables:
     def copied(self, relation: Relation, at: Position) -> tuple[RowShape, SchemaIds]:
         """Return the shape of a table's copied rows: columns that are not written are not read.
 
-        Args:
-            relation: the table's version, as its rows come.
-            at: position of the rows.
-
         Raises SchemaConflictError: the topic's key has another schema, the registry refuses, or
         rows that are on the log already would read wrong under the new version;
         UnavailableLogError: the registry does not answer.
@@ -150,9 +139,7 @@ class CapturedTables:
     def check(self, relation: Relation, *, fresh: bool) -> None:
         """Check that the schemas of a relation would be taken; registers nothing.
 
-        Args:
-            relation: the table's version, as its rows come.
-            fresh: whether all of its rows are written anew, so that no older version counts.
+        With `fresh` all of its rows are written anew, so that no older version counts.
 
         Raises SchemaConflictError: as for `begin_anew` and `copied`; UnavailableLogError: the
         registry does not answer.
@@ -175,11 +162,8 @@ class CapturedTables:
         """Return the error about a registry that does not have the schemas of a topic's records.
 
         It was emptied, or is another one. Under another id the same key has other bytes, which
-        compaction does not see as one, and an id may stand for another schema than it did.
-
-        Args:
-            relation: the table, which has records on its topic.
-            key_id: the id in the records' keys, or None where it is not known.
+        compaction does not see as one, and an id may stand for another schema than it did. The
+        table has records on its topic, with `key_id` in their keys; None where it is not known.
 
         Raises UnavailableLogError: the registry does not answer.
         """
@@ -280,9 +264,7 @@ class CapturedTables:
     def codec(self, relation: Relation, at: Position) -> RowEncoder:
         """Return the codec of a relation version.
 
-        Args:
-            relation: the version.
-            at: position of its row; the first call registers the schemas from there on.
+        `at` is the position of its row: the first call registers the schemas from there on.
 
         Raises SchemaConflictError: as for `copied`; UnavailableLogError: the registry does not
         answer.
@@ -325,12 +307,8 @@ class CapturedTables:
 
         A column that was added with a constant has that as its default from then on. Other changes
         that give old rows values which the stream leaves out are refused. PostgreSQL tells the
-        stream neither of those nor of the constant.
-
-        Args:
-            relation: the version.
-            logged: the one before it.
-            older: others of which rows may be alive.
+        stream neither of those nor of the constant. `logged` is the version before it; of the
+        `older` ones rows may be alive.
         """
         shape = self.shape(relation)
         written = shape.logged

@@ -107,10 +107,8 @@ class CatalogueWatch:
     def filled(self, table: TableName, partition: int, xid: int) -> None:
         """Note that the stream has brought a row of a partition.
 
-        Args:
-            table: the partitioned table, whose rows alone it brings.
-            partition: object id of the partition.
-            xid: the transaction, the first of a connection that has changed the partition.
+        Rows are of the partitioned table; `xid` is the first transaction of a connection that has
+        changed the partition.
         """
         self._filled.setdefault(self._environment.topics[table], {})[partition] = xid
 
@@ -131,9 +129,8 @@ class CatalogueWatch:
     def look(self, absent: Collection[str], failed: Failed) -> bool:
         """Look at the tables; False when no frontier may be written yet.
 
-        Args:
-            absent: topics that no frontier speaks of.
-            failed: told of each table that has changed in silence; may raise.
+        No frontier speaks of `absent` topics. `failed` is told of each table that has changed in
+        silence, and may raise.
         """
         environment = self._environment
         spoken = {

@@ -110,18 +110,8 @@ def decide(
 ) -> Fresh | Adopt | Continue | Resume:
     """Decide how to begin.
 
-    Args:
-        slot_name: the replication slot.
-        frontier: the last one on the log, or None.
-        backfill: the progress of backfills on the log, or None.
-        slot: the slot on the server, or None.
-        system_id: the server's identifier.
-        timeline: its timeline.
-        last_epoch: the highest epoch on the topics, 0 when they are empty.
-        tables: what is to be captured.
-        wish: what the settings ask for.
-        fork: where the timelines part, when they differ.
-        undone: why the server has lost what the log holds, though the timelines are one.
+    `last_epoch` is the highest on the topics, 0 when they are empty. `fork` tells where timelines
+    part that differ; `undone` why the server has lost what the log holds, though they are one.
 
     Raises SlotError: these do not tell one story; ConfigurationError: what is asked for is not to
     be had.
@@ -245,11 +235,7 @@ def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fr
 def first_place(slot_name: str, stands: Lsn, first_lsn: Lsn | None, wal_end: Lsn) -> Lsn:
     """Return the start of the stream of a slot that others made.
 
-    Args:
-        slot_name: of the slot.
-        stands: where it stands.
-        first_lsn: `--start-lsn`, or None.
-        wal_end: of the server.
+    It stands at `stands`; `first_lsn` is `--start-lsn`.
 
     Raises ConfigurationError: the stream cannot begin at the place that is asked for.
     """

@@ -34,14 +34,9 @@ def why_undone(
     """Compare the histories of server and log; return the difference, or nothing.
 
     The WAL up to a slot's place is the log's: the place is saved with the server's files, and is
-    acknowledged only when a frontier stands. What lies between it and the frontier the server
-    sends once more, and the last transaction there must be the one that the frontier names.
-
-    Args:
-        environment: the server, and the settings.
-        slot: one that nobody reads, of the log's system and timeline.
-        frontier: the last one, or None.
-        backfill: how far backfills are, or None.
+    acknowledged only when a frontier stands. What lies between it and the frontier the server sends
+    once more, and the last transaction there must be the one that the frontier names. Nobody reads
+    the slot, which is of the log's system and timeline.
 
     Raises UnavailableSourceError: a standby has not received yet what the log holds; SlotError: the
     slot cannot be read.

@@ -48,10 +48,7 @@ def losses(
 ) -> list[Loss]:
     """Return the tables of a frontier whose topics have lost records since.
 
-    Args:
-        environment: tables and topics as they are now.
-        frontier: from which the stream goes on.
-        going: the backfills that go on, or None: a table that is copied anew needs no other answer.
+    A table that is copied anew by the backfills that go on needs no other answer.
 
     Raises UnavailableLogError: the broker does not answer.
     """

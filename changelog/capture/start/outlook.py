@@ -22,6 +22,7 @@ from changelog.capture.start.environment import Environment
 from changelog.capture.start.history import why_undone
 from changelog.capture.start.lost_beginnings import Loss, losses
 from changelog.capture.start.other_slots import refuse_shared
+from changelog.capture.start.publishing import publish, unpublished
 from changelog.capture.state.policy import Reaction, answer, check_limit, with_way_out
 from changelog.contract.base.errors import (
     ConfigurationError,
@@ -254,7 +255,7 @@ def foresee(environment: Environment, slot_standing: SlotStanding) -> Outlook:
             backfill = slot_standing.going(begin)
             going = frozenset(copy.table for copy in copies_of(backfill)) & tables
             if environment.settings.capture.on_incompatible == "resnapshot":
-                lost |= environment.unpublished(frontier, backfill)
+                lost |= unpublished(environment, frontier, backfill)
             found_lost = losses(environment, frontier, backfill)
             lost |= {loss.table for loss in found_lost if loss.answer is Reaction.COPY} - going
             skipped = skipped_tables(environment, begin, backfill)
@@ -316,8 +317,8 @@ def rehearse_publication(
     begin = outlook.begin
     frontier = begin.frontier if isinstance(begin, Resume) else None
     as_it_is = isinstance(begin, Adopt)
-    return environment.publish(
-        frontier, slot_standing.going(begin), rehearse=True, as_it_is=as_it_is
+    return publish(
+        environment, frontier, slot_standing.going(begin), rehearse=True, as_it_is=as_it_is
     )
 
 

@@ -31,12 +31,7 @@ def nobody_agrees(_names: str) -> bool:
 
 
 def to_alter(connection: Connection, tables: Iterable[Table]) -> list[Identity]:
-    """Return the present identity of each table to alter, partitions included.
-
-    Args:
-        connection: to the source.
-        tables: that are captured.
-    """
+    """Return the present identity of each table to alter, partitions included."""
     return tables_not_full(connection, [table.relation for table in tables if table.will_be_full])
 
 
@@ -60,13 +55,7 @@ def check_agreed(connection: Connection, altered: Iterable[Identity], agreed: Ag
 def rights_lacking(
     connection: Connection, settings: Project, tables: Sequence[Table]
 ) -> dict[TableName, str]:
-    """Return the tables that the role may not publish, alter as asked, or read, with the reasons.
-
-    Args:
-        connection: to the source.
-        settings: the project.
-        tables: that are wanted, and have to be copied.
-    """
+    """Return the tables that the role may not publish, alter as asked or read, with the reasons."""
     capture, publications = settings.capture, groups_of(settings.capture).publications
     sent = {table for name in publications for table in published_tables(connection, name)}
     unsent = [table.name for table in tables if table.name not in sent]

@@ -67,12 +67,7 @@ class Roster:
     ) -> None:
         """Begin with the tables of the attempt.
 
-        Args:
-            environment: the captured tables.
-            tables: what is told of others.
-            newcomers: what the process remembers of tables that appeared.
-            start_s: how long the start of this attempt took.
-            now: a clock.
+        `start_s` is how long the start of this attempt took.
         """
         self._environment = environment
         self._tables = tables

@@ -28,11 +28,8 @@ def judge(
 ) -> Judgement:
     """Compare a table's last standing with its sightings since.
 
-    Args:
-        standing: the table as the last frontiers speak of it.
-        sighted: what was seen of it since, in its order.
-        truncated: transactions of which the stream said that they truncated the table.
-        reached: where the stream is.
+    Sightings stand in their order; `truncated` are transactions of which the stream said that they
+    truncated the table, which is at `reached`.
     """
     before, passed, waits, awaits_columns = standing, 0, False, False
     for sighting in sighted:

@@ -37,13 +37,9 @@ class LagClock:
     def lag_s(self, frontier: Lsn, frontier_ts_us: int, now: WalMark) -> float:
         """Return the greatest possible age, in seconds, of the oldest commit that the log lacks.
 
-        0 when it lacks nothing: the WAL ends at the frontier. Marks that can tell nothing new
-        are forgotten; frontiers grow.
-
-        Args:
-            frontier: the last frontier.
-            frontier_ts_us: commit time of its last transaction, microseconds since 1970.
-            now: where the WAL ends now.
+        0 when it lacks nothing: the WAL ends at the frontier. Marks that can tell nothing new are
+        forgotten; frontiers grow. `frontier_ts_us` is the commit time of the frontier's last
+        transaction, microseconds since 1970.
         """
         if now.lsn <= frontier:
             return 0.0

@@ -89,11 +89,8 @@ class Ledger:
     ) -> None:
         """Note that a topic is whole.
 
-        Args:
-            topic: which one.
-            since: what is alive, but for what was truncated since.
-            high: position of the last copied rows.
-            alive_from: where the topic ended when `since` was taken.
+        Alive is all from `since` on, but for what was truncated; `high` is the place of the last
+        copied rows. The topic ended at `alive_from` when `since` was taken.
         """
         before = self.since.get(topic)
         self.since[topic] = since if before is None else max(before, since)

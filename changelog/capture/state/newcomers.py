@@ -54,10 +54,6 @@ class Newcomers:
 
         A table that the log has is excluded as well: what is wrong with it may have come while
         capture ran, which then has not met a row of it.
-
-        Args:
-            obstacles: why tables cannot be captured.
-            there: the tables that the settings want and the source has.
         """
         if not self.goes_on:
             return {}

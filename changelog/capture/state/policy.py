@@ -39,10 +39,7 @@ class Reaction(Enum):
 def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = False) -> Reaction:
     """Return the reaction to the error of a table.
 
-    Args:
-        error: of `TABLE_ERRORS`.
-        capture: the settings.
-        copying: whether the table is being copied anew already, so that this is no way out.
+    `copying` says that the table is being copied anew already, so that this is no way out.
     """
     if _is_mended_by_a_copy(error, copying=copying) and capture.on_incompatible == "resnapshot":
         return Reaction.COPY

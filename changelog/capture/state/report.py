@@ -98,10 +98,7 @@ class CaptureReport:
     def snapshot_copied(self, table: TableName, rows: int, size: int) -> None:
         """Note rows of the snapshot that are on the log, and the bytes of their records.
 
-        Args:
-            table: whose rows.
-            rows: how many.
-            size: 0 when the bytes were not counted; then nothing is said of them.
+        A size of 0 was not counted, and nothing is said of it.
         """
         self.rows[table, Op.READ] += rows
         if size:

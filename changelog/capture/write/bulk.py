@@ -83,13 +83,7 @@ class BulkWriter:
     ) -> None:
         """Join the parts.
 
-        Args:
-            assembler: knows relations and the open transaction; kept up to date here.
-            writer: knows what is on the log, and encodes what is out of the ordinary.
-            tables: topics and codecs.
-            producer: takes the records.
-            epoch: of every position.
-            failpoint: told of each piece that the producer has taken.
+        The assembler is kept up to date here.
         """
         self._assembler = assembler
         self._writer = writer
@@ -102,11 +96,6 @@ class BulkWriter:
 
     def take(self, messages: Texts, first: int, end: int) -> RunSummary:
         """Write the records of a run of plain messages.
-
-        Args:
-            messages: of the stream.
-            first: number of the run's first.
-            end: number behind its last.
 
         Raises:
             NotInBulkError: take them one by one; that also says what is wrong, if something is.

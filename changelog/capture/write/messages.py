@@ -57,13 +57,7 @@ class MessageLog:
     ) -> None:
         """Start after the records on the log.
 
-        Args:
-            log: takes the records.
-            topic: of the messages.
-            epoch: of every position written.
-            partitions: of each topic.
-            written: per topic and partition the last position behind the last frontier.
-            clock: seconds since 1970.
+        `written` has per topic and partition the last position behind the last frontier.
         """
         self._log = log
         self._topic = topic
@@ -77,12 +71,6 @@ class MessageLog:
 
         The header `ts` is the commit time. A message outside of a transaction has no time in the
         WAL; there it is when the message was read.
-
-        Args:
-            key: of the record.
-            value: of the record.
-            message: as it comes from the stream.
-            began: the transaction that is open, or was last.
 
         Raises LogError: the broker refused an earlier record.
         """
@@ -109,9 +97,7 @@ class MessageWriter:
     def __init__(self, messages: MessageLog, prefixes: Iterable[str]) -> None:
         """Prepare to write.
 
-        Args:
-            messages: takes the records.
-            prefixes: patterns of the prefixes that are wanted; none is wanted without a pattern.
+        No message is wanted without a pattern of its prefix.
         """
         self._messages = messages
         self._patterns = [re.compile(expression(text), re.DOTALL) for text in prefixes]
@@ -141,12 +127,7 @@ class DdlWriter:
     """Writes the schema changes of one epoch."""
 
     def __init__(self, messages: MessageLog, tables: Mapping[int, TableName]) -> None:
-        """Start after the records on the log.
-
-        Args:
-            messages: takes the records.
-            tables: the captured tables by their object ids.
-        """
+        """Start after the records on the log."""
         self._messages = messages
         self._tables = tables
 

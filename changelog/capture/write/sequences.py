@@ -32,12 +32,8 @@ class SequenceLog:
     ) -> None:
         """Begin with the values on the log.
 
-        Args:
-            log: takes the records.
-            topic: of the sequences, with one partition.
-            epoch: of every position written.
-            logged: the last value of each key.
-            look: returns where the sequences stand now.
+        The topic has one partition; `logged` is the last value of each key there. `look` returns
+        where the sequences stand now.
         """
         self._log, self._topic, self._epoch = log, topic, epoch
         self._logged, self._look = dict(logged), look

@@ -57,9 +57,8 @@ class SoleWriter:
     ) -> dict[str, int]:
         """Return the number of records of others in each topic since the last call.
 
-        Args:
-            ends: where the topics end now, after a flush.
-            ours: how many records this attempt has written to each.
+        Topics end at `ends` after a flush; `ours` is how many records this attempt has written to
+        each.
 
         Returns:
             Only topics with another number than ours; fewer than none where records are gone.
@@ -91,11 +90,7 @@ def removed(
 ) -> RecordsRemovedError | None:
     """Return the error about a topic that has lost records, or None if all are there.
 
-    Args:
-        frontier: what is known of it.
-        topic: its name.
-        starts: where it starts now.
-        ends: where it ends now; None where the frontier is no older than that.
+    Without `ends` the frontier is no older than where the topic ends now.
     """
     gaps = [
         *frontier.missing_of(topic, starts.get(topic, ())),
@@ -127,14 +122,9 @@ class GrowthWatch:
     ) -> None:
         """Begin with the partition counts of the last frontier.
 
-        Args:
-            grown: topics that it says to have grown.
-            partitions: how many partitions of each topic it knew.
-            at_start: how many of each topic this attempt has begun with.
-            begun: where the source's WAL ended when this attempt began: rows that are alive from
-                there on are of its own producer.
-            ms: when the frontier was written, or before; milliseconds since 1970. Now, without
-                one.
+        It says which topics have grown, and how many partitions each had. This attempt has begun
+        with `at_start`, when the source's WAL ended at `begun`: rows alive from there on are of its
+        own producer. The frontier was written at `ms`, milliseconds since 1970; now, without one.
         """
         self._begun = begun
         self._grown = {

@@ -86,16 +86,9 @@ class RecordWriter:
     ) -> None:
         """Start after the records on the log.
 
-        Args:
-            log: takes the records.
-            tables: topics and codecs.
-            epoch: of every position written.
-            ledger: says what is alive; is told of what is truncated.
-            partitions: of each topic.
-            written: per topic and partition the last position behind the last frontier.
-            fetch: reads values that the stream left out.
-            dead_keys: finds what a truncated table leaves behind.
-            hold_until: told the WAL position of each such read.
+        The ledger says what is alive, and is told of what is truncated. `written` has per topic and
+        partition the last position behind the last frontier. `fetch` reads values that the stream
+        left out, and `hold_until` is told the WAL position of each such read.
         """
         self._log = log
         self._tables = tables

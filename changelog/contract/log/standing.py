@@ -139,10 +139,8 @@ class Standing:
         """Return the columns that do not stand where they may, by their numbers.
 
         The stream brings columns by their numbers, so that a name stands where another column is
-        when columns have changed names meanwhile.
-
-        Args:
-            names: of the live columns in their order, maybe without some.
+        when columns have changed names meanwhile. Names are of the live columns in their order,
+        maybe without some.
         """
         places = [
             (place, name, self.columns[name].number)

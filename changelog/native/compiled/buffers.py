@@ -180,13 +180,8 @@ def read_stream(
 ) -> Read:
     """Read the payloads that have arrived on a replication connection, without waiting.
 
-    Args:
-        libpq: the library's `libpq`.
-        connection: of libpq.
-        limit: of messages.
-        most: of bytes; reads no more once there are so many.
-        into: where they go.
-        status: the library's `keepalives`, kept up to date.
+    Takes `limit` messages at most, and reads no more once there are `most` bytes. `status` is the
+    library's `keepalives`, kept up to date.
     """
     return Read(lib.read_stream(libpq, connection, limit, most, into.raw, status))
 

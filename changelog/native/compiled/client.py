@@ -83,10 +83,7 @@ def client_error(code: int, reason: str = "") -> KafkaException:
 def opened(make: Callable[..., Any], config: Mapping[str, Any], *more: object) -> Any:  # noqa: ANN401 - C
     """Call a function of the library with a consumer's settings; return its result.
 
-    Args:
-        make: takes the settings, then `more`, then room for what went wrong.
-        config: the consumer's settings.
-        more: what else it takes.
+    `make` takes the settings, then `more`, then room for what went wrong.
 
     Raises KafkaException: librdkafka does not know a setting.
     """

@@ -616,12 +616,8 @@ class Catalogue:
     ) -> str:
         """Return the options that capture a table without a key, or leave it out.
 
-        Args:
-            table: its name.
-            fit: indexes that can give its key.
-            identity: its replica identity.
-            partitioned: whether it is.
-            by_index: whether an index is to give its key: that goes before `--allow-unkeyed`.
+        `fit` are indexes that can give its key. With `by_index` one is to give it: that goes before
+        `--allow-unkeyed`.
         """
         has_old = identity is ReplicaIdentity.FULL or not self._sends_old
         more = "" if has_old else " --replica-identity full"
