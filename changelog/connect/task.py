@@ -24,7 +24,6 @@ from changelog.connect.postgres.target import Refused, Target, WriteRequest
 from changelog.connect.rules.records.events import Events
 from changelog.connect.rules.records.reading import BadRecordError, Reading
 from changelog.connect.rules.settings import PkMode, SinkSettings
-from changelog.connect.schemas import Schemas
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import LogError, UnavailableError
 from changelog.contract.log.topic import refused_topic, twin_of
@@ -33,6 +32,7 @@ from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import is_missing, log_error
 from changelog.kafka.messages import MessageBatches
 from changelog.runtime.edge import one_line
+from changelog.sink.registry import Schemas
 
 log = logging.getLogger("changelog.connect")
 

@@ -65,10 +65,12 @@ def read(
     time. A record that cannot be shown ends with 1 behind the lines before it; a closed pipe, as of
     `| head`, ends with 0. Letters are kcat's, and mean what they mean there.
     """
+    from changelog.avro.framed import FramedReader
     from changelog.lines.ask import Leaders
-    from changelog.lines.read_options import Schemas, lines_of, wanted_of
+    from changelog.lines.read_options import lines_of, wanted_of
     from changelog.lines.reading import Reading
     from changelog.runtime.terminal import ClosedError, Output
+    from changelog.sink.registry import Schemas
 
     collect_rarely()
     _hush(letters)
@@ -81,9 +83,10 @@ def read(
     request = wanted_of(topic, words, letters, options)
     check_reader(options)
     settings = _project(project, overrides, options)
-    with closing(Schemas(settings)) as schemas:
+    more = "; or `--as hex` shows their bytes"
+    with closing(Schemas(settings.registry, more=more)) as schemas:
         leaders = Leaders(settings.kafka)
-        lines = lines_of(topic, words, letters, schemas.framed, leaders.of)
+        lines = lines_of(topic, words, letters, FramedReader(schemas.schema), leaders.of)
         reading = Reading(settings.kafka, request, lines, Output())
         try:
             reached = reading.run(stop_on_signals())

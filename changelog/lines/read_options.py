@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from changelog.avro.framed import FramedReader
-from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.lines.as_kcat import ReadLetters, beginnings, parse_places
 from changelog.lines.forms.kcat import (
@@ -23,7 +21,6 @@ from changelog.lines.forms.template import DEFAULT, parse_template, unescaped
 from changelog.lines.place import parse_until
 from changelog.lines.reading import ReadRequest
 from changelog.lines.words import ReadWords
-from changelog.sink.registry import Registry as Client
 
 _LEVELS = "read_committed", "read_uncommitted"
 
@@ -128,32 +125,3 @@ def _kcat_lines(
         null=unescaped(null, "--null"),
         delimiter=b"" if letters.tokens is not None else delimiter,
     )
-
-
-class Schemas:
-    """The registry's schemas, which are asked for at the first framed record."""
-
-    def __init__(self, settings: Project) -> None:
-        self._connection = settings.registry
-        self._client: Client | None = None
-        self._framed: Framed | None = None
-
-    def framed(self, raw: bytes) -> object:
-        """Decode a framed key or value by its schema."""
-        if self._framed is None:
-            self._framed = self._opened()
-        return self._framed(raw)
-
-    def _opened(self) -> Framed:
-        if not self._connection.url:
-            raise ConfigurationError(
-                "records are framed as a schema registry's are, and no registry is set",
-                hint="--schema-registry URL; or `--as hex` shows their bytes",
-            )
-        self._client = Client(self._connection)
-        return FramedReader(self._client.schema)
-
-    def close(self) -> None:
-        """Close its connections."""
-        if self._client is not None:
-            self._client.close()

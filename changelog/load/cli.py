@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from changelog.config import Project, resolved
+from changelog.config import resolved
 from changelog.contract.base.errors import ConfigurationError
 from changelog.lines.as_kcat import SettingsOption
 from changelog.lines.cli import project_of
@@ -25,8 +25,6 @@ from changelog.sections import Kafka, Registry
 if TYPE_CHECKING:
     from changelog.load.load import Loaded, LoadSettings
     from changelog.load.prepare import Wishes
-    from changelog.load.rules.schema import Schema
-    from changelog.sink.registry import RegisteredSchema
 
 _FORMS = "auto, avro, json, csv or text"
 _INTERRUPTED = 130
@@ -144,13 +142,14 @@ def load(
     """
     from changelog.load.load import Load, check_topics
     from changelog.load.prepare import parse_into, prepare
+    from changelog.sink.registry import Schemas
 
     collect_rarely()
     settings = project_of(project, overrides, options.client)
     url, table = parse_into(resolved(options.into, settings.root), options.table)
     wishes, how = _wishes(topics, table, options), _settings(topics, url, table, options)
     check_topics(settings.kafka, how)
-    with closing(_Schemas(settings)) as schemas:
+    with closing(Schemas(settings.registry)) as schemas:
         rules, latest = prepare(wishes, url, how.name, schemas.latest)
         loading = Load(
             settings.kafka,
@@ -227,34 +226,3 @@ def _settings(topics: list[str], url: str, table: str, options: _Load) -> LoadSe
         batches=Batches(records=options.batch),
         dead_letters="" if options.on_error == "fail" else dead_letters,
     )
-
-
-class _Schemas:
-    """The registry's schemas; it is asked when one is needed."""
-
-    def __init__(self, settings: Project) -> None:
-        from changelog.sink.registry import Registry as Client
-
-        self._url = settings.registry.url
-        self._client = Client(settings.registry) if self._url else None
-
-    def schema(self, number: int) -> RegisteredSchema:
-        """Return the schema of an id."""
-        if self._client is None:
-            raise ConfigurationError(
-                "values are framed as a schema registry's are, and no registry is set",
-                hint="--schema-registry URL",
-            )
-        return self._client.schema(number)
-
-    def latest(self, subject: str) -> Schema | None:
-        """Return the newest schema of a subject, if it is a record of Avro."""
-        from changelog.load.rules.schema import read_schema
-
-        newest = None if self._client is None else self._client.latest(subject)
-        return None if newest is None or newest.kind != "AVRO" else read_schema(newest.text)
-
-    def close(self) -> None:
-        """Close the connections."""
-        if self._client is not None:
-            self._client.close()

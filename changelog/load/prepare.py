@@ -11,11 +11,12 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.lines.forms.shown import form_named
 from changelog.load.rules.columns import Part, Source, of_names, parse_columns
 from changelog.load.rules.options import Form, Rules, Tombstones
-from changelog.load.rules.schema import Schema, type_of
+from changelog.load.rules.schema import Schema, read_schema, type_of
 from changelog.load.rules.table import Table
 from changelog.load.target import LoadTarget
+from changelog.sink.registry import RegisteredSchema
 
-Latest = Callable[[str], Schema | None]
+Latest = Callable[[str], RegisteredSchema | None]
 """Returns the newest schema of a subject, or None if there is none."""
 
 _FORMS = {
@@ -156,7 +157,8 @@ def _no_types(text: str) -> ConfigurationError:
 
 
 def _newest(wishes: Wishes, latest: Latest, part: str) -> Schema | None:
-    return latest(f"{wishes.topics[0]}-{part}")
+    newest = latest(f"{wishes.topics[0]}-{part}")
+    return None if newest is None or newest.kind != "AVRO" else read_schema(newest.text)
 
 
 def _columns(

@@ -318,6 +318,48 @@ class Registry:
             ) from error
 
 
+class Schemas:
+    """A registry's schemas, asked for when a record needs them; one thread at a time uses it."""
+
+    def __init__(self, connection: RegistryConnection | None, *, more: str = "") -> None:
+        """Take the registry, or None; the hint where there is none ends with `more`."""
+        self._connection = connection if connection and connection.url else None
+        self._more = more
+        self._client: Registry | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Tell whether there is a registry."""
+        return self._connection is not None
+
+    def schema(self, number: int) -> RegisteredSchema:
+        """Return the schema of an id.
+
+        Raises ConfigurationError: there is no registry; LogError: it refuses, does not know it, or
+        does not answer.
+        """
+        return self._opened().schema(number)
+
+    def latest(self, subject: str) -> RegisteredSchema | None:
+        """Return the newest schema of a subject, or None without one, or without a registry."""
+        return self._opened().latest(subject) if self.is_there else None
+
+    def _opened(self) -> Registry:
+        if self._connection is None:
+            raise ConfigurationError(
+                "records are framed as a schema registry's are, and no registry is set",
+                hint=f"--schema-registry URL{self._more}",
+            )
+        if self._client is None:
+            self._client = Registry(self._connection)
+        return self._client
+
+    def close(self) -> None:
+        """Close its connections."""
+        if self._client is not None:
+            self._client.close()
+
+
 def _or_none(ask: Callable[[], T]) -> T | None:
     """Ask the registry; return None if the subject or the schema does not exist."""
     try:

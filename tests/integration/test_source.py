@@ -31,6 +31,7 @@ from changelog.contract.rows.relation import UNCHANGED, Relation, ReplicaIdentit
 from changelog.contract.rows.types import Kind
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import connect, connect_replication
+from changelog.source.connect.retention import SlotStatus
 from changelog.source.connect.system import check_ready, current_lsn, identify
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.snapshot.snapshot import (
@@ -50,7 +51,6 @@ from changelog.source.stream.message import emit
 from changelog.source.stream.pgoutput import RelationMessage, StreamColumn, decode
 from changelog.source.stream.slot import (
     SlotBusyError,
-    SlotStatus,
     check_slot,
     create_slot,
     drop_slot,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from changelog.capture.state.lag import LagClock, WalMark, WalRate, reserves
 from changelog.contract.base.lsn import Lsn
-from changelog.source.connect.retention import SlotState, SourceState
+from changelog.source.connect.retention import SlotStatus, SourceState
 
 # A commit: time since what came before, and its size. A look: time, and how many of the commits
 # that the log lacks it is given first.
@@ -78,7 +78,8 @@ def test_without_time_between_two_observations_there_is_no_rate():
 
 
 def source_of(*, safe_bytes, free, written, seconds):
-    slot = SlotState(
+    slot = SlotStatus(
+        name="changelog",
         active=True,
         active_pid=1,
         wal_status="reserved",

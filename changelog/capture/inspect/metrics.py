@@ -31,7 +31,7 @@ from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.secret import redacted
 from changelog.source.connect.connect import connect
-from changelog.source.connect.retention import SlotState, SourceState, ask_source
+from changelog.source.connect.retention import SlotStatus, SourceState, ask_source
 
 log = logging.getLogger("changelog.metrics")
 
@@ -175,7 +175,7 @@ class CaptureMetrics(Collector):
         yield _gauge("lag_seconds", "Greatest age of a commit that the log lacks.", seconds)
 
 
-def _slot_metrics(slot: SlotState | None) -> Iterator[Metric]:
+def _slot_metrics(slot: SlotStatus | None) -> Iterator[Metric]:
     yield _gauge("slot_active", "Whether a process reads the slot.", bool(slot and slot.active))
     status = GaugeMetricFamily(
         "changelog_slot_wal_status", "1 for the slot's wal_status.", labels=("status",)

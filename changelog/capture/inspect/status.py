@@ -38,7 +38,7 @@ from changelog.sink.frontier import FrontierLog
 from changelog.sink.lost_schemas import PUT_BACK, lost_schemas
 from changelog.sink.topics import altered
 from changelog.source.connect.connect import connect
-from changelog.source.connect.retention import SlotState, SourceState, ask_source, why_lost
+from changelog.source.connect.retention import SlotStatus, SourceState, ask_source, why_lost
 from changelog.source.connect.system import in_recovery
 from changelog.source.stream.slot import drop_slot, inspect_slot
 from changelog.source.tables.catalogue import NO_KEY
@@ -373,7 +373,7 @@ _LIMITS = {
 }
 
 
-def _slot_lines(slot: SlotState | None) -> Iterator[tuple[str, str]]:
+def _slot_lines(slot: SlotStatus | None) -> Iterator[tuple[str, str]]:
     if slot is None:
         yield "slot", "missing"
         return
@@ -389,7 +389,7 @@ def _slot_lines(slot: SlotState | None) -> Iterator[tuple[str, str]]:
     yield "retained", f"{slot.retained_bytes or 0:,} bytes of WAL"
 
 
-def _slot_problems(slot: SlotState | None, limits: Limits) -> Iterator[str]:
+def _slot_problems(slot: SlotStatus | None, limits: Limits) -> Iterator[str]:
     if slot is None:
         if not limits.temporary_slot:
             yield "there is no slot"

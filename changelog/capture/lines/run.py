@@ -45,11 +45,12 @@ from changelog.contract.rows.relation import Relation
 from changelog.runtime.terminal import ClosedError
 from changelog.source.connect.connect import connect
 from changelog.source.connect.readiness import check_room
+from changelog.source.connect.retention import SlotStatus
 from changelog.source.connect.system import current_lsn
 from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
 from changelog.source.stream.message import OWN_PREFIX, emit
 from changelog.source.stream.pgoutput import decode
-from changelog.source.stream.slot import ExportedSnapshot, SlotStatus, check_slot
+from changelog.source.stream.slot import ExportedSnapshot, check_slot
 from changelog.source.stream.stream import ReplicationStream
 
 log = logging.getLogger("changelog.capture")

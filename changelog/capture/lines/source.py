@@ -21,6 +21,7 @@ from changelog.postgres.connection import Connection
 from changelog.sections import CaptureSettings
 from changelog.source.connect.connect import connect, source_errors
 from changelog.source.connect.replica_identity import Identity, make_full, restore
+from changelog.source.connect.retention import SlotStatus
 from changelog.source.connect.system import check_ready, identify
 from changelog.source.connect.versions import COPIES_SLOTS, need
 from changelog.source.snapshot.copytext import parse_row
@@ -30,7 +31,7 @@ from changelog.source.snapshot.snapshot import (
     plan_tables,
     read_chunk,
 )
-from changelog.source.stream.slot import ExportedSnapshot, SlotStatus, create_slot, inspect_slot
+from changelog.source.stream.slot import ExportedSnapshot, create_slot, inspect_slot
 from changelog.source.tables.catalogue import Catalogue, check_capturable, select_tables
 from changelog.source.tables.filter import TableFilter
 from changelog.source.tables.publication import (

@@ -32,10 +32,10 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.failpoints import Failpoint
 from changelog.sink.resume import WrittenRecords, last_positions
+from changelog.source.connect.retention import SlotStatus
 from changelog.source.connect.standby import running_logged
 from changelog.source.stream.slot import (
     ExportedSnapshot,
-    SlotStatus,
     check_slot,
     create_slot,
     drop_slot,

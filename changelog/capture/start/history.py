@@ -15,8 +15,8 @@ from changelog.contract.base.errors import UnavailableSourceError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.backfill import BackfillRecord
 from changelog.contract.log.frontier import Frontier, LastCommit
+from changelog.source.connect.retention import SlotStatus
 from changelog.source.stream.pgoutput import PLUGIN_OPTIONS, ROW_OPTIONS, Begin, Commit, decode
-from changelog.source.stream.slot import SlotStatus
 from changelog.source.stream.slot_reader import slot_reader
 from changelog.source.stream.stream import ReplicationStream
 

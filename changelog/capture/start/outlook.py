@@ -37,11 +37,10 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from changelog.sink.resume import WrittenRecords
 from changelog.source.connect.readiness import check_readable, check_room
-from changelog.source.connect.retention import MISSING, why_lost
+from changelog.source.connect.retention import MISSING, SlotStatus, why_lost
 from changelog.source.connect.system import SystemIdentity
 from changelog.source.stream.slot import (
     FAILOVER_SLOTS,
-    SlotStatus,
     check_idle,
     check_slot,
     inspect_slots,

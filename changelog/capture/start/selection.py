@@ -1,4 +1,4 @@
-"""The tables to capture: those that the settings want, and what stands against each."""
+"""The tables to capture, by the settings, and what stands against each of them."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,16 @@ CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_
 """
 """SQL: how far a server's slots can be decoded; a standby decodes what it has replayed."""
 
+SLOT = "to_jsonb(s) || jsonb_build_object('wal_status', s.wal_status)"
+"""SQL: a row `s` of `pg_replication_slots`; versions before 13 have no `wal_status` in it."""
+
 # pg_settings hides from a role what it may not see, where current_setting raises an error.
 _ASK = f"""
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        w.lsn,
        w.lsn - s.confirmed_flush_lsn,
        w.lsn - s.restart_lsn,
-       to_jsonb(s) || jsonb_build_object('wal_status', s.wal_status),
+       {SLOT},
        (SELECT setting::bigint * 1048576 FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
        (SELECT setting FROM pg_settings WHERE name = 'data_directory'),
        (SELECT system_identifier FROM pg_control_system()),
@@ -55,9 +58,10 @@ _SYSTEM_ID = struct.Struct("=q")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotState:
-    """A slot at one moment."""
+class SlotStatus:
+    """A slot at one moment, as `pg_replication_slots` shows it."""
 
+    name: str
     active: bool  # whether a process reads it
     active_pid: int | None  # that process, as the server numbers it
     wal_status: str  # `reserved`, `extended`, `unreserved` or `lost`
@@ -74,10 +78,19 @@ class SlotState:
     safe_bytes: int | None
     temporary: bool = False  # whether it goes with the connection of the process that reads it
     plugin: str | None = None  # its output plugin; None of a physical slot
+    database: str | None = None  # which it decodes
+    of_this_database: bool = False  # whether that is the one that was asked
     slot_type: str = "logical"  # `logical` or `physical`
     # the oldest transaction whose dead rows VACUUM keeps for it; None for none
     xmin: int | None = None
     catalog_xmin: int | None = None  # the same of the catalogue's rows, which decoding reads
+    # whether standbys may follow it; None before PostgreSQL 17
+    survives_failover: bool | None = None
+    # whether the server is a standby that keeps it as its primary's: it can be read once the server
+    # is promoted
+    is_followed: bool = False
+    # of slots that are looked up as one, where each stands that is there
+    together: Mapping[str, Lsn | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +99,7 @@ class SourceState:
 
     now_us: int  # its clock, microseconds since 1970
     wal_lsn: Lsn  # the end of its WAL
-    slot: SlotState | None  # the slot, or None when there is none
+    slot: SlotStatus | None  # the slot, or None when there is none
     keep_limit_bytes: int | None  # `max_slot_wal_keep_size`; None without a limit
     # free space where its WAL lies; None when it is not on this machine, or not for us to see.
     # PostgreSQL itself does not tell
@@ -123,13 +136,13 @@ def ask_source(connection: Connection, slot: str, groups: Collection[str] = ()) 
     )
 
 
-def _slot_of(row: Sequence[Any] | None) -> SlotState | None:
+def _slot_of(row: Sequence[Any] | None) -> SlotStatus | None:
     if row is None or row[_FOUND] is None:
         return None
-    return slot_state(row[_FOUND], row[_LAG], row[_RETAINED])
+    return slot_status(row[_FOUND], row[_LAG], row[_RETAINED])
 
 
-def _worst(slots: Sequence[SlotState | None]) -> SlotState | None:
+def _worst(slots: Sequence[SlotStatus | None]) -> SlotStatus | None:
     """Return of slots that are read together the one that is in the worst state."""
     there = [slot for slot in slots if slot is not None]
     if not there or len(slots) == 1:
@@ -147,24 +160,34 @@ def _worst(slots: Sequence[SlotState | None]) -> SlotState | None:
     )
 
 
-def slot_state(row: dict[str, Any], lag: object, retained: object) -> SlotState:
-    """Read a row of `pg_replication_slots`, as JSON, of any version that we know."""
-    return SlotState(
+def slot_status(
+    row: Mapping[str, Any], lag: object, retained: object, *, here: str = "", standby: bool = False
+) -> SlotStatus:
+    """Read a row of `pg_replication_slots`, as JSON, of any version that we know.
+
+    `here` is the database that was asked, of a server that may be a standby.
+    """
+    return SlotStatus(
+        name=row["slot_name"],
         active=row["active"],
         active_pid=row["active_pid"],
         wal_status=row["wal_status"] or "lost",
-        invalidation=invalidation(row),
+        invalidation=_invalidation(row),
         inactive_since=row.get("inactive_since"),
         restart_lsn=_lsn(row["restart_lsn"]),
         confirmed_flush_lsn=_lsn(row["confirmed_flush_lsn"]),
-        lag_bytes=None if lag is None else int(str(lag)),
-        retained_bytes=None if retained is None else int(str(retained)),
+        lag_bytes=_number(lag),
+        retained_bytes=_number(retained),
         safe_bytes=row.get("safe_wal_size"),
         temporary=row.get("temporary", False),
         plugin=row.get("plugin"),
+        database=row.get("database"),
+        of_this_database=row.get("database") == here,
         slot_type=row.get("slot_type", "logical"),
         xmin=_number(row.get("xmin")),
         catalog_xmin=_number(row.get("catalog_xmin")),
+        survives_failover=row.get("failover"),
+        is_followed=standby and bool(row.get("synced")),
     )
 
 
@@ -172,7 +195,7 @@ def _number(text: object) -> int | None:
     return None if text is None else int(str(text))
 
 
-def invalidation(row: dict[str, Any]) -> str | None:
+def _invalidation(row: Mapping[str, Any]) -> str | None:
     """Return the reason why the server invalidated a slot, in version 17's words if they fit.
 
     Version 16 has one flag for all reasons; only WAL that was removed leaves no `restart_lsn`.

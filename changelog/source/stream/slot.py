@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,14 @@ from changelog.contract.base.lsn import Lsn
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import connect_replication, row_of, source_error
 from changelog.source.connect.open_transactions import naming_open_transactions
-from changelog.source.connect.retention import MISSING, WAL_LSN, invalidation, why_lost
+from changelog.source.connect.retention import (
+    MISSING,
+    SLOT,
+    WAL_LSN,
+    SlotStatus,
+    slot_status,
+    why_lost,
+)
 from changelog.source.connect.versions import for_version
 
 PLUGIN = "pgoutput"
@@ -32,9 +39,8 @@ FAILOVER_SLOTS = 170_000  # the version from which on standbys may follow a slot
 _STOP_LOOK_S = 0.2
 
 _INSPECT = f"""
-SELECT plugin, slot_type, database, active, active_pid, restart_lsn, confirmed_flush_lsn,
-       s.wal_status, w.lsn - confirmed_flush_lsn, w.lsn - restart_lsn,
-       current_database(), temporary, to_jsonb(s), pg_is_in_recovery()
+SELECT {SLOT}, w.lsn - confirmed_flush_lsn, w.lsn - restart_lsn, current_database(),
+       pg_is_in_recovery()
   FROM pg_replication_slots s, (SELECT {WAL_LSN} AS lsn) w WHERE slot_name = %s
 """
 
@@ -60,32 +66,6 @@ _REFUSALS: dict[str, tuple[type[SourceError], str]] = {
         "drop the slot; a new one needs a fresh snapshot",
     ),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotStatus:
-    """A slot as `pg_replication_slots` shows it."""
-
-    name: str  # of the slot
-    plugin: str  # its output plugin, or an empty string for a physical slot
-    database: str  # which it decodes
-    of_this_database: bool  # whether that is the one that was asked
-    active: bool  # whether a process reads it
-    active_pid: int | None  # that process, as the server numbers it
-    restart_lsn: Lsn | None  # from where the server keeps WAL; None when it has been lost
-    confirmed_flush_lsn: Lsn | None  # what has been acknowledged; a stream starts no earlier
-    wal_status: str  # `reserved`, `extended`, `unreserved` or `lost`
-    lag_bytes: int | None  # WAL written since `confirmed_flush_lsn`
-    retained_bytes: int | None  # WAL that the server keeps for the slot
-    temporary: bool = False  # whether it goes with the connection of the process that reads it
-    invalidation: str | None = None  # why the server has given it up, see `SlotState`
-    # whether standbys may follow it; None before PostgreSQL 17
-    survives_failover: bool | None = None
-    # whether the server is a standby that keeps it as its primary's: it can be read once the server
-    # is promoted
-    is_followed: bool = False
-    # of slots that are looked up as one, where each stands that is there
-    together: Mapping[str, Lsn | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,25 +171,8 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
     row = row_of(connection, failure, for_version(_INSPECT, connection.server_version), (slot,))
     if row is None:
         return None
-    plugin, _, database, active, pid, restart, confirmed, wal_status, lag, retained = row[:10]
-    here, temporary, details, in_recovery = row[10:]
-    return SlotStatus(
-        name=slot,
-        plugin=plugin or "",
-        database=database or "",
-        of_this_database=database == here,
-        active=active,
-        active_pid=pid,
-        restart_lsn=None if restart is None else Lsn.parse(restart),
-        confirmed_flush_lsn=None if confirmed is None else Lsn.parse(confirmed),
-        wal_status=wal_status or "lost",
-        lag_bytes=None if lag is None else int(lag),
-        retained_bytes=None if retained is None else int(retained),
-        temporary=temporary,
-        invalidation=invalidation(details),
-        survives_failover=details.get("failover"),
-        is_followed=in_recovery and bool(details.get("synced")),
-    )
+    slot_row, lag, retained, here, standby = row
+    return slot_status(slot_row, lag, retained, here=here, standby=standby)
 
 
 def inspect_slots(connection: Connection, slots: Collection[str]) -> SlotStatus | None:

@@ -7,12 +7,13 @@ from changelog.capture.state.lag import WalRate
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
-from changelog.source.connect.retention import SlotState, SourceState
+from changelog.source.connect.retention import SlotStatus, SourceState
 
 NOW_MS = 1_700_000_000_000
 ORDERS = TableName("public", "orders")
 
-SLOT = SlotState(
+SLOT = SlotStatus(
+    name="changelog",
     active=True,
     active_pid=4711,
     wal_status="reserved",

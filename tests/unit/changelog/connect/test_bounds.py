@@ -18,7 +18,6 @@ from changelog.connect.rules.keys import MOST_TASKS
 from changelog.connect.rules.kinds import problems
 from changelog.connect.rules.records.reading import BadRecordError, Reading
 from changelog.connect.rules.state import ConnectCluster, Connector, connector_record
-from changelog.connect.schemas import Schemas
 from changelog.connect.store import Store
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import LogError
@@ -26,6 +25,7 @@ from changelog.contract.rows.codec import frame
 from changelog.runtime.bounded_answers import MOST_BYTES
 from changelog.runtime.process import pulse
 from changelog.runtime.process.pulse import Pulse
+from changelog.sink.registry import Schemas
 from replay.declared.exact import FaultError
 from replay.declared.exact import _digits as replay_digits
 from views.page import origin as origin_module

@@ -2,7 +2,7 @@
 
 import pytest
 
-from changelog.source.connect.retention import MISSING, _worst, invalidation, slot_state, why_lost
+from changelog.source.connect.retention import MISSING, _worst, slot_status, why_lost
 
 LIMIT, CONFLICT = "max_slot_wal_keep_size", "conflicting with recovery"
 
@@ -27,19 +27,20 @@ LIMIT, CONFLICT = "max_slot_wal_keep_size", "conflicting with recovery"
     ],
 )
 def test_the_reason_of_a_lost_slot_is_the_server_s(row, reason, why):
-    assert invalidation(row) == reason
+    assert state(**row).invalidation == reason
     assert why in why_lost(reason)
 
 
 def state(**changes):
     row = {
+        "slot_name": "changelog",
         "active": True,
         "active_pid": 7,
         "wal_status": "reserved",
         "restart_lsn": "0/1",
         "confirmed_flush_lsn": "0/2",
     }
-    return slot_state({**row, **changes}, 0, changes.get("retained", 5))
+    return slot_status({**row, **changes}, 0, changes.get("retained", 5))
 
 
 def test_a_slot_has_its_kind_and_the_rows_that_it_keeps():
