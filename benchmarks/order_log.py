@@ -28,7 +28,7 @@ from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.sink.topics import make_topics, plan_topics
-from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import parse_row
 
 PARTITIONS = 2
 """What capture gives a new topic."""

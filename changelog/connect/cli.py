@@ -91,9 +91,8 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
     from changelog.connect.http.additions import Place, additions
     from changelog.connect.http.admission import LOOPBACK, Admission
     from changelog.connect.http.listening import Connection, Server, listening
-    from changelog.connect.runs import Servers
     from changelog.connect.store import EndedSessions, Store, make_topics
-    from changelog.connect.worker import Worker
+    from changelog.connect.worker import Servers, Worker
     from changelog.kafka.cluster import Cluster
 
     collect_rarely()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from changelog.connect.bad_records import BadRecords
-from changelog.connect.consuming import Watched
 from changelog.connect.postgres.places import OvertakenError, Partition
 from changelog.connect.postgres.target import Refused, Target, WriteRequest
 from changelog.connect.rules.records.events import Events
@@ -29,7 +28,7 @@ from changelog.contract.base.errors import LogError, UnavailableError
 from changelog.contract.log.topic import refused_topic, twin_of
 from changelog.kafka.clients import REQUEST_S, make_client
 from changelog.kafka.cluster import Cluster
-from changelog.kafka.errors import is_missing, log_error
+from changelog.kafka.errors import is_missing, is_passing, log_error
 from changelog.kafka.messages import MessageBatches
 from changelog.runtime.edge import one_line
 from changelog.sink.registry import Schemas
@@ -335,3 +334,56 @@ class _Batch:
     requests: list[WriteRequest]  # what those ask for that could be read
     unread: list[Refused]  # those that could not
     moved: dict[Partition, int]  # where each partition goes on behind them
+
+
+_TELL_S = 1.0
+_ALL_S = 60.0
+
+
+class Watched:
+    """Commits the places of a consumer to its group, for tools that watch its lag.
+
+    Nobody goes on from there: the target has the places. So a commit that fails is tried again
+    later, told in the log once, and ends nothing. All are committed again now and then, since
+    brokers forget the places of a group without members.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._committed: dict[tuple[str, int], int] = {}
+        self._next = self._all = 0.0
+        self._has_failed = False
+
+    def tell(
+        self, consumer: Consumer, places: Mapping[tuple[str, int], int], *, at_once: bool = False
+    ) -> None:
+        """Commit the places that have moved, once a second, or at once unless that failed."""
+        now = time.monotonic()
+        if now > self._all:
+            self._committed, self._all = {}, now + _ALL_S
+        moved = {
+            partition: place
+            for partition, place in places.items()
+            if self._committed.get(partition) != place
+        }
+        if not moved or (now < self._next and (self._has_failed or not at_once)):
+            return
+        self._next = now + _TELL_S
+        offsets = [TopicPartition(*partition, place) for partition, place in moved.items()]
+        try:
+            committed = consumer.commit(offsets=offsets, asynchronous=False) or []
+            errors = [partition.error for partition in committed if partition.error]
+        except KafkaException as error:
+            errors = [error.args[0]]
+        if not errors:
+            self._committed |= moved
+            return
+        self._next = now + (_TELL_S if is_passing(errors[0]) else _ALL_S)
+        if not self._has_failed:
+            self._has_failed = True
+            log.warning(
+                "%s: its group does not show how far it is, since the brokers do not take the "
+                "places: %s",
+                self._owner,
+                errors[0].str(),
+            )

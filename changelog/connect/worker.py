@@ -12,12 +12,18 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from confluent_kafka import Consumer, TopicPartition
 
-from changelog.connect.jobs.rebuild import Telling
+from changelog.connect.jobs.capture import run_capture
+from changelog.connect.jobs.rebuild import Telling, run_rebuild
+from changelog.connect.rules.captures import parse_capture
+from changelog.connect.rules.kinds import CAPTURE, REBUILD, kind_of
+from changelog.connect.rules.rebuilds import parse_rebuild
+from changelog.connect.rules.settings import parse_settings
 from changelog.connect.rules.state import (
     FAILED,
     PAUSED,
@@ -28,10 +34,10 @@ from changelog.connect.rules.state import (
     Status,
     status_record,
 )
-from changelog.connect.rules.topics import tasks_topic
-from changelog.connect.runs import Servers, run_connector
+from changelog.connect.rules.topics import check_topics, tasks_topic
 from changelog.connect.store import TASKS, Record, Store
-from changelog.connect.task import Share
+from changelog.connect.task import Share, run_task
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.kafka.clients import make_client
@@ -236,3 +242,44 @@ class Worker:
         for run in runs:
             if run.thread is not None:
                 run.thread.join(max(0.0, deadline - time.monotonic()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """The servers of a worker, and the projects."""
+
+    kafka: KafkaConnection
+    group: str  # of the workers that share the tasks
+    registry: RegistryConnection | None = None  # of connectors that name none; None for none
+    # folder below which the projects are that it may rebuild; None for none
+    projects: Path | None = None
+
+
+def run_connector(
+    servers: Servers,
+    config: Mapping[str, str],
+    share: Share,
+    stop: threading.Event,
+    telling: Telling,
+) -> None:
+    """Run a task of a connector until stopped.
+
+    Raises ChangelogError: it cannot go on, and waiting would not help; says why.
+    """
+    kafka, registry = servers.kafka, servers.registry
+    if kind_of(config) is CAPTURE:
+        run_capture(kafka, registry, parse_capture(config), stop, started=telling.started)
+    elif kind_of(config) is REBUILD:
+        run_rebuild(servers.projects, parse_rebuild(config), stop, telling)
+    else:
+        settings = parse_settings(config)
+        check_topics(settings, servers.group)
+        run_task(
+            kafka,
+            settings,
+            share,
+            stop,
+            registry=registry,
+            started=telling.started,
+            waits=telling.waits,
+        )

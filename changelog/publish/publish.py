@@ -35,7 +35,7 @@ from changelog.sink.by_hand import create_topics
 from changelog.sink.claimed import check_unclaimed
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
-from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import parse_row
 
 _TRANSACTION_S = 900
 """The longest that brokers allow unless they are told otherwise."""

@@ -39,7 +39,7 @@ from changelog.native.records import (
     StrangePlaceError,
     Transaction,
 )
-from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import parse_row
 from changelog.source.stream.pgoutput import (
     DeleteMessage,
     InsertMessage,

@@ -33,7 +33,6 @@ from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import connect, connect_replication
 from changelog.source.connect.retention import SlotStatus
 from changelog.source.connect.system import check_ready, current_lsn, identify
-from changelog.source.snapshot.copytext import parse_row
 from changelog.source.snapshot.snapshot import (
     SnapshotHolder,
     TablesBusyError,
@@ -41,6 +40,7 @@ from changelog.source.snapshot.snapshot import (
     chunks_of,
     estimated_rows,
     looks_of,
+    parse_row,
     plan_tables,
     read_chunk,
     writers_of,

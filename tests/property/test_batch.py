@@ -17,7 +17,7 @@ from changelog.contract.rows.relation import UNCHANGED, Relation
 from changelog.contract.rows.types import ColumnType, array_type
 from changelog.native import BatchCodec, Run, Texts
 from changelog.native.records import Mask, Selection
-from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import parse_row
 from changelog.source.stream.pgoutput import (
     DeleteMessage,
     InsertMessage,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from changelog.contract.base.errors import ProtocolError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import UNCHANGED, ReplicaIdentity
-from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import parse_row
 from changelog.source.stream.pgoutput import (
     Begin,
     Commit,

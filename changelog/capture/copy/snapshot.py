@@ -27,8 +27,7 @@ from changelog.native.records import Record
 from changelog.postgres.connection import Connection
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
-from changelog.source.snapshot.copytext import parse_row
-from changelog.source.snapshot.snapshot import Chunk, begin_snapshot, read_chunk
+from changelog.source.snapshot.snapshot import Chunk, begin_snapshot, parse_row, read_chunk
 
 CHUNK_SEQUENCES = 1 << 32
 """Sequence numbers kept for each chunk, more than a chunk has rows."""

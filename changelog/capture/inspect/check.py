@@ -35,8 +35,7 @@ from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.form import Envelope, Output
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import frontier_topic, topic_names
-from changelog.contract.rows.inheritance import WAY_OUT, alone
-from changelog.contract.rows.relation import ReplicaIdentity, TableName
+from changelog.contract.rows.relation import WAY_OUT, ReplicaIdentity, TableName, alone
 from changelog.kafka.cluster import Cluster
 from changelog.postgres.connection import Connection
 from changelog.runtime.findings import Findings, Level

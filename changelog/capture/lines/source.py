@@ -24,10 +24,10 @@ from changelog.source.connect.replica_identity import Identity, make_full, resto
 from changelog.source.connect.retention import SlotStatus
 from changelog.source.connect.system import check_ready, identify
 from changelog.source.connect.versions import COPIES_SLOTS, need
-from changelog.source.snapshot.copytext import parse_row
 from changelog.source.snapshot.snapshot import (
     begin_snapshot,
     chunks_of,
+    parse_row,
     plan_tables,
     read_chunk,
 )

@@ -19,8 +19,7 @@ from changelog.capture.start.environment import Environment
 from changelog.capture.start.rights import rights_lacking
 from changelog.capture.state.newcomers import NOT_THERE, Newcomers
 from changelog.contract.base.errors import LookAgainError
-from changelog.contract.rows.inheritance import WAY_OUT, alone
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import WAY_OUT, TableName, alone
 from changelog.source.tables.catalogue import Table
 from changelog.source.tables.filter import TableFilter
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
@@ -145,3 +145,27 @@ class Relation:
             for column in self.columns
         )
         return self if columns == self.columns else replace(self, columns=columns)
+
+
+WAY_OUT = "capture them too and put them together with UNION ALL: docs/reading.md"
+
+
+def alone(table: TableName, children: Iterable[TableName]) -> str:
+    """Return a note that a table's topic lacks the rows of its children."""
+    names = ", ".join(str(child) for child in sorted(children))
+    return (
+        f"{table} has only its own rows, without those of {names}, which inherit from it and "
+        f"are in SELECT * FROM {table}"
+    )
+
+
+def unread(
+    read: Collection[TableName], children: Mapping[TableName, tuple[TableName, ...]]
+) -> list[str]:
+    """Return a line for each table that is read without the tables that inherit from it."""
+    lines = []
+    for table in sorted(set(read) & children.keys()):
+        others = set(children[table]) - set(read)
+        if others:
+            lines.append(f"{alone(table, others)}; {WAY_OUT}")
+    return lines

@@ -9,6 +9,7 @@ between two of them is in the stream, unless the whole table was rewritten.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from psycopg2 import errorcodes, errors, extensions, sql
 
 from changelog.contract.base.errors import SourceError, UnavailableSourceError
 from changelog.contract.log.backfill import Store
-from changelog.contract.rows.relation import Relation, TableName
+from changelog.contract.rows.relation import Field, Relation, TableName
 from changelog.native import Texts
 from changelog.native.libpq import copy_lines
 from changelog.postgres.connection import Connection
@@ -369,3 +370,20 @@ def _copy(relation: Relation, chunk: Chunk, condition: str) -> sql.Composed:
     return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT").format(
         columns, sql.Identifier(*chunk.store), sql.SQL(" AND ").join(where)
     )
+
+
+_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+_MEANING = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_NULL = b"\\N"
+
+
+def parse_row(line: bytes) -> tuple[Field, ...]:
+    """Split a line without its line feed into values."""
+    fields = line.split(b"\t")
+    if b"\\" not in line:
+        return tuple(fields)
+    return tuple([None if f == _NULL else _unescape(f) if b"\\" in f else f for f in fields])
+
+
+def _unescape(field: bytes) -> bytes:
+    return _ESCAPE.sub(lambda match: _MEANING.get(match[1], match[1]), field)

@@ -14,7 +14,7 @@ from changelog.native.libpq import copy_lines
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import source_errors
 from changelog.source.connect.system import current_lsn
-from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import parse_row
 
 _CHANGED_CODES = {
     errorcodes.UNDEFINED_COLUMN,

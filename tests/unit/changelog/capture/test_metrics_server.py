@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from changelog.capture.inspect import metrics_server
-from changelog.capture.inspect.metrics_server import MetricsServer
+from changelog.capture.inspect import metrics as metrics_server
+from changelog.capture.inspect.metrics import MetricsServer
 
 
 @contextmanager

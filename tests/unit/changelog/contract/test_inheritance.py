@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier
-from changelog.contract.rows.inheritance import unread
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import TableName, unread
 
 PARENT, CHILD, OTHER = (TableName("public", name) for name in ("parent", "child", "other"))
 CHILDREN = {PARENT: (CHILD, TableName("odd.schema", 'a "b"'))}

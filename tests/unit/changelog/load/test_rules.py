@@ -15,7 +15,7 @@ from changelog.load.rules.schema import Fit, SchemaField, form_of, read_schema, 
 from changelog.load.rules.separated import SeparatedError, fields_of
 from changelog.load.rules.table import TableColumn
 from changelog.native.loads import AvroKind, CellForm
-from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import parse_row
 
 
 def column(kind, base=None, element=None):
