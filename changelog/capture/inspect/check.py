@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 
 from changelog.capture.rows.rules import CaptureRules, catalogue_of
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
-from changelog.capture.start.environment import Environment, stand
+from changelog.capture.start.environment import Environment, LogFacts, SourceFacts, stand
 from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.start.outlook import (
     Outlook,
@@ -33,7 +32,6 @@ from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, SchemaConflictError
 from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.form import Envelope, Output
-from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import frontier_topic, topic_names
 from changelog.contract.rows.relation import WAY_OUT, ReplicaIdentity, TableName, alone
 from changelog.kafka.cluster import Cluster
@@ -56,7 +54,7 @@ from changelog.source.connect.standby import check_source
 from changelog.source.connect.system import SystemIdentity, identify
 from changelog.source.snapshot.sequences import read_sequences
 from changelog.source.snapshot.snapshot import estimated_rows
-from changelog.source.tables.catalogue import Catalogue, Table
+from changelog.source.tables.catalogue import Table
 from changelog.source.tables.ddl import has_ddl
 from changelog.source.tables.filter import TableFilter
 from changelog.source.tables.publication import PublicationChange
@@ -72,27 +70,6 @@ def check_capture(settings: Project) -> Findings:
     return findings
 
 
-@dataclass(frozen=True, slots=True)
-class _SourceFacts:
-    """Facts read from the source."""
-
-    connection: Connection
-    system: SystemIdentity | None
-    catalogue: Catalogue
-    rules: CaptureRules
-    tables: tuple[Table, ...]
-    refused: dict[TableName, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _LogFacts:
-    """Facts read from the log: the cluster, and the last frontier, if there is one."""
-
-    cluster: str
-    frontiers: FrontierLog
-    last: Frontier | None
-
-
 class _Check:
     """One run of all checks."""
 
@@ -102,6 +79,7 @@ class _Check:
         self._findings = findings
         self._stack = stack
         self._excluded: set[TableName] = set()
+        self._system: SystemIdentity | None = None
 
     def run(self) -> None:
         self._findings.ask("producer settings", self._producer)
@@ -110,7 +88,7 @@ class _Check:
         self._all(source, log)
         self._findings.ask("limit", lambda: check_limit(self._excluded, self._capture))
 
-    def _kafka(self) -> _LogFacts | None:
+    def _kafka(self) -> LogFacts | None:
         """Check the brokers, and read the slot's facts from the log."""
         findings, settings = self._findings, self._settings
         cluster = findings.ask("Kafka", lambda: Cluster(settings.kafka).meet())
@@ -124,22 +102,22 @@ class _Check:
         if last is None:
             return None
         (record,) = last
-        return _LogFacts(cluster, frontiers, record.frontier if record is not None else None)
+        return LogFacts(cluster, frontiers, record.frontier if record is not None else None)
 
     def _exclude(self, step: str, table: TableName, text: str) -> None:
         self._excluded.add(table)
         self._findings.add(step, Level.NOTE, text)
 
-    def _all(self, source: _SourceFacts | None, log: _LogFacts | None) -> None:
-        if source is not None and source.system is not None and log is not None:
-            self._log(source, source.system, log)
+    def _all(self, source: SourceFacts | None, log: LogFacts | None) -> None:
+        if source is not None and self._system is not None and log is not None:
+            self._log(source, self._system, log)
             return
         if self._capture.form.output is Output.AVRO:
             self._findings.passes("schema registry", self._registry_alone, "answers")
         if source is not None:
             self._findings.ask("rights", lambda: self._rights(source, source.tables))
 
-    def _source(self, log: _LogFacts | None) -> _SourceFacts | None:
+    def _source(self, log: LogFacts | None) -> SourceFacts | None:
         findings = self._findings
         connection = findings.ask("PostgreSQL", lambda: connect(self._settings.postgres))
         if connection is None:
@@ -150,8 +128,8 @@ class _Check:
         encrypted = ", by TLS" if connection.info.ssl_in_use else ""
         findings.add("PostgreSQL", Level.OK, where + encrypted)
         findings.passes("server settings", lambda: check_source(connection), "wal_level is logical")
-        system = findings.ask("replication", lambda: identify(self._settings.postgres))
-        if system is not None:
+        self._system = findings.ask("replication", lambda: identify(self._settings.postgres))
+        if self._system is not None:
             findings.add("replication", Level.OK, "the role may replicate")
         rules = findings.ask(
             "rules", lambda: CaptureRules(self._capture, str(connection.info.dbname))
@@ -178,9 +156,8 @@ class _Check:
             "tables", Level.OK, f"{len(tables)}: {_listed(table.name for table in tables)}"
         )
         self._identity(connection, tables)
-        source = _SourceFacts(connection, system, catalogue, rules, tables, refused)
+        source = SourceFacts(connection, catalogue, rules, tables, refused)
         self._notes(source)
-        relations = [table.relation for table in tables]
         demand = "columns, masks and row filters fit the tables"
         last = log.last if log is not None else None
 
@@ -188,7 +165,9 @@ class _Check:
             return log is not None and was_captured(self._settings, refused, table)
 
         fits = findings.passes(
-            "rules", lambda: rules.check(relations, last=last, was_captured=captured), demand
+            "rules",
+            lambda: rules.check(source.relations.values(), last=last, was_captured=captured),
+            demand,
         )
         return source if fits else None
 
@@ -211,7 +190,7 @@ class _Check:
             effect = f"after asking, give FULL to {_listed(tables)}"
             self._findings.add(check, Level.MAKES, effect)
 
-    def _notes(self, source: _SourceFacts) -> None:
+    def _notes(self, source: SourceFacts) -> None:
         """Report the objects that are not captured, or not as one may think."""
         table_filter = TableFilter(self._capture.tables, self._capture.exclude)
         lines = self._findings.ask(
@@ -264,10 +243,9 @@ class _Check:
         with closing(Registry(self._settings.registry)) as registry:
             registry.values("changelog")
 
-    def _log(self, source: _SourceFacts, system: SystemIdentity, log: _LogFacts) -> None:
+    def _log(self, source: SourceFacts, system: SystemIdentity, log: LogFacts) -> None:
         findings, settings = self._findings, self._settings
-        relations = {table.name: table.relation for table in source.tables}
-        prefix = settings.topic_prefix
+        relations, prefix = source.relations, settings.topic_prefix
         names = findings.ask("topics", lambda: topic_names(relations, prefix))
         schemas = findings.ask("schema registry", lambda: schemas_of(settings, log.frontiers))
         if names is None or schemas is None:
@@ -284,24 +262,8 @@ class _Check:
         if plans is None or not answers:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
-        environment = findings.ask(
-            "topics",
-            lambda: stand(
-                settings=settings,
-                connection=source.connection,
-                system=system,
-                relations=relations,
-                tables=tables,
-                frontiers=log.frontiers,
-                cluster_id=log.cluster,
-                catalogue=source.catalogue,
-                rules=source.rules,
-                refused=source.refused,
-                last=log.last,
-            ),
-        )
+        environment = findings.ask("topics", lambda: stand(settings, source, system, log, tables))
         if environment is not None:
-            environment.take_identities(source.tables)
             self._beginning(source, environment)
 
     def _topics(self, plans: tuple[TopicPlan, TopicPlan]) -> None:
@@ -322,7 +284,7 @@ class _Check:
                 )
                 self._findings.add("topics", Level.MAKES, f'alter "{name}": {effect}')
 
-    def _beginning(self, source: _SourceFacts, environment: Environment) -> None:
+    def _beginning(self, source: SourceFacts, environment: Environment) -> None:
         findings = self._findings
         findings.ask("other captures", lambda: refuse_shared(environment))
         place = findings.ask("frontier", lambda: standing(environment))
@@ -402,7 +364,7 @@ class _Check:
             (Level.MAKES, f"alter {name} {summary}") if summary else (Level.OK, f"{name} is right")
         )
 
-    def _rights(self, source: _SourceFacts, copied: Iterable[Table]) -> None:
+    def _rights(self, source: SourceFacts, copied: Iterable[Table]) -> None:
         relations = [table.relation for table in copied]
         if self._capture.on_error == "log":
             for relation in relations:
@@ -452,7 +414,7 @@ class _Check:
             return "copied anew"
         return "excluded" if self._capture.on_error == "log" else ""
 
-    def _begins(self, source: _SourceFacts, outlook: Outlook, copied: list[Table]) -> None:
+    def _begins(self, source: SourceFacts, outlook: Outlook, copied: list[Table]) -> None:
         def size() -> str:
             rows = estimated_rows(source.connection, [table.name for table in copied])
             size = table_bytes(source.connection, [table.relation for table in copied])

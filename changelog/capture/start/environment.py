@@ -222,11 +222,6 @@ class Environment:
         """Return the topics that `make` makes."""
         return [topic.topic for plan in self._plans for topic in plan.missing]
 
-    def take_identities(self, tables: Collection[Table]) -> None:
-        """Note which of the captured tables are taken as they will be with another identity."""
-        self.altered = to_alter(self.connection, tables)
-        self.full = frozenset(table.name for table in tables if table.will_be_full)
-
     def give_identity(self) -> list[Identity]:
         """Give tables REPLICA IDENTITY FULL that are to have it; returns what they had.
 
@@ -350,6 +345,31 @@ def _lost(topic: str, topic_id: str | None) -> LogError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """Facts read from the source: the tables to capture, and those that cannot be."""
+
+    connection: Connection
+    catalogue: Catalogue
+    rules: CaptureRules
+    tables: tuple[Table, ...]
+    refused: dict[TableName, str]
+
+    @property
+    def relations(self) -> dict[TableName, Relation]:
+        """Return the relation of each table to capture."""
+        return {table.name: table.relation for table in self.tables}
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """Facts read from the log: the cluster, and the last frontier, if there is one."""
+
+    cluster_id: str
+    frontiers: FrontierLog
+    last: Frontier | None
+
+
 @contextmanager
 def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
     """Connect and check; `Environment.make` makes the missing objects.
@@ -369,39 +389,24 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         rules = CaptureRules(capture, str(connection.info.dbname))
         # Once this process streams, no table is altered any more: somebody would have to be asked.
         catalogue = catalogue_of(connection, capture, gives_full=not newcomers.proven)
-        cluster, last = log_says.result()
+        cluster, record = log_says.result()
+        stated = LogFacts(cluster, frontiers, record.frontier if record is not None else None)
         schemas = stack.enter_context(closing(schemas_of(settings, frontiers)))
-        spoken = last.frontier.tables.values() if last is not None else ()
-        if last is not None:
-            newcomers.spoken(spoken)
+        if stated.last is not None:
+            newcomers.spoken(stated.last.tables.values())
         selected, refused = wanted_tables(connection, catalogue, settings, newcomers)
         for name, why in refused.items():
             if why == WAITS or name in newcomers.suspected:
                 continue
             log.error("the table %s is excluded: it %s", name.said, why, extra={"table": str(name)})
         say_uncaptured(catalogue, settings, selected)
-        relations = {table.name: table.relation for table in selected}
-        rules.check(
-            relations.values(),
-            last=last.frontier if last is not None else None,
-            was_captured=partial(was_captured, settings, refused),
-        )
-        names = topic_names(relations, capture.topic_prefix)
-        environment = stand(
-            settings=settings,
-            connection=connection,
-            system=system,
-            relations=relations,
-            tables=CapturedTables(schemas, names, catalogue.older_values, rules.shape),
-            frontiers=frontiers,
-            cluster_id=cluster,
-            catalogue=catalogue,
-            rules=rules,
-            refused=refused,
-            last=last.frontier if last is not None else None,
-        )
+        source = SourceFacts(connection, catalogue, rules, selected, refused)
+        was = partial(was_captured, settings, refused)
+        rules.check(source.relations.values(), last=stated.last, was_captured=was)
+        names = topic_names(source.relations, capture.topic_prefix)
+        tables = CapturedTables(schemas, names, catalogue.older_values, rules.shape)
+        environment = stand(settings, source, system, stated, tables)
         environment.looked = newcomers.looked
-        environment.take_identities(selected)
         try:
             yield environment
         finally:
@@ -410,18 +415,11 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
 
 
 def stand(
-    *,
     settings: Project,
-    connection: Connection,
+    source: SourceFacts,
     system: SystemIdentity,
-    relations: dict[TableName, Relation],
+    stated: LogFacts,
     tables: CapturedTables,
-    frontiers: FrontierLog,
-    cluster_id: str,
-    catalogue: Catalogue,
-    rules: CaptureRules,
-    refused: dict[TableName, str],
-    last: Frontier | None,
 ) -> Environment:
     """Check topics and registry, and return the environment; makes nothing.
 
@@ -430,30 +428,33 @@ def stand(
         LogError: the brokers would not make what is missing.
         UnavailableLogError: broker or registry do not answer.
     """
+    relations, rules = source.relations, source.rules
     scopes = {table: rules.scope(relation) for table, relation in relations.items()}
-    if last is not None:
+    if stated.last is not None:
         there = describe(settings.kafka, tables.topics.values())
-        check_forms(last, tables.topics, scopes, there)
-    plans = topic_plans(settings, relations, tables.topics, last)
+        check_forms(stated.last, tables.topics, scopes, there)
+    plans = topic_plans(settings, relations, tables.topics, stated.last)
     tables.check_registry()
     descriptions = plans[0].there
     return Environment(
         settings=settings,
-        connection=connection,
+        connection=source.connection,
         system=system,
         relations=relations,
         tables=tables,
-        frontiers=frontiers,
-        cluster_id=cluster_id,
+        frontiers=stated.frontiers,
+        cluster_id=stated.cluster_id,
         descriptions={
             name: descriptions[name] for name in tables.topics.values() if name in descriptions
         },
         logs=dict(plans[1].there),
-        catalogue=catalogue,
+        catalogue=source.catalogue,
         rules=rules,
         scopes=narrowed(scopes),
-        refused=refused,
-        is_standby=in_recovery(connection),
+        refused=source.refused,
+        altered=to_alter(source.connection, source.tables),
+        full=frozenset(table.name for table in source.tables if table.will_be_full),
+        is_standby=in_recovery(source.connection),
         primary=Primary(settings.primary, system),
         _plans=plans,
     )
