@@ -188,9 +188,10 @@ def _of_capture() -> list[Any]:
     from changelog.contract.base.headers import Op  # noqa: PLC0415
     from changelog.contract.base.lsn import Lsn  # noqa: PLC0415
     from changelog.contract.rows.relation import TableName  # noqa: PLC0415
-    from changelog.source.connect.retention import SlotState, SourceState  # noqa: PLC0415
+    from changelog.source.connect.retention import SlotStatus, SourceState  # noqa: PLC0415
 
-    slot = SlotState(
+    slot = SlotStatus(
+        name="shop",
         active=True, active_pid=1, wal_status="reserved", invalidation=None, inactive_since=None,
         restart_lsn=Lsn(1), confirmed_flush_lsn=Lsn(1), lag_bytes=1, retained_bytes=1, safe_bytes=1,
     )  # fmt: skip

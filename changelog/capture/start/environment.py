@@ -347,7 +347,7 @@ def _lost(topic: str, topic_id: str | None) -> LogError:
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """Facts read from the source: the tables to capture, and those that cannot be."""
+    """Facts read from the source: the tables to capture, and the refused tables."""
 
     connection: Connection
     catalogue: Catalogue
