@@ -15,7 +15,9 @@ from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.start_state import StartState
 from changelog.capture.write import bulk
 from changelog.capture.write.bulk import BulkWriter, NotInBulkError, RunSummary
+from changelog.capture.write.toast import Toast
 from changelog.capture.write.writer import RecordWriter
+from changelog.capture.write.written import Written
 from changelog.contract.base.errors import ProtocolError
 from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
@@ -109,18 +111,14 @@ class Line:
             tables=tables,
             epoch=1,
             ledger=Ledger(StartState(epoch=1, lsn=Lsn(0), since=since or {})),
-            partitions=PARTITIONS,
-            written=written or {},
-            fetch=lambda _relation, _key, _names, xid: (FETCHED, Lsn(xid)),
+            written=Written(1, PARTITIONS, written or {}),
+            toast=Toast(lambda _relation, _key, _names, xid: (FETCHED, Lsn(xid)), self.held.append),
             dead_keys=lambda *_: [],
-            hold_until=self.held.append,
         )
         self.bulk = BulkWriter(
             assembler=self.assembler,
             writer=self.writer,
-            tables=tables,
             producer=cast(LogProducer, self.log),
-            epoch=1,
             failpoint=self.points.append,
         )
         self._began = Began(Lsn(0), 0, 0)

@@ -28,7 +28,15 @@ from changelog.capture.start import decide as start
 from changelog.capture.start import outlook, publishing, roster
 from changelog.capture.state import rate
 from changelog.capture.state.report import CaptureReport
-from changelog.capture.write import bulk, fence, messages, sequences, topic_watch, writer
+from changelog.capture.write import (
+    bulk,
+    fence,
+    messages,
+    sequences,
+    toast,
+    topic_watch,
+    written,
+)
 from changelog.config import load_project
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -51,13 +59,13 @@ from tests.support.wait import wait_until
 
 def forget_to_skip():
     """After a crash, write again what is on the log already."""
-    writer.RecordWriter._on_log = lambda *_: False
+    written.Written.has = lambda *_: False
     Records.leave_out_written = lambda *_: 0
 
 
 def unstable_places():
     """Send a record without a key to another partition each time."""
-    writer.partition_without_key = lambda _, partitions: secrets.randbelow(partitions)
+    written.partition_without_key = lambda _, partitions: secrets.randbelow(partitions)
 
 
 def forget_since():
@@ -123,9 +131,9 @@ def null_for_toast():
     """Write a null for a TOAST value that the stream left out."""
 
     def completed(self, relation, key, row, _xid):
-        return [None if field is writer.UNCHANGED else field for field in row]
+        return [None if field is toast.UNCHANGED else field for field in row]
 
-    writer.RecordWriter._completed = completed
+    toast.Toast.completed = completed
 
 
 def pause_late():
@@ -156,7 +164,7 @@ def place_with_the_last_commit():
     deliver_each()
 
     def position(self, message, began):
-        return Position(self._epoch, began.commit_lsn, message.sequence)
+        return Position(self.epoch, began.commit_lsn, message.sequence)
 
     messages.MessageLog._position = position
 
@@ -166,7 +174,8 @@ def forget_to_skip_messages():
     original = messages.MessageLog.__init__
 
     def forgetful(self, **named):
-        original(self, **{**named, "written": {}})
+        nothing = written.Written(named["epoch"], named["written"].partitions, {})
+        original(self, **{**named, "written": nothing})
 
     messages.MessageLog.__init__ = forgetful
 
@@ -291,7 +300,7 @@ def forget_to_hold():
 
 def forget_to_hold_again():
     """Take values that an earlier life has fetched for those of the change."""
-    writer.RecordWriter._hold_again = lambda *_: None
+    toast.Toast.hold_again = lambda *_: None
     intake.Intake._write_bulk = lambda *_: False  # there they are fetched once more
 
 

@@ -286,7 +286,7 @@ class Backfill:
             rate = rate_of(self._environment.settings.capture)
             task.begin(plan, since, ends[task.topic], rate)
             # What an earlier attempt has sent of it lies before these ends: it is sent again.
-            self._writer.write_again(task.topic)
+            self._writer.written.forget(task.topic)
             if task.is_keyed:
                 self.tasks.mute(task)
 

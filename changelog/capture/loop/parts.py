@@ -24,7 +24,9 @@ from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.write.bulk import BulkWriter
 from changelog.capture.write.messages import DdlWriter, MessageLog, MessageWriter
 from changelog.capture.write.sequences import SequenceLog
+from changelog.capture.write.toast import Toast
 from changelog.capture.write.writer import RecordWriter
+from changelog.capture.write.written import Written
 from changelog.contract.log.form import Output
 from changelog.contract.log.topic import ddl_topic, messages_topic, sequences_topic
 from changelog.contract.rows.relation import Relation
@@ -50,16 +52,17 @@ class Parts:
         """Join the parts of one attempt."""
         attempt, environment = self.attempt, self.attempt.environment
         capture, start = self.attempt.settings.capture, self.attempt.start
+        written = Written(start.epoch, environment.partitions, start.written)
         writer = RecordWriter(
             log=attempt.producer,
             tables=environment.tables,
             epoch=start.epoch,
             ledger=attempt.ledger,
-            partitions=environment.partitions,
-            written=start.written,
-            fetch=partial(fetch_columns, environment.connection),
+            written=written,
+            toast=Toast(
+                partial(fetch_columns, environment.connection), attempt.progress.hold_until
+            ),
             dead_keys=partial(environment.dead_keys, attempt.producer, on_wait=waiting),
-            hold_until=attempt.progress.hold_until,
         )
         frontier_writer = FrontierWriter(attempt, self.beginning.written.ends)
         watch = CatalogueWatch(attempt)
@@ -77,12 +80,10 @@ class Parts:
         bulk = BulkWriter(
             assembler=assembler,
             writer=writer,
-            tables=environment.tables,
             producer=attempt.producer,
-            epoch=start.epoch,
             failpoint=attempt.context.failpoint,
         )
-        messages, ddl = self._message_writers()
+        messages, ddl = self._message_writers(written)
         start_s = time.monotonic() - self.begun_at
         roster = Roster(environment, tasks, self.newcomers, start_s=start_s)
         signals = Signals(attempt, tasks.request)
@@ -167,7 +168,7 @@ class Parts:
             ),
         )
 
-    def _message_writers(self) -> tuple[MessageWriter, DdlWriter | None]:
+    def _message_writers(self, written: Written) -> tuple[MessageWriter, DdlWriter | None]:
         """Return the writers of the application's messages and, if wanted, of schema changes."""
         environment, capture = self.attempt.environment, self.attempt.settings.capture
 
@@ -176,8 +177,7 @@ class Parts:
                 log=self.attempt.producer,
                 topic=topic,
                 epoch=self.attempt.epoch,
-                partitions=environment.partitions,
-                written=self.attempt.start.written,
+                written=written,
             )
 
         messages = MessageWriter(to(messages_topic(capture.topic_prefix)), capture.messages)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.state.report import TableOp
 from changelog.capture.write.writer import RecordWriter
 from changelog.contract.base.errors import ChangelogError
@@ -68,31 +67,19 @@ class _Run:
     left_out: int
 
 
+@dataclass(slots=True, kw_only=True)
 class BulkWriter:
     """Writes the records of runs of messages."""
 
-    def __init__(
-        self,
-        *,
-        assembler: Assembler,
-        writer: RecordWriter,
-        tables: CapturedTables,
-        producer: LogProducer,
-        epoch: int,
-        failpoint: Told = untold,
-    ) -> None:
-        """Join the parts.
+    assembler: Assembler  # is kept up to date here
+    writer: RecordWriter
+    producer: LogProducer
+    failpoint: Told = untold
+    _run: Run = field(init=False)
+    _records: Records = field(init=False)
 
-        The assembler is kept up to date here.
-        """
-        self._assembler = assembler
-        self._writer = writer
-        self._tables = tables
-        self._producer = producer
-        self._epoch = epoch
-        self._failpoint = failpoint
-        self._run = Run()
-        self._records = Records(epoch)
+    def __post_init__(self) -> None:
+        self._run, self._records = Run(), Records(self.writer.epoch)
 
     def take(self, messages: Texts, first: int, end: int) -> RunSummary:
         """Write the records of a run of plain messages.
@@ -101,7 +88,7 @@ class BulkWriter:
             NotInBulkError: take them one by one; that also says what is wrong, if something is.
             LogError: the broker refused an earlier record.
         """
-        run, assembler = self._run, self._assembler
+        run, assembler = self._run, self.assembler
         before = assembler.open_transaction
         changes: Counter[TableOp] = Counter()
         sizes: Counter[TableOp] = Counter()
@@ -120,7 +107,7 @@ class BulkWriter:
         except (ChangelogError, ValueError, ArithmeticError) as error:
             raise NotInBulkError from error
         last, xids = run.last, run.xids
-        recent = self._writer.recent
+        recent = self.writer.recent
         if recent.noting:
             touching = xids if before is None else [before.xid, *xids]
             for piece in runs:
@@ -143,8 +130,8 @@ class BulkWriter:
     def _write(self, run: _Run) -> None:
         for first in range(run.first, run.end, PIECE):
             end = min(first + PIECE, run.end)
-            self._producer.produce_records(run.topic, self._records, first, end)
-            self._failpoint(Failpoint.RECORD_PRODUCED)
+            self.producer.produce_records(run.topic, self._records, first, end)
+            self.failpoint(Failpoint.RECORD_PRODUCED)
 
     def _encoded(
         self, messages: Texts, changes: Counter[TableOp], sizes: Counter[TableOp]
@@ -152,21 +139,21 @@ class BulkWriter:
         runs: list[_Run] = []
         run = self._run
         for seen in run.relations():
-            if self._assembler.is_deaf(seen.oid, Lsn(run.row(seen.last).lsn)):
+            if self.assembler.is_deaf(seen.oid, Lsn(run.row(seen.last).lsn)):
                 continue
-            relation = self._assembler.relation(seen.oid)
+            relation = self.assembler.relation(seen.oid)
             if relation is None:
                 continue
-            topic = self._tables.topic(relation)
+            topic = self.writer.tables.topic(relation)
             if not relation.key or any(topic == other.topic for other in runs):
                 raise NotInBulkError
             first = run.row(seen.first)
-            at = Position(self._epoch, Lsn(first.lsn), first.sequence)
-            if not self._writer.all_alive(topic, at):
+            at = Position(self.writer.epoch, Lsn(first.lsn), first.sequence)
+            if not self.writer.all_alive(topic, at):
                 raise NotInBulkError
             start = len(self._records)
             self._add_table(messages, relation, seen, at)
-            written = self._writer.written(topic, at)
+            written = self.writer.written.places(topic, at)
             left_out = 0
             if written is not None:
                 left_out = self._records.leave_out_written(start, written)
@@ -181,7 +168,7 @@ class BulkWriter:
         self, messages: Texts, relation: Relation, seen: RelationSpan, first: Position
     ) -> None:
         """Encode the rows of one table."""
-        codec = self._tables.batch_codec(relation, first)
+        codec = self.writer.tables.batch_codec(relation, first)
         if codec is None:
             raise NotInBulkError
         place = seen.first
@@ -197,11 +184,11 @@ class BulkWriter:
         """Encode a row that is out of the ordinary."""
         message = decode(payload)
         assert isinstance(message, InsertMessage | UpdateMessage | DeleteMessage)  # noqa: S101
-        change = self._assembler.change(message)
+        change = self.assembler.change(message)
         assert change is not None  # noqa: S101 - the table is wanted
-        position = Position(self._epoch, Lsn(row.lsn), row.sequence)
+        position = Position(self.writer.epoch, Lsn(row.lsn), row.sequence)
         size = 0
-        for key, value, op, step in self._writer.encoded(change, position, row.xid):
+        for key, value, op, step in self.writer.encoded(change, position, row.xid):
             size += len(key) + len(value or b"")
             self._records.add(Record(key, value, row.lsn, row.sequence + step, row.ts_us, op.value))
         self._records.add_count(_OP_OF[payload[:1]].value, 1, size)

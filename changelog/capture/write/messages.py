@@ -26,8 +26,10 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from changelog.capture.write.writer import RecordSink
+from changelog.capture.write.written import Written
 from changelog.contract.base.errors import ProtocolError
 from changelog.contract.base.headers import TRANSACTIONAL, Op, encode_headers
 from changelog.contract.base.lsn import Lsn
@@ -42,29 +44,15 @@ from changelog.source.tables.ddl import SchemaChange
 log = logging.getLogger("changelog.capture")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLog:
     """A topic of messages, in one epoch."""
 
-    def __init__(
-        self,
-        *,
-        log: RecordSink,
-        topic: str,
-        epoch: int,
-        partitions: Mapping[str, int],
-        written: Mapping[str, Mapping[int, Position]],
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Start after the records on the log.
-
-        `written` has per topic and partition the last position behind the last frontier.
-        """
-        self._log = log
-        self._topic = topic
-        self._epoch = epoch
-        self._partitions = partitions.get(topic, 1)
-        self._written = written.get(topic, {})
-        self._clock = clock
+    log: RecordSink
+    topic: str
+    epoch: int
+    written: Written
+    clock: Callable[[], float] = time.time
 
     def write(self, key: bytes, value: bytes, message: Emitted, began: Began) -> int:
         """Write the record of a message; returns 1, or 0 when it stands on the log already.
@@ -74,21 +62,21 @@ class MessageLog:
 
         Raises LogError: the broker refused an earlier record.
         """
-        partition = partition_of(key, self._partitions)
+        partition = partition_of(key, self.written.partitions.get(self.topic, 1))
         position = self._position(message, began)
-        last = self._written.get(partition)
+        last = self.written.last(self.topic, partition)
         if last is not None and position <= last:
             return 0
-        ts_us = began.ts_us if message.transactional else int(self._clock() * 1_000_000)
+        ts_us = began.ts_us if message.transactional else int(self.clock() * 1_000_000)
         headers = encode_headers(position, Op.MESSAGE, ts_us)
         headers.append((TRANSACTIONAL, b"t" if message.transactional else b"f"))
-        self._log.produce(self._topic, key, value, headers, partition)
+        self.log.produce(self.topic, key, value, headers, partition)
         return 1
 
     def _position(self, message: Emitted, began: Began) -> Position:
         if message.transactional:
-            return Position(self._epoch, began.commit_lsn, message.sequence)
-        return Position(self._epoch, Lsn(message.lsn - 1), 0)
+            return Position(self.epoch, began.commit_lsn, message.sequence)
+        return Position(self.epoch, Lsn(message.lsn - 1), 0)
 
 
 class MessageWriter:

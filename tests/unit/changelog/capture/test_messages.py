@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from changelog.capture.write.messages import MessageLog, MessageWriter
+from changelog.capture.write.written import Written
 from changelog.contract.base.headers import Op, decode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -24,8 +25,7 @@ class Bench:
             log=self,
             topic=TOPIC,
             epoch=3,
-            partitions={TOPIC: partitions},
-            written={TOPIC: written or {}},
+            written=Written(3, {TOPIC: partitions}, {TOPIC: written or {}}),
             clock=lambda: CLOCK_S,
         )
         self.writer = MessageWriter(messages, prefixes)

@@ -7,7 +7,9 @@ import pytest
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.start_state import StartState
+from changelog.capture.write.toast import Toast
 from changelog.capture.write.writer import RecordWriter
+from changelog.capture.write.written import Written
 from changelog.contract.base.errors import EncodeError
 from changelog.contract.base.headers import Op, decode_headers
 from changelog.contract.base.lsn import Lsn
@@ -67,11 +69,9 @@ class Bench:
             tables=self.tables,
             epoch=1,
             ledger=self.ledger,
-            partitions={"notes": 4},
-            written=written or {},
-            fetch=lambda *_: fetched or (None, Lsn(0)),
+            written=Written(1, {"notes": 4}, written or {}),
+            toast=Toast(lambda *_: fetched or (None, Lsn(0)), self.held.append),
             dead_keys=lambda *_: dead,
-            hold_until=self.held.append,
         )
 
     def key(self, text):
@@ -99,7 +99,7 @@ def test_what_lies_before_a_fresh_copy_is_written_again():
     ended = partition_of(Bench().key(b"1"), 4)
     bench = Bench(written={"notes": {ended: Position(1, Lsn(100), 40)}})
     assert bench.write(insert(), sequence=2) == 0
-    bench.writer.write_again("notes")
+    bench.writer.written.forget("notes")
     assert bench.write(insert(), sequence=2) == 1
 
 
