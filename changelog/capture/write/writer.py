@@ -1,4 +1,4 @@
-"""Changes of the stream to records on the topics, but for those that are on the log already."""
+"""Changes of the stream to records on the topics, except records that are on the log already."""
 
 from __future__ import annotations
 

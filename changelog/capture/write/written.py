@@ -17,7 +17,7 @@ _ALL = ((1 << 64) - 1, (1 << 64) - 1)
 
 
 class Written:
-    """Last position in each partition behind the last frontier, until the stream has passed it."""
+    """Last position in each partition after the last frontier, until the stream has passed it."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Written:
         return last is not None and position <= last
 
     def last(self, topic: str, partition: int) -> Position | None:
-        """Return the last position in a partition behind the last frontier, if there is one."""
+        """Return the last position in a partition after the last frontier, if there is one."""
         return self._written.get(topic, {}).get(partition)
 
     def places(self, topic: str, first: Position) -> WrittenPlaces | None:
