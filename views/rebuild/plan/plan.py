@@ -12,8 +12,7 @@ from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.log.joined import CapturedLog, beside
 from changelog.contract.rows.choices import ChoicesError, ColumnChoice, ValueChoice
-from changelog.contract.rows.relation import unread
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import TableName, unread
 from changelog.contract.rows.schema import SchemaPin
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.config import OnBadRecord
