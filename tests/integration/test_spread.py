@@ -31,7 +31,7 @@ from views.base.address import Address
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
 from views.verify.log.spread import Spread
-from views.verify.processes.threads import in_threads
+from views.verify.processes.pool import in_threads
 from views.verify.records import topic as reading
 from views.verify.view import VerifyRequest, verify_view
 

@@ -22,8 +22,8 @@ from views.verify.log import columns as by_column
 from views.verify.log import tables
 from views.verify.log.columns import ColumnReader, bare
 from views.verify.log.decode import AvroDecoder, survivors_of
+from views.verify.log.registry import parsed
 from views.verify.log.tables import TableState, _by_column, _decoded, _default_column
-from views.verify.values.avroschema import parsed
 from views.verify.values.faults import Quarantine
 
 pytestmark = needs_c

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.native.columns import NO_EPOCH, SCHEMA
-from views.verify.records import fold as folding
-from views.verify.records.fold import FoldRules, fold
+from views.verify.records import survivors as folding
+from views.verify.records.survivors import FoldRules, fold
 
 Record = tuple[Position, int, int | None]
 """Position, key, value; None is a tombstone."""

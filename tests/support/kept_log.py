@@ -23,8 +23,8 @@ from views.verify.kept import keeper as keeping
 from views.verify.kept.keeper import Keeper, Keeping, Taken
 from views.verify.log import states
 from views.verify.log.states import LogTables
-from views.verify.records.buckets import Buckets
 from views.verify.records.read import TopicFacts
+from views.verify.records.survivors import Buckets
 from views.verify.records.topic import TopicRecords
 
 TABLE = TableName("public", "things")

@@ -8,8 +8,8 @@ from changelog.contract.base.position import Position
 from replay.base.record_place import TopicRange
 from replay.scan.last_records import FoldRules, LastRecords
 from replay.scan.range import PartitionRange, read_into
-from views.verify.records.fold import FoldRules as KeptRecords
 from views.verify.records.survivors import FoldedBuckets
+from views.verify.records.survivors import FoldRules as KeptRecords
 from views.verify.records.topic import read_topic
 
 

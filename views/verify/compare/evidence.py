@@ -27,8 +27,7 @@ from views.verify.kept.keeper import NOWHERE, Keeper, Keeping, Taken
 from views.verify.log.spread import Spread, SpreadTables
 from views.verify.log.states import LogTables
 from views.verify.log.tables import TableState
-from views.verify.processes.memory import let_go
-from views.verify.processes.scratch import MEMORY_LIMIT, answers, scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, answers, let_go, scratch
 from views.verify.processes.stages import Stages
 
 

@@ -25,7 +25,7 @@ from typing import IO, Self
 from changelog.contract.log.frontier import Frontier
 from views.verify.kept.manifest import BrokenError, KeptFile, Manifest
 from views.verify.processes.place import stamp_of
-from views.verify.processes.threads import in_threads
+from views.verify.processes.pool import in_threads
 
 FOLDER = "_proved"
 _MANIFEST, _LOCK, _SWAP = "manifest.json", "lock", "swap.lock"

@@ -41,7 +41,7 @@ from changelog.contract.rows.types import ColumnType, Kind
 from views.verify.log.declared_values import parse, taker
 from views.verify.log.decode import Decoder
 from views.verify.log.left_out import HELD, KeyStatement, StandIn, bundles, unbundled
-from views.verify.log.registry import Schemas
+from views.verify.log.registry import Schemas, parsed
 from views.verify.processes.scratch import fill, first_row, make_table, table_of_rows
 from views.verify.records.read import (
     BATCH_RECORDS,
@@ -52,7 +52,6 @@ from views.verify.records.read import (
     require_stable,
     topic_facts,
 )
-from views.verify.values.avroschema import parsed
 from views.verify.values.faults import FaultError, Quarantine
 from views.verify.values.types import quoted
 

@@ -25,9 +25,8 @@ from changelog.contract.forms.event_record import read_value_schema
 from changelog.contract.log.form import Envelope
 from changelog.contract.rows.schema import LoggedColumn
 from views.verify.log.documents import Reader, load, value_reader
-from views.verify.log.registry import Schemas
+from views.verify.log.registry import Schemas, parsed
 from views.verify.records.read import place
-from views.verify.values.avroschema import parsed
 from views.verify.values.faults import FaultError, Quarantine
 
 _FRAME = struct.Struct(">BI")

@@ -27,10 +27,8 @@ from views.verify.log.decode import Decoder
 from views.verify.log.tables import TableState, decoded_tables, empty_table
 from views.verify.processes.place import Place, stamp_of
 from views.verify.processes.scratch import together
-from views.verify.records.buckets import Buckets
-from views.verify.records.fold import FoldRules
 from views.verify.records.receipts import Part, Receipt, failed
-from views.verify.records.survivors import FoldedBuckets
+from views.verify.records.survivors import Buckets, FoldedBuckets, FoldRules
 from views.verify.records.topic import (
     LAST,
     Reading,

@@ -12,12 +12,13 @@ import logging
 import pickle
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import duckdb
 import pyarrow.parquet as pq
@@ -31,12 +32,11 @@ from views.base.pace import Pace, Tell
 from views.verify.log.part import PartJob, column_name
 from views.verify.log.states import LogTables
 from views.verify.log.tables import TableState, base_columns, create_view, inexact_columns
-from views.verify.processes.launcher import Launcher
 from views.verify.processes.place import Place, Stamp
-from views.verify.processes.threads import in_threads
-from views.verify.records.fold import FoldRules
+from views.verify.processes.pool import in_threads
 from views.verify.records.read import beginnings
 from views.verify.records.receipts import Part, Receipt, parts_of, require_receipts
+from views.verify.records.survivors import FoldRules
 from views.verify.records.topic import LAST, findings_of, unmoved
 from views.verify.values.faults import Quarantine
 from views.verify.values.types import literal, quoted
@@ -276,3 +276,19 @@ def _fetched(topic: str, place: Place, folder: Path, receipt: Receipt) -> Path:
             hint="look who writes to that folder, and run the verification again",
         )
     return file
+
+
+# An engine is trusted with nothing but to call what it is given. It may do so twice, or forget a
+# piece, or lose what came of it: who has given the work looks whether each piece was done once.
+Given = TypeVar("Given")
+
+
+class Launcher(Protocol):
+    """Runs work; `views.verify.processes.pool.in_threads` does so here."""
+
+    def __call__(self, work: Callable[[Given], str], items: Sequence[Given], /) -> Iterator[str]:
+        """Run the work on each argument; yield the results in any order.
+
+        The work and all that is given can be pickled; what comes of it is a short text.
+        """
+        ...

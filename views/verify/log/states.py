@@ -28,11 +28,9 @@ from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_decl
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
 from views.verify.log.registry import Schemas
 from views.verify.log.tables import MANY_ROWS, TableState, create_view, load_state
-from views.verify.processes.memory import let_go
-from views.verify.processes.scratch import fill, make_table
-from views.verify.records.fold import FoldRules
+from views.verify.processes.scratch import fill, let_go, make_table
 from views.verify.records.read import read_schema_topic
-from views.verify.records.survivors import FoldedBuckets, FoldedTable, Survivors
+from views.verify.records.survivors import FoldedBuckets, FoldedTable, FoldRules, Survivors
 from views.verify.records.topic import TopicRecords, read_topic
 from views.verify.values.faults import Quarantine
 from views.verify.values.types import quoted

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -34,11 +34,10 @@ from views.verify.log.columns import (
     require_alike,
 )
 from views.verify.log.decode import AvroDecoder, Decoder, Survivor, survivors_of
-from views.verify.processes.job import Job, Work
-from views.verify.processes.pool import done_by_helpers, helpers
+from views.verify.processes.pool import Crew, helpers, in_threads
 from views.verify.processes.scratch import fill, first_row
-from views.verify.processes.threads import in_threads
 from views.verify.records.survivors import Survivors
+from views.verify.values.faults import Quarantine
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import arrow_type, duckdb_type, literal, logged_type, quoted
 
@@ -206,10 +205,7 @@ def load_state(
     """
     create_base(database, state)
     if not is_by_column(decoder) and decoder.travels and helpers() > 1 and is_large:
-        raw = pickle.dumps(decoder)
-        batches = map(survivors_of, survivors.batches())
-        jobs: Iterator[Job] = ((_decode, (state, raw, batch)) for batch in batches)
-        tables = done_by_helpers(jobs, decoder.quarantine)
+        tables = _by_helpers(state, decoder, survivors)
     else:
         tables = decoded_tables(state, decoder, survivors)
     fill(database, state.base, tables)
@@ -246,11 +242,22 @@ def empty_table(state: TableState) -> pa.Table:
     )
 
 
-def _decode(state: TableState, raw: bytes, batch: Sequence[Survivor]) -> Work:
+def _by_helpers(state: TableState, decoder: Decoder, survivors: Survivors) -> Iterator[pa.Table]:
+    raw = pickle.dumps(decoder)
+    jobs = ((_decode, state, raw, survivors_of(batch)) for batch in survivors.batches())
+    with closing(Crew()) as crew:
+        for table, quarantine in in_threads(crew.ask, jobs):
+            yield table
+            if decoder.quarantine is not None and quarantine is not None:
+                decoder.quarantine.merge(quarantine)
+
+
+def _decode(
+    state: TableState, raw: bytes, batch: Sequence[Survivor]
+) -> tuple[pa.Table, Quarantine | None]:
     """Decode some survivors, in a helper."""
     decoder = _unpickled(raw)
-    yield _decoded(state, decoder, batch)
-    return decoder.quarantine
+    return _decoded(state, decoder, batch), decoder.quarantine
 
 
 def _keyed(state: TableState, rows: pa.Table, batch: pa.Table) -> pa.Table:

@@ -1,25 +1,26 @@
-"""Helpers of the verifier: reading and decoding are Python's work, which one core does at a time.
+"""Work at once: in threads, and by helper processes where it is Python's.
 
-The records of a large topic are read, and its survivors decoded, by processes of their own. What
-they give is put together here, and compared in one place as before.
+Threads suit what lets others run: DuckDB, Arrow, our own C. Python's decoding does not, so that the
+survivors of a large topic which have to be read one by one are decoded by processes of their own.
+What they give is put together here, and compared in one place as before.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
-import pyarrow as pa
-
+from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.process.child import Child
-from views.verify.processes.job import Done, Job
-from views.verify.values.faults import Quarantine
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 _MOST = 8
-_WAIT_S = 0.1
 
 
 def helpers() -> int:
@@ -28,85 +29,60 @@ def helpers() -> int:
     return min(_MOST, ours or 1)
 
 
-def done_by_helpers(jobs: Iterable[Job], quarantine: Quarantine | None) -> Iterator[pa.Table]:
-    """Do jobs in helpers; returns the tables of all, in no order.
+def in_threads(
+    work: Callable[[Given], Made], arguments: Iterable[Given], threads: int | None = None
+) -> Iterator[Made]:
+    """Apply the work to each argument in threads, one a core without a number of them.
 
-    Args:
-        jobs: taken one by one, as helpers get free.
-        quarantine: takes the records that the helpers quarantined.
-
-    Raises:
-        ChangelogError: the first error of a job, or a helper died.
+    Yields the results in order; an error of one ends all: nothing of what comes behind it is
+    returned. Arguments are taken as threads get free.
     """
-    with closing(_Crew(jobs, helpers())) as crew:
-        for reply in crew.replies():
-            if isinstance(reply, pa.Table):
-                yield reply
-            elif quarantine is not None and reply.quarantine is not None:
-                quarantine.merge(reply.quarantine)
+    count = threads or helpers()
+    with ThreadPoolExecutor(count, "verify") as pool:
+        waiting: deque[Future[Made]] = deque()
+        try:
+            for argument in arguments:
+                waiting.append(pool.submit(work, argument))
+                if len(waiting) > count:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
-class _Crew:
-    """Helper processes, each with a thread that sends it jobs and receives its replies."""
+class Crew:
+    """Helper processes, as many as `helpers`; several threads may ask."""
 
-    def __init__(self, jobs: Iterable[Job], count: int) -> None:
-        self._left, self._lock = iter(jobs), threading.Lock()
-        self._made: queue.Queue[pa.Table | Done | BaseException | None] = queue.Queue(2 * count)
-        self._stopped = threading.Event()
+    def __init__(self) -> None:
         self._children = [
             Child(
                 "views.verify.processes.helper",
                 name="a helper of the verifier",
                 hint="did the machine run out of memory? verify again",
             )
-            for _ in range(count)
+            for _ in range(helpers())
         ]
-        self._threads = [
-            threading.Thread(target=self._direct, args=(child,), name="verify-helper")
-            for child in self._children
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._free: queue.SimpleQueue[Child] = queue.SimpleQueue()
+        for child in self._children:
+            self._free.put(child)
 
-    def replies(self) -> Iterator[pa.Table | Done]:
-        """Yield the replies until all jobs are done; raises the first error."""
-        working = len(self._threads)
-        while working:
-            reply = self._made.get()
-            if isinstance(reply, BaseException):
-                raise reply
-            if reply is None:
-                working -= 1
-            else:
-                yield reply
-
-    def _direct(self, child: Child) -> None:
+    def ask(self, job: tuple[Callable[..., Any], *tuple[object, ...]]) -> Any:  # noqa: ANN401 - the job's
+        """Have a helper call a function with its arguments; raises its error, or of its death."""
+        child = self._free.get()
         try:
-            while not self._stopped.is_set() and (job := self._next()) is not None:
-                child.send(job)
-                while isinstance(reply := child.receive(), pa.Table):
-                    self._put(reply)
-                self._put(reply)
-        except BaseException as error:  # noqa: BLE001 - goes to whoever reads
-            self._put(error)
-        self._put(None)
-
-    def _next(self) -> Job | None:
-        with self._lock:
-            return next(self._left, None)
-
-    def _put(self, reply: pa.Table | Done | BaseException | None) -> None:
-        while not self._stopped.is_set():
-            with suppress(queue.Full):
-                self._made.put(reply, timeout=_WAIT_S)
-                return
+            child.send(job)
+            reply = child.receive()
+        finally:
+            self._free.put(child)
+        if isinstance(reply, ChangelogError):
+            raise reply
+        return reply
 
     def close(self) -> None:
         """End the helpers, whatever they do."""
-        self._stopped.set()
         for child in self._children:
             child.kill()
-        for thread in self._threads:
-            thread.join()
         for child in self._children:
             child.close()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
-from views.verify.processes.threads import in_threads
-from views.verify.records.buckets import Buckets
-from views.verify.records.fold import FoldRules, fold
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.native.columns import NO_EPOCH
+from views.verify.processes.pool import in_threads
 from views.verify.values.types import quoted
 
 BATCH_ROWS = 20_000
@@ -63,3 +68,158 @@ class FoldedTable:
             for batch in cursor.sql(query).to_arrow_reader(BATCH_ROWS):
                 yield pa.Table.from_batches([batch])
         self.database.execute(f"DROP TABLE {quoted(self.table)}")
+
+
+# An aggregate that skips nulls (`arg_max(value, position)`) would revive deleted rows, so the
+# record is chosen by its number without looking at its value. DuckDB sees only keys and
+# positions; the values, the wide part, are taken afterwards. A bucket of keys is folded by
+# itself, and one that is large in pieces: what is left of some goes with the next.
+_PIECE_BYTES = 96 << 20
+_SURVIVOR = ["part", "off", "key", "value"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldRules:
+    """The rules by which records count.
+
+    Attributes:
+        epoch: the frontier's; `before` counts in it, records of older epochs all count.
+        since: records before this position are dead; None when there are none.
+        before: only transactions whose commit LSN is before it; None for all.
+        tells_deleted: whether tombstones that decide are among the survivors.
+    """
+
+    epoch: int
+    since: Position | None = None
+    before: Lsn | None = None
+    tells_deleted: bool = False
+
+
+def fold(
+    database: duckdb.DuckDBPyConnection, tables: Iterable[pa.Table], rules: FoldRules
+) -> pa.Table:
+    """Return the rows that are alive, and the records without a place that decide about one.
+
+    Tombstones are among them where the rules say so.
+
+    Args:
+        database: where it is computed.
+        tables: all records of some keys, as `changelog.native` has them.
+        rules: which of them count.
+    """
+    last = None
+    for piece in _pieces(tables):
+        records = piece if last is None else pa.concat_tables([last, piece])
+        last = _last(database, records.combine_chunks(), rules)
+    if last is None:
+        return pa.table({name: [] for name in _SURVIVOR})
+    if rules.tells_deleted:
+        return last.select(_SURVIVOR)
+    is_there = last["value"].is_valid().to_numpy() | (last["epoch"].to_numpy() == NO_EPOCH)
+    return last.select(_SURVIVOR).filter(pa.array(is_there))
+
+
+def _pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    piece: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if piece and size + table.nbytes > _PIECE_BYTES:
+            yield pa.concat_tables(piece)
+            piece, size = [], 0
+        piece.append(table)
+        size += table.nbytes
+    if piece:
+        yield pa.concat_tables(piece)
+
+
+def _last(database: duckdb.DuckDBPyConnection, records: pa.Table, rules: FoldRules) -> pa.Table:
+    """Return the last record of each key, tombstones too."""
+    start = rules.since or Position(0, Lsn(0), 0)
+    limit = None if rules.before is None else int(rules.before)
+    narrow = records.drop_columns(["value", "fault", "part"])
+    numbers = pa.array(np.arange(len(records)))
+    database.register("records", narrow.append_column("number", numbers))
+    last = database.execute(
+        """
+        SELECT arg_max(number, {e: epoch, l: commit_lsn, s: sequence, o: off}) AS number
+        FROM records
+        WHERE (epoch, commit_lsn, sequence) >= (?::UINTEGER, ?::UBIGINT, ?::UBIGINT)
+          AND (epoch < ? OR ?::UBIGINT IS NULL OR commit_lsn < ?::UBIGINT)
+        GROUP BY key
+        """,
+        [*map(int, start), rules.epoch, limit, limit],
+    ).fetchnumpy()["number"]
+    database.unregister("records")
+    return records.take(pa.array(np.sort(last)))
+
+
+# All records of a key are in one bucket, so that each is folded by itself.
+KEPT_BYTES = 160 << 20
+
+
+class Buckets:
+    """Tables of records; several threads may put some."""
+
+    def __init__(self, count: int, folder: Path | None, *, most_bytes: int = KEPT_BYTES) -> None:
+        """Begin without a record.
+
+        Args:
+            count: of the buckets.
+            folder: where files are made, None for the system's place.
+            most_bytes: how much is kept in memory.
+        """
+        self._kept: list[list[pa.Table]] = [[] for _ in range(count)]
+        self._locks = [threading.Lock() for _ in range(count)]
+        self._most_bytes, self._kept_bytes, self._lock = most_bytes, 0, threading.Lock()
+        self._parent = folder
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of buckets."""
+        return len(self._kept)
+
+    def put(self, bucket: int, table: pa.Table) -> None:
+        """Add records to a bucket."""
+        size = table.nbytes
+        with self._lock:
+            fits = self._kept_bytes + size <= self._most_bytes
+            self._kept_bytes += size if fits else 0
+            if not fits and self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(
+                    prefix="changelog-verify-", dir=self._parent, ignore_cleanup_errors=True
+                )
+        if fits:
+            self._kept[bucket].append(table)
+            return
+        with (
+            self._locks[bucket],
+            pa.OSFile(str(self._path(bucket)), "ab") as file,
+            pa.ipc.new_stream(file, table.schema) as stream,
+        ):
+            stream.write_table(table)
+
+    def tables(self, bucket: int) -> Iterator[pa.Table]:
+        """Return the records of a bucket, some at a time."""
+        yield from self._kept[bucket]
+        if self._folder is None or not self._path(bucket).exists():
+            return
+        with pa.OSFile(str(self._path(bucket))) as file:
+            while file.tell() < file.size():
+                with pa.ipc.open_stream(file) as stream:
+                    yield stream.read_all()
+
+    def forget(self, bucket: int) -> None:
+        """Drop a bucket's records."""
+        self._kept[bucket] = []
+        if self._folder is not None:
+            self._path(bucket).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Drop all records and remove the folder."""
+        self._kept = [[] for _ in self._kept]
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _path(self, bucket: int) -> Path:
+        assert self._folder is not None  # noqa: S101 - made before the first file
+        return Path(self._folder.name) / f"{bucket}.arrow"

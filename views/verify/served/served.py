@@ -6,19 +6,20 @@ that its sink promises, and `__id`, the document id or cache key under which it 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from changelog.contract.base.errors import SinkError
 from views.base.address import Address
-from views.verify.processes.memory import let_go
-from views.verify.processes.scratch import fill, first_row, row_count
+from views.verify.processes.scratch import fill, first_row, let_go, row_count
 from views.verify.served.cache import cache_tables
 from views.verify.served.delta import conformed, delta_batches
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, Form
-from views.verify.served.lines import line_documents
 from views.verify.served.postgres import postgres_tables
 from views.verify.served.search import search_tables
 from views.verify.served.topic import topic_tables
@@ -92,7 +93,7 @@ def _batches(
         case "delta":
             yield from delta_batches(address.location["path"], columns)
         case "memory":
-            yield from Form(columns, key).tables(line_documents(address))
+            yield from Form(columns, key).tables(_line_documents(address))
         case "search":
             yield from search_tables(address, Form(columns, key))
         case "cache":
@@ -103,3 +104,19 @@ def _batches(
             yield from topic_tables(address, Form(columns, key))
         case _:
             raise SinkError(f'what sink "{address.sink}" serves cannot be read for verification')
+
+
+def _line_documents(address: Address) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return id and row of each line.
+
+    Raises:
+        SinkError: the file is not there, or a line is not of this form.
+    """
+    path = Path(address.location["path"])
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                entry = json.loads(line)
+                yield entry["id"], entry["row"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SinkError(f"{path} cannot be read: {error!r}") from error

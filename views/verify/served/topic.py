@@ -32,9 +32,8 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 from changelog.contract.base.errors import CorruptRecordError, SinkError, UnavailableLogError
 from changelog.kafka.errors import is_waited_for
 from views.base.address import Address
-from views.verify.log.registry import Schemas
+from views.verify.log.registry import Schemas, parsed
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, Form, text_page
-from views.verify.values.avroschema import parsed
 from views.verify.values.jsonform import identifier, load
 from views.verify.values.types import Type, arrow_type
 

@@ -36,7 +36,7 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
 from views.base.spark_sql import SparkSql, briefly, leaves, shown
 from views.verify.sql.bags import LISTS, Bag, Bags
-from views.verify.sql.constants import path_of, unchecked
+from views.verify.sql.constants import MOMENTS, as_moment, is_real, no_moment, path_of, unchecked
 from views.verify.sql.ends import (
     FAILING_AT,
     NO_DECIMAL,
@@ -50,7 +50,6 @@ from views.verify.sql.ends import (
     with_total,
 )
 from views.verify.sql.functions import ALLOWED, ANONYMOUS, NAMES
-from views.verify.sql.moments import MOMENTS, as_moment, is_real, no_moment
 from views.verify.sql.signatures import is_compared, signatures
 from views.verify.sql.sqltypes import (
     FLOATS,

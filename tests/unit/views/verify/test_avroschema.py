@@ -1,10 +1,10 @@
-"""The verifier's own way around logical types: `views.verify.values.avroschema`."""
+"""The verifier's own way around logical types: `views.verify.log.registry`."""
 
 from io import BytesIO
 
 import fastavro
 
-from views.verify.values.avroschema import parsed
+from views.verify.log.registry import parsed
 
 DATE = {"type": "int", "logicalType": "date"}
 ROW = {

@@ -14,7 +14,7 @@ from tests.support.compared_signatures import TABLE, TYPES
 from tests.support.hostile_rows import COLUMNS, column_types, expressions, query_of
 from views.rebuild.plan.other_types import other_types
 from views.rebuild.plan.parts import annotated
-from views.verify.sql import bags, constants, ends, moments
+from views.verify.sql import bags, constants, ends
 from views.verify.sql import translate as translation
 from views.verify.sql.translate import UnverifiableError, translate
 
@@ -124,7 +124,7 @@ OF_SPARK = [
     ("abs(x) < 1e9 THEN CAST(x AS int)", "CASE WHEN abs(d) < 1e9 THEN CAST(d AS int) END"),
     ("such as max()", "SELECT g AS k, max(s) AS x0 FROM t GROUP BY g"),
 ]
-MODULES = (translation, constants, bags, ends, moments)
+MODULES = (translation, constants, bags, ends)
 SAYS = re.compile(r"(?<!engines )\b(write|cast|sort it|round\(\) has)\b")
 
 

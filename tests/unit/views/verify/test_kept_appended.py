@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from views.verify.kept.appended import Standing, lacking, may_lack, not_exact_whole, not_the_same
+from views.verify.kept.declared import Standing, lacking, may_lack, not_exact_whole, not_the_same
 from views.verify.kept.judgement import ALLOWANCE_MS, Cleaning
 
 KEPT = Cleaning(policy="delete", clock="CreateTime", lag_ms=0, retention_ms=86_400_000)

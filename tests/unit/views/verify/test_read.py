@@ -20,8 +20,8 @@ from changelog.native.columns import SCHEMA, IntakeNews, Outcome
 from tests.support.native_ways import WAYS, needs_c, on
 from views.verify.records import read as asking
 from views.verify.records import topic as reading
-from views.verify.records.buckets import Buckets
 from views.verify.records.shares import require_whole, shared_out
+from views.verify.records.survivors import Buckets
 from views.verify.records.topic import Findings, Reading, _Keys, read_share
 from views.verify.values.faults import Quarantine
 

@@ -28,7 +28,6 @@ from changelog.contract.base.errors import (
 from changelog.contract.log.partition import partition_of
 from views.verify.log.part import column_name, write_rows
 from views.verify.processes.place import Place, stamp_of
-from views.verify.records.homes import first_astray, homes_of
 from views.verify.records.receipts import (
     PART_OFFSETS,
     Part,
@@ -37,6 +36,7 @@ from views.verify.records.receipts import (
     parts_of,
     require_receipts,
 )
+from views.verify.records.topic import first_astray, homes_of
 
 STARTS, ENDS = [0, 5, 0, 9], [10, 5, 30, 20]
 PARTS = parts_of(STARTS, ENDS, 2)
