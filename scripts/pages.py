@@ -214,7 +214,7 @@ def _of_a_run() -> list[Any]:
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
     from views.generations.history import PUBLISHED, HistoryRow  # noqa: PLC0415
-    from views.runs.metrics import RunMetrics  # noqa: PLC0415
+    from views.runs.tell import RunMetrics  # noqa: PLC0415
 
     now = datetime.now(UTC)
     view = {

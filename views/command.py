@@ -61,8 +61,8 @@ from views.rebuild.plan.options import Request
 from views.rebuild.plan.plan import Plan, groups_of, plan_view, verdict_of
 from views.rebuild.plan.plannable import Plannable, plannable
 from views.rebuild.rebuild import Rebuild
-from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import (
+    Outcome,
     ViewResult,
     cut_lines,
     fitted,

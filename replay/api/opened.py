@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
 from replay.api.reach import Moment, Reach
-from replay.api.read_progress import Told, shown
 from replay.api.values import short
 from replay.cut.cut import Cut, recheck
 from replay.decode.schemas import TopicSchemas, schemas_of
@@ -101,7 +112,7 @@ class OpenedTable:
                 hint='read it whole: df(), or arrow(engine="spark")',
             )
 
-    def scan(self, progress: Told | None = None) -> LocalScan:
+    def scan(self, progress: _Told | None = None) -> LocalScan:
         """Return a reader of the table's records in this process."""
         if progress is None:
             return LocalScan(self.reach.kafka, self.cut, self.schemas)
@@ -132,3 +143,47 @@ class OpenedTable:
 def offsets_of(ranges: Sequence[PartitionRange]) -> int:
     """Return the number of offsets in ranges."""
     return sum(part.end - part.start for part in ranges)
+
+
+_Told = Callable[[int], None]
+"""Is told how many records were read so far."""
+_QUIET_S = 2.0
+
+
+class _Rate(ProgressColumn):
+    """Records a second."""
+
+    def render(self, task: Task) -> Text:
+        """Return the rate."""
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+
+
+@contextmanager
+def shown(title: str, total: int) -> Iterator[_Told]:
+    """Yield a callback that shows the progress of a read on a terminal or in a notebook.
+
+    Args:
+        title: is read.
+        total: of how many records, at most.
+    """
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):
+        yield _untold
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(20), _Rate(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True)
+    task, begun = bar.add_task(title, total=total), time.monotonic()
+
+    def tell(done: int) -> None:
+        if not bar.live.is_started and time.monotonic() - begun > _QUIET_S:
+            bar.start()
+        bar.update(task, completed=done)
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
+
+
+def _untold(_done: int) -> None:
+    """Show no progress."""

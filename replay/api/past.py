@@ -7,18 +7,20 @@ behind that frontier to remove another: each is still there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
+from confluent_kafka import Message
 
-from changelog.contract.base.errors import ConfigurationError, VerdictError
-from changelog.contract.base.headers import Op
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, VerdictError
+from changelog.contract.base.headers import Op, RecordHeaders, decode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.codec import FRAME_BYTES
+from changelog.kafka.scan import OffsetRange, scan
 from replay.api.frames import texts
-from replay.api.opened import OpenedTable, offsets_of
-from replay.api.read_progress import shown
+from replay.api.opened import OpenedTable, offsets_of, shown
 from replay.api.rows import (
     CHANGE_TYPE,
     COMMIT_LSN,
@@ -34,12 +36,12 @@ from replay.api.rows import (
 from replay.api.values import moment_of
 from replay.base.clock import clock_ms
 from replay.base.record_place import cut_of
+from replay.base.task_faults import Fault, error_of, lost
 from replay.decode.schemas import TopicSchemas
 from replay.local.changes import RowChange, changes_of, once, touched
 from replay.local.keys import Key
 from replay.local.records import Version, Written
 from replay.local.rows import RowReader
-from replay.local.versions import versions
 from replay.scan.range import PartitionRange
 from replay.verdict.limits import lag_ms
 
@@ -222,3 +224,62 @@ def _change_rows(schemas: TopicSchemas, changes: Sequence[RowChange]) -> pa.Tabl
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         columns = columns.append_column(name, column)
     return columns
+
+
+# The brokers' client gives each record as an object, so this is for few partitions or few
+# offsets.
+_TOLD_EVERY = 10_000
+
+
+def versions(
+    kafka: KafkaConnection,
+    topic: str,
+    ranges: Sequence[PartitionRange],
+    progress: Callable[[int], None],
+    *,
+    key: bytes | None = None,
+) -> list[Version]:
+    """Return the records of some ranges, in the order of changes.
+
+    Args:
+        kafka: the brokers.
+        topic: where they are.
+        ranges: of different partitions.
+        progress: is told how many records were read.
+        key: the key whose records are returned; None for those of all keys.
+
+    Raises:
+        CorruptRecordError: a record is none that capture writes; names its place.
+        VerdictError: a range is not on the log.
+        UnavailableLogError: the brokers do not answer.
+    """
+    records, read = [], 0
+    places = [OffsetRange(topic, *part) for part in ranges]
+    for read, message in enumerate(scan(kafka, places, lost=lost), 1):
+        if key is None or message.key() == key:
+            records.append(_table_version(topic, message))
+        if not read % _TOLD_EVERY:
+            progress(read)
+    progress(read)
+    return sorted(records, key=lambda version: (version.position, version.offset))
+
+
+def _table_version(topic: str, message: Message) -> Version:
+    place = f'topic "{topic}", partition {message.partition()}, offset {message.offset()}'
+    key = message.key()
+    if not isinstance(key, bytes):
+        raise error_of(Fault.CORRUPT, f"{place}: it has no key")
+    try:
+        headers: RecordHeaders = decode_headers(message.headers())
+    except CorruptRecordError as error:
+        raise error_of(Fault.CORRUPT, f"{place}: {error.args[0]}") from error
+    return Version(
+        key=key,
+        value=message.value(),
+        position=headers.position,
+        op=headers.op,
+        ts_us=headers.ts_us,
+        appended_ms=message.timestamp()[1],
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+    )

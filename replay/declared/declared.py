@@ -19,13 +19,14 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
-from changelog.contract.base.errors import VerdictError
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, VerdictError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.forms.declared import (
     Beginning,
     DeclaredLog,
     From,
     Order,
+    avro_columns,
 )
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import LoggedColumn, SchemaPin
@@ -42,7 +43,6 @@ from replay.cut.cut import BrokerFacts, Cut, estimated
 from replay.declared.interpret import Interpreter, Statement
 from replay.declared.key_changes import carried
 from replay.declared.left_out import LeftOut
-from replay.declared.source import LogSource, source_of
 from replay.decode.schemas import SchemaReader
 from replay.pipeline.replay import Replay, TableFacts, opened
 from replay.result.metrics import StateObservations
@@ -226,7 +226,7 @@ def open_declared(
     return opened(spark, cut, facts_of, exact_for_ms=exact_for_ms, clock=clock)
 
 
-def _statements(source: LogSource, raw: DataFrame) -> DataFrame:
+def _statements(source: _LogSource, raw: DataFrame) -> DataFrame:
     """Return the statements of the records, one row each."""
     types = pa.struct([pa.field(c.column, _arrow(c.type)) for c in source.columns])
     schema = pa.schema([*_COLUMNS, ("row", types)])
@@ -280,7 +280,7 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _carried(source: LogSource, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
+def _carried(source: _LogSource, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
     """Return values that rows had under their old keys, and lack under their new ones."""
     log = source.log
     if not (left_out.places and log.key_changes) or log.shape.is_flat:
@@ -290,7 +290,7 @@ def _carried(source: LogSource, raw: DataFrame, left_out: LeftOut) -> DataFrame 
     return carried(raw, partial(_statements, source), left_out.places, types, order)
 
 
-def _grouped(source: LogSource, statements: DataFrame, left_out: LeftOut) -> DataFrame:
+def _grouped(source: _LogSource, statements: DataFrame, left_out: LeftOut) -> DataFrame:
     """Return the aggregates of each key's statements.
 
     A statement at fault comes last: what it would have said of its key is not known. One without
@@ -356,7 +356,7 @@ def _torn(log: DeclaredLog) -> Column:
 class _LastStatements:
     """The last statement of each key: `partition, offset, fault, raw_key, raw_value, row`."""
 
-    source: LogSource
+    source: _LogSource
     frame: DataFrame
 
     def rows(self) -> StateRows:
@@ -428,3 +428,56 @@ def _spark(kind: ColumnType) -> str:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class _LogSource:
+    """A log and how its records are read.
+
+    Attributes:
+        log: as declared.
+        columns: of its rows.
+        keys: Avro schemas of keys by id; empty in JSON.
+        values: Avro schemas of values by id; empty in JSON.
+        reader_id: id of the newest of these; 0 in JSON.
+    """
+
+    log: DeclaredLog
+    columns: tuple[LoggedColumn, ...]
+    keys: Mapping[int, str]
+    values: Mapping[int, str]
+    reader_id: int
+
+
+def source_of(log: DeclaredLog, schemas: SchemaReader) -> _LogSource:
+    """Return the present columns of a log, and how its records are read.
+
+    Raises:
+        ConfigurationError: a column of the key is not among them.
+        CorruptRecordError: a schema is not of the declared form, or has a type without exact form.
+        LogError: the registry has no schemas of the topic.
+        UnavailableLogError: the registry does not answer.
+    """
+    columns, newest = log.columns, 0
+    keys: dict[int, str] = {}
+    values: dict[int, str] = {}
+    if log.shape.is_avro:
+        keys, values = schemas.versions_of(log.topic)
+        newest = list(values)[-1]
+        columns = avro_columns(values[newest], log.shape)
+        if log.delete:
+            columns = tuple(column for column in columns if column.column != log.delete)
+    names = [column.column for column in columns]
+    missing = [name for name in log.key if name not in names]
+    if missing:
+        raise ConfigurationError(
+            f'log "{log.table}": its key names {", ".join(missing)}, and its columns are '
+            f"{', '.join(names) or 'none'}",
+            hint="correct `key` or `columns` of the log in changelog.toml",
+        )
+    twins = {name for name in names if [other.lower() for other in names].count(name.lower()) > 1}
+    if twins:
+        raise CorruptRecordError(
+            f'log "{log.table}" has columns that Spark does not tell apart: {sorted(twins)}'
+        )
+    return _LogSource(log, columns, keys, values, newest)

@@ -23,12 +23,11 @@ from replay.base.task_faults import lost
 from replay.broker.topic_state import TopicState, changes
 from replay.broker.topics import inspect
 from replay.cut.cut import BrokerFacts, Cut
-from replay.declared.declared import recheck_declared
+from replay.declared.declared import recheck_declared, source_of
 from replay.declared.encoded import RowEncoder
 from replay.declared.folded import HeldValue, LastStatements, Reached
 from replay.declared.interpret import Interpreter
 from replay.declared.left_out import LeftOut
-from replay.declared.source import source_of
 from replay.decode.schemas import SchemaReader, TopicSchemas
 from replay.scan.range import PartitionRange
 from replay.verdict.declared_verdict import lost_between

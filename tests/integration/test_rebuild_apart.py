@@ -7,7 +7,7 @@ import pytest
 from replay.pipeline.replay import Replay
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.services import own_broker
-from views.rebuild import attempts, rebuild
+from views.rebuild import rebuild
 
 GOOD = "-- key: id\n-- sinks: delta\nSELECT id, amount FROM things\n"
 BAD = {
@@ -132,7 +132,7 @@ def test_a_restart_of_the_broker_is_read_across_by_a_second_attempt(
 @pytest.mark.matrix
 def test_one_that_outlasts_every_attempt_fails_with_1(project, server, run, monkeypatch) -> None:
     project.view("never.sql", GOOD)
-    monkeypatch.setattr(attempts, "_WAITS_S", ())
+    monkeypatch.setattr(rebuild, "_WAITS_S", ())
     restart_once(monkeypatch, server)
     ran = run("never", "--json")
     assert ran.code == 1, "the log can still give it: this is no verdict"

@@ -19,7 +19,7 @@ from tests.conformance.conftest import delta_rows
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
 from tests.support.wait import wait_until
-from views.project import inline
+from views.project import catalog as inline
 
 REPOSITORY = Path(__file__).parents[2]
 COPY = "-- key: id\nSELECT order_id AS id, amount, customer_id FROM orders WHERE amount > 3"

@@ -20,7 +20,7 @@ from tests.support.shop import opened_shop
 from tests.support.wait import wait_until
 from views.generations.lock import Moving
 from views.generations.place import Place
-from views.rebuild.sending import waiting
+from views.rebuild.sending import sender as waiting
 from views.rebuild.sending.sending import Sending
 from views.sinks.base import UnavailableSinkError
 from views.sinks.postgres.sink import PostgresSink

@@ -21,7 +21,7 @@ from views.cases.report import tell_result
 from views.cases.run import Result, run_cases
 from views.project.catalog import Catalog
 from views.project.sql import parse_sql_view
-from views.scaffold.write import write_project
+from views.scaffold.cli import write_project
 from views.verify.sql.evaluate import evaluate
 
 TABLES = """

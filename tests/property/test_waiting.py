@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from views.rebuild.one_view.forward import KEY, Delta
-from views.rebuild.sending import waiting as waits
-from views.rebuild.sending.waiting import UnlikeError, Waiting, merged
+from views.rebuild.sending import sender as waits
+from views.rebuild.sending.sender import UnlikeError, Waiting, merged
 from views.sinks.base import GONE
 
 KEYS = [f"[{n}]" for n in range(6)]

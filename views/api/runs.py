@@ -18,8 +18,7 @@ from views.base.progress import Stages
 from views.project.spec import ViewSpec
 from views.rebuild.plan.plan import groups_of
 from views.rebuild.rebuild import Rebuild
-from views.rebuild.result.outcome import Outcome
-from views.rebuild.result.report import ViewResult
+from views.rebuild.result.report import Outcome, ViewResult
 
 Verify = Literal["full", "changed", "sample", "none"]
 From = Literal["start", "checkpoint", "refresh"]

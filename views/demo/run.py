@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any, Self
 
 from changelog.capture.inspect.status import last_frontier
 from changelog.config import STACK_FOLDER, Project, load_project
@@ -20,7 +25,6 @@ from changelog.source.connect.system import current_lsn
 from changelog.stack.download.artifacts import ALL
 from changelog.stack.download.fetch import resolve
 from changelog.stack.stack import Stack
-from views.demo.capture_process import CaptureProcess
 from views.demo.flights import load_flights
 from views.demo.writer import write_changes
 
@@ -113,7 +117,7 @@ def run_demo(
         rows: list[int] = []
         fresh = load_flights(project.postgres, on_table=lambda _table, count: rows.append(count))
         clock.done("load", f"{sum(rows):,} rows" if fresh else "the tables are there already")
-        with CaptureProcess(directory, directory / "capture.log") as capture:
+        with _CaptureProcess(directory, directory / "capture.log") as capture:
             changed = write_changes(project.postgres, transactions=transactions, seed=SEED)
             clock.done("writer", ", ".join(f"{count:,} {kind}" for kind, count in changed.items()))
             lsn = await_frontier(project, _end_of_wal(project), capture.check)
@@ -157,3 +161,77 @@ def await_frontier(project: Project, lsn: Lsn, check: Callable[[], None]) -> Lsn
 def _end_of_wal(project: Project) -> Lsn:
     with closing(connect(project.postgres)) as connection:
         return current_lsn(connection)
+
+
+_STOP_S = 60
+
+
+class _CaptureProcess:
+    """Runs capture for a project in the background; its log goes to a file.
+
+    After the `with` block, `report` holds the JSON object that capture ended with.
+    """
+
+    def __init__(self, project: Path, log: Path) -> None:
+        self._project = project
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
+        self.report: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Start capture."""
+        self._stderr = self._log.open("ab")
+        command = [sys.executable, "-m", "changelog", "capture", "--json"]
+        self._process = subprocess.Popen(  # noqa: S603 - our own command
+            [*command, "--project", str(self._project)],
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            start_new_session=True,
+        )
+        return self
+
+    def check(self) -> None:
+        """Make sure that capture still runs.
+
+        Raises:
+            ChangelogError: it has ended; says its last lines.
+        """
+        if self._process is not None and self._process.poll() is not None:
+            lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+            raise ChangelogError(
+                f"capture ended with {self._process.returncode}: {' / '.join(lines[-3:])}",
+                hint=f"its log is {self._log}",
+            )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop capture as Ctrl-C would, and wait for its end."""
+        if self._process is None or self._stderr is None:
+            return
+        try:
+            if self._process.poll() is None:
+                self._process.send_signal(signal.SIGINT)
+            out, _ = self._process.communicate(timeout=_STOP_S)
+            if error is None:
+                self.check_ended(out)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            raise
+        finally:
+            self._stderr.close()
+
+    def check_ended(self, out: bytes) -> None:
+        """Take capture's report.
+
+        Raises:
+            ChangelogError: it did not end well.
+        """
+        if self._process is not None and self._process.returncode != 0:
+            self.check()
+        self.report = json.loads(out.decode("utf-8").splitlines()[-1])

@@ -29,7 +29,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.base.secret import redacted
-from replay.spark.store_errors import silence
+from replay.spark.object_store import silence
 from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, text_literal, tidy
 from views.generations.generation import GenerationState
 

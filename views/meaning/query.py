@@ -23,11 +23,9 @@ from sqlglot.tokenizer_core import TokenType
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
 from views.base.spark_sql import SparkSql, briefly, shown
-from views.meaning.aliases import check_aliases
 from views.meaning.captured_values import BRANCHES, Held, Holders, branches, is_open
 from views.meaning.mixed import check_mixed
-from views.meaning.rows import check_rows
-from views.meaning.spelled import check_spelled
+from views.meaning.spelled import check_aliases, check_rows, check_spelled
 from views.meaning.types import (
     IN_THE_TABLE,
     Meaning,

@@ -6,13 +6,14 @@ tokens are looked at. Each is refused with what says the same to both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import sqlglot
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from changelog.contract.base.errors import ViewError
-from views.base.spark_sql import SparkSql
+from views.base.spark_sql import SparkSql, shown
 
 _TRIMS = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
 _PATTERNS = ("to_char", "to_varchar")
@@ -97,3 +98,101 @@ def _arguments(text: str, tokens: Sequence[Token]) -> Iterator[str]:
             start = token.end + 1
         if not depth:
             return
+
+
+# PostgreSQL compares rows field by field, and one null field leaves open what the others do not
+# decide (9.25.5, Row-wise Comparison). To Spark a row is one value, whose null fields are equal
+# to each other and to nothing else. `IN (SELECT ...)` compares field by field in both.
+_ORDERS = (exp.LT, exp.LTE, exp.GT, exp.GTE)
+
+
+def check_rows(query: exp.Expr) -> None:
+    """Check that a query compares no rows.
+
+    Raises:
+        ViewError: it does; the hint has the comparison of their fields.
+    """
+    for node in query.walk():
+        match node:
+            case exp.EQ() | exp.NEQ() if _is_row(node.this) or _is_row(node.expression):
+                raise _refusal(node, _by_field(node))
+            case _ if isinstance(node, _ORDERS) and (
+                _is_row(node.this) or _is_row(node.expression)
+            ):
+                raise _refusal(node, "compare the first fields, and the next where they are equal")
+            case exp.Between() if _is_row(node.this):
+                raise _refusal(node, "compare the first fields, and the next where they are equal")
+            case exp.In() if _is_row(node.this) and node.args.get("query") is None:
+                raise _refusal(node, _by_list(node))
+
+
+def _is_row(value: exp.Expr | None) -> bool:
+    value = value.unnest() if isinstance(value, exp.Paren) else value
+    return isinstance(value, exp.Tuple) and len(value.expressions) > 1
+
+
+def _by_field(node: exp.EQ | exp.NEQ) -> str:
+    one, other = node.this.unnest(), node.expression.unnest()
+    if not (_is_row(one) and _is_row(other) and len(one.expressions) == len(other.expressions)):
+        return "compare their fields one by one"
+    sign, word = ("=", " AND ") if isinstance(node, exp.EQ) else ("<>", " OR ")
+    return f"write ({_fields(one, other, sign, word)})"
+
+
+def _by_list(node: exp.In) -> str:
+    row = node.this.unnest()
+    rows = [item.unnest() for item in node.expressions]
+    if not all(_is_row(other) and len(other.expressions) == len(row.expressions) for other in rows):
+        return "compare their fields one by one"
+    return "write " + " OR ".join(f"({_fields(row, other, '=', ' AND ')})" for other in rows)
+
+
+def _fields(one: exp.Expr, other: exp.Expr, sign: str, word: str) -> str:
+    pairs = zip(one.expressions, other.expressions, strict=True)
+    return word.join(f"{shown(mine)} {sign} {shown(theirs)}" for mine, theirs in pairs)
+
+
+def _refusal(node: exp.Expr, hint: str) -> ViewError:
+    return ViewError(
+        f"{shown(node)}: where a field is null, Spark has false or true for what PostgreSQL "
+        "leaves open",
+        hint=hint,
+    )
+
+
+_CLAUSES = ("where", "from_", "joins")
+
+
+def check_aliases(query: exp.Expr, tables: Mapping[str, Collection[str]]) -> None:
+    """Refuse names that sqlglot finds, and Spark's analyser does not.
+
+    Args:
+        query: with qualified columns; the names that it gives itself are not put in.
+        tables: the columns of each captured table.
+
+    Raises:
+        ViewError: a clause that is computed before the columns are names one of them, or a table
+            is given fewer or more names of columns than it has.
+    """
+    for select in query.find_all(exp.Select):
+        names = {item.alias.lower() for item in select.selects if isinstance(item, exp.Alias)}
+        for clause in _CLAUSES:
+            part = select.args.get(clause)
+            for one in part if isinstance(part, list) else [part]:
+                for column in one.find_all(exp.Column) if one is not None else ():
+                    own = column.find_ancestor(exp.Select) is select
+                    if own and not column.table and column.name.lower() in names:
+                        word = "WHERE" if clause == "where" else "ON"
+                        raise ViewError(
+                            f'"{column.name}" in {word} is a name that SELECT gives, and is not '
+                            "known there yet",
+                            hint="write what it stands for, or put the query into a subquery",
+                        )
+    for table in query.find_all(exp.Table):
+        named = table.args["alias"].columns if table.args.get("alias") else []
+        listed = tables.get(table.name, ())
+        if named and listed and len(named) != len(listed):
+            raise ViewError(
+                f"{table.alias} is given {len(named)} names of columns, and has {len(listed)}",
+                hint="name the table alone, and its columns with AS in SELECT",
+            )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
+import subprocess
+import sys
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
+import anyio
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from changelog.contract.base.errors import ChangelogError
@@ -24,12 +29,10 @@ from views.generations.history import last_states
 from views.page.access import COOKIE, Access
 from views.page.actions import ACTIONS, Action, Done, Plan, act
 from views.page.changes import Changes
-from views.page.line.cells import cells
+from views.page.line.cells import Cell, cells
 from views.page.line.charts import charts
 from views.page.line.sources import Line, Sources
 from views.page.line.standing import PROOFS, ViewLine
-from views.page.live import Live
-from views.page.origin import origin
 from views.page.render import FOLDER, HEADERS, rendered
 
 log = logging.getLogger("changelog.page")
@@ -52,7 +55,7 @@ class Answers:
     def __init__(self, folder: Path, access: Access) -> None:
         self._folder, self._access = folder, access
         self._sources = Sources(folder)
-        self._live = Live(self._sources)
+        self._live = _Live(self._sources)
         self._changes = Changes(self._sources, access)
         self._done: OrderedDict[str, tuple[str, Done]] = OrderedDict()
         self._acts = threading.Lock()
@@ -283,3 +286,100 @@ def _own_path(to: str) -> str:
 
 def _see(path: str) -> RedirectResponse:
     return RedirectResponse(path, _SEE_OTHER, dict(HEADERS))
+
+
+ORIGIN_S = 120.0
+MOST_CHARACTERS = 100_000
+_TURN = threading.Lock()
+"""One at a time: each is a process, perhaps one with Spark."""
+
+
+def origin(folder: Path, view: str, key: str) -> str:
+    """Return the text about a row's origin, or the reason why there is none.
+
+    Args:
+        folder: of the project.
+        view: its name.
+        key: of the row, as `--explain` takes it.
+    """
+    if not _TURN.acquire(blocking=False):
+        return "another row is being looked up: ask again"
+    try:
+        return _origin(folder, view, key)
+    finally:
+        _TURN.release()
+
+
+def _origin(folder: Path, view: str, key: str) -> str:
+    command = [sys.executable, "-m", "views", "--project", str(folder), view, f"--explain={key}"]
+    try:
+        ran = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, text=True, timeout=ORIGIN_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer in {ORIGIN_S:.0f} s"
+    except ValueError:
+        return "that is no key"
+    output = (ran.stdout + ran.stderr).strip()
+    if len(output) > MOST_CHARACTERS:
+        return f"{output[:MOST_CHARACTERS]}\n… ({len(output):,} characters in all)"
+    return output or "nothing was said"
+
+
+_EVERY_S = 2.0
+_MOST = 32
+"""Pages that are open at once."""
+_NAP_S = 0.25
+
+
+class _Live:
+    """The streams of one worker."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._ended = threading.Event()
+        self._open = 0
+
+    def end(self) -> None:
+        """End all streams."""
+        self._ended.set()
+
+    def response(self) -> StreamingResponse:
+        """Return a stream, which lasts as long as somebody reads it.
+
+        Raises:
+            HTTPException: too many are open.
+        """
+        if self._open >= _MOST:
+            raise HTTPException(503, f"{_MOST} pages are open already.")
+        return StreamingResponse(
+            self._events(), media_type="text/event-stream", headers=dict(HEADERS)
+        )
+
+    async def _events(self) -> AsyncIterator[str]:
+        self._open += 1
+        try:
+            yield "retry: 3000\n\n"
+            last_cells: dict[str, Cell] = {}
+            while not self._ended.is_set():
+                now_cells = cells(await run_in_threadpool(self._line))
+                if last_cells and now_cells.keys() != last_cells.keys():
+                    yield "event: views\ndata: {}\n\n"
+                    return
+                changed = {
+                    name: cell for name, cell in now_cells.items() if last_cells.get(name) != cell
+                }
+                shown = {n: {"text": c.text, "state": c.state} for n, c in changed.items()}
+                yield f"event: cells\ndata: {json.dumps(shown)}\n\n"
+                last_cells = now_cells
+                await self._rest()
+        finally:
+            self._open -= 1
+
+    def _line(self) -> Line:
+        return self._sources.line(wait_s=0.0)
+
+    async def _rest(self) -> None:
+        until = time.monotonic() + _EVERY_S
+        while time.monotonic() < until and not self._ended.is_set():  # noqa: ASYNC110 - by a signal
+            await anyio.sleep(_NAP_S)

@@ -25,9 +25,8 @@ from changelog.contract.base.errors import (
     ViewError,
 )
 from changelog.runtime.edge import one_line
-from views.changes.feed import Event, Feed, Nothing, Some, Whole
+from views.changes.feed import Event, Feed, Nothing, Some, Whole, opened_feed
 from views.changes.moments import START, AheadError, GoneError, NotBuiltError
-from views.changes.opened import opened_feed
 from views.page.access import Access
 from views.page.line.sources import Sources
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from views.page.line.said import duration, moment, size
+from views.page.line.cells import duration, moment, size
 
 FOLDER = Path(__file__).parent
 HEADERS: Mapping[str, str] = {

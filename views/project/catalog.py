@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import TokenType
 
 from changelog.config import Project
 from changelog.contract.base.errors import ViewError
+from changelog.runtime.setting import WrittenFloat
 from views.base.sections import Parameters
-from views.project.inline import named_views, with_views
-from views.project.parameters import with_parameters
+from views.base.spark_sql import SparkSql
 from views.project.python import load_python_view
-from views.project.sink_options import sink_options
-from views.project.spec import ViewSpec, check_view_name
-from views.project.sql import parse_sql_view
+from views.project.query import quoted
+from views.project.spec import SqlSource, ViewSpec, check_view_name, short_name
+from views.project.sql import parse_sql_view, sql_source
 
 log = logging.getLogger("changelog.views")
 
@@ -100,7 +110,7 @@ class Catalog:
         if path is None:
             raise self._unknown(name)
         spec = self._declared(name, path, ())
-        return replace(spec, options=sink_options(path, spec.sinks, self.root))
+        return replace(spec, options=_sink_options(path, spec.sinks, self.root))
 
     def _declared(self, name: str, path: Path, readers: tuple[str, ...]) -> ViewSpec:
         """Read a view and the views that it reads; `readers` lead from the first one to it."""
@@ -188,3 +198,249 @@ def _sql_view(name: str, path: Path, parameters: Mapping[str, object]) -> ViewSp
         raise ViewError(f"{path.name} cannot be read: {error.strerror}") from error
     text, used = with_parameters(path, text, parameters)
     return replace(parse_sql_view(name, path, text), parameters=used)
+
+
+# A place that names another view reads that view's query, not what serves of it. So a view is
+# still a function of tables of the log at one frontier: nothing has to be built first, and its
+# proof stands on the log alone. Spark is given the other view's rows as a frame under a name, as
+# it is given a table's. What reads SQL alone (the verifier, `--explain`, a definition's
+# fingerprint) is given one query, in which the other view's stands in brackets where it is
+# named.
+# The brackets must not change what a name means: inside of them, a WITH clause of the outer
+# query is visible. So the tables of the whole are compared with those of the parts.
+def with_views(spec: ViewSpec, views: Mapping[str, ViewSpec]) -> ViewSpec:
+    """Return a SQL view with the other views that it names.
+
+    Args:
+        spec: as its file declares it, where each name is taken for a table's.
+        views: those that it names, with the views that they name in turn.
+
+    Raises:
+        ViewError: one is in Python, or reads a table that a WITH clause around it hides.
+    """
+    source = spec.source
+    if not isinstance(source, SqlSource) or not views:
+        return spec
+    sources = {name: _source_of(spec, view) for name, view in views.items()}
+    whole = replace(source, views=sources)
+    whole = replace(whole, inlined=_inlined(whole))
+    _check_names(spec, whole)
+    parameters = {n: text for view in views.values() for n, text in view.parameters.items()}
+    return replace(
+        spec,
+        source=whole,
+        tables=tuple(dict.fromkeys(whole.tables())),
+        parameters={**spec.parameters, **parameters},
+    )
+
+
+def named_views(spec: ViewSpec, views: Mapping[str, object]) -> list[str]:
+    """Return the names of the other views that a SQL view names, each once.
+
+    A view that names itself means the table of its name.
+
+    Args:
+        spec: as its file declares it.
+        views: all of the project, by name.
+    """
+    if not isinstance(spec.source, SqlSource):
+        return []
+    bare = [
+        reference.table.table for reference in spec.source.references if not reference.qualified
+    ]
+    return [name for name in dict.fromkeys(bare) if name in views and name != spec.name]
+
+
+def _source_of(spec: ViewSpec, view: ViewSpec) -> SqlSource:
+    if isinstance(view.source, SqlSource):
+        return view.source
+    raise ViewError(
+        f'{spec.path.name} reads view "{view.name}", which is a function in Python',
+        hint="SQL can read tables and views in SQL, which can be proved",
+    )
+
+
+def _inlined(source: SqlSource) -> str:
+    text = source.text
+    for place in reversed(source.references):
+        view = source.view_at(place)
+        if view is None:
+            continue
+        alias = f" AS {quoted(place.alias)}" if place.alias is not None else ""
+        text = f"{text[: place.start]}(\n{_body(view.sql)}\n){alias}{text[place.end :]}"
+    return text
+
+
+def _body(text: str) -> str:
+    """Return a query without the comments around it and without its semicolon."""
+    tokens = [
+        token
+        for token in sqlglot.tokenize(text, read=SparkSql)
+        if token.token_type is not TokenType.SEMICOLON
+    ]
+    return text[tokens[0].start : tokens[-1].end + 1]
+
+
+def _check_names(spec: ViewSpec, source: SqlSource) -> None:
+    """Require that each name means in the whole what it means in its own file."""
+    meant = list(source.tables())
+    tables = [reference.table for reference in sql_source(spec.path, source.inlined).references]
+    if tables != meant:
+        hidden = [short_name(table) for table in meant if table not in tables] or ["a table"]
+        raise ViewError(
+            f"{spec.path.name} reads views, {', '.join(source.all_views())}, and has a WITH "
+            f"clause by the name of what they read: {', '.join(hidden)}",
+            hint="give the WITH clause another name",
+        )
+
+
+# A value takes its place in the text as a literal of Spark's SQL, before anything else reads the
+# text. So both engines, the fingerprint of a definition and `--plan` have it without knowing of
+# it.
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_SECTION = "[parameters] of changelog.toml"
+
+
+def with_parameters(
+    path: Path, text: str, values: Mapping[str, object]
+) -> tuple[str, dict[str, str]]:
+    """Put values in the places of a query that name them.
+
+    Args:
+        path: the file, for errors.
+        text: what it holds.
+        values: by name, as TOML has them.
+
+    Returns:
+        The text with literals, and the literals by the names of the parameters.
+
+    Raises:
+        ViewError: a parameter has no value or one that no literal gives exactly, or stands
+            directly behind something else, where a colon means another thing.
+    """
+    try:
+        tokens = sqlglot.tokenize(text, read=SparkSql)
+    except TokenError:
+        return text, {}  # the parser says where
+    used: dict[str, str] = {}
+    cuts = []
+    for colon, name in pairwise(tokens):
+        start, end = colon.start, name.end + 1
+        is_one = colon.token_type is TokenType.COLON and name.start == colon.end + 1
+        if not is_one or _NAME.fullmatch(text[name.start : end]) is None:
+            continue
+        place = f"{path.name}:{text.count(chr(10), 0, start) + 1}"
+        if start and (text[start - 1].isalnum() or text[start - 1] in "_`'\")]:"):
+            raise ViewError(
+                f"{place}: {text[start:end]} stands directly behind something else",
+                hint="write a space before a parameter; a field of a struct is s.field",
+            )
+        used[name.text] = _literal(place, name.text, values)
+        cuts.append((start, end, used[name.text]))
+    for start, end, literal in reversed(cuts):
+        text = text[:start] + literal + text[end:]
+    return text, used
+
+
+def _literal(place: str, name: str, values: Mapping[str, object]) -> str:
+    if name not in values:
+        near = get_close_matches(name, values, n=1)
+        raise ViewError(
+            f'{place}: parameter "{name}" has no value',
+            hint=(f"did you mean :{near[0]}? " if near else "") + f"give it one in {_SECTION}",
+        )
+    literal = literal_of(values[name])
+    if literal is None:
+        raise ViewError(
+            f'{place}: the value of parameter "{name}" has no exact form in SQL',
+            hint=f"in {_SECTION} write a text, a number, true or false, a date, or a moment with "
+            "or without a zone",
+        )
+    return literal
+
+
+def literal_of(value: object) -> str | None:
+    r"""Return the literal of Spark's SQL that is a value of TOML; None where there is none.
+
+    >>> literal_of("it's"), literal_of(-3), literal_of(True)
+    ("'it\\'s'", '(-3)', 'TRUE')
+    """
+    match value:
+        case bool():
+            return str(value).upper()
+        case int() | float():
+            return _number(value)
+        case str() if "\0" not in value:
+            return exp.Literal.string(value).sql("spark")
+        case datetime():
+            word = "TIMESTAMP" if value.tzinfo else "TIMESTAMP_NTZ"
+            moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+            return f"{word} '{moment.isoformat(' ')}'"
+        case date():
+            return f"DATE '{value.isoformat()}'"
+        case _:
+            return None
+
+
+def _number(value: float) -> str | None:
+    """Return a number by the characters in which it is written; a sign stands in brackets.
+
+    `- -3` without them would begin a comment.
+    """
+    written = value.text if isinstance(value, WrittenFloat) else repr(value)
+    text = written.replace("_", "").removeprefix("+")
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    return f"({text})" if text.startswith("-") else text
+
+
+# For example `views/routes.search.json`. What may stand in it is each sink's to say.
+_SUFFIX = ".json"
+
+
+def _sink_options(path: Path, sinks: Sequence[str], root: Path) -> dict[str, Mapping[str, Any]]:
+    """Read the options of a view's sinks; a sink without a file is not in the answer.
+
+    Args:
+        path: the file that declares the view.
+        sinks: where it is served.
+        root: folder of the project, which no file may lead out of.
+
+    Raises:
+        ViewError: a file is no JSON object, gives a name twice, or is for a sink that the view
+            does not have.
+    """
+    options: dict[str, Mapping[str, Any]] = {}
+    for file in sorted(path.parent.glob(f"{path.stem}.*{_SUFFIX}")):
+        kind = file.name.removeprefix(f"{path.stem}.").removesuffix(_SUFFIX)
+        if kind not in sinks:
+            raise ViewError(
+                f'{file.name} is for the sink "{kind}", where view "{path.stem}" is not served',
+                hint=f"it is served in {', '.join(sinks)}; add the sink to the view or remove it",
+            )
+        if not file.resolve().is_relative_to(root.resolve()):
+            raise ViewError(f"{file} leads out of the project", hint="put the file itself here")
+        options[kind] = _object(file)
+    return options
+
+
+def _object(path: Path) -> Mapping[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_once)
+    except OSError as error:
+        raise ViewError(f"{path.name} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ViewError(f"{path.name} cannot be used: {error}") from error
+    if not isinstance(value, dict):
+        raise ViewError(f"{path.name} holds no JSON object", hint='write {"option": value, …}')
+    return value
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f'"{twice}" stands twice in one object')
+    return members

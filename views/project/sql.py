@@ -21,7 +21,6 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from views.base.spark_sql import SparkSql
-from views.project.determinism import refuse_unprovable
 from views.project.grammar import refuse_unread
 from views.project.output import outputs, spelled
 from views.project.query import query, quoted
@@ -75,7 +74,7 @@ def sql_source(path: Path, text: str) -> SqlSource:
             answer each time it runs, or is not read so by Spark.
     """
     parsed = _query(path, text)
-    refuse_unprovable(path, parsed)
+    _refuse_unprovable(path, parsed)
     refuse_unread(path, text, parsed)
     references = tuple(sorted(_references(path, parsed), key=lambda reference: reference.start))
     if not references:
@@ -332,3 +331,103 @@ def _qualifiers(
             continue
         if TableName(schema.name, table.name) in named:
             yield schema.meta["start"], table.meta["start"]
+
+
+# A view is proved by computing it a second time with another engine. What is random, depends on
+# the clock or takes "some" row cannot come out the same, so the proof would fail for a view that
+# is right by its own words; saying so before the rebuild is kinder than a refuted generation.
+_CLOCK = "depends on the clock"
+_RANDOM = "is random"
+_OPEN_PLACE = "depends on where and how the query runs"
+_ANY = "takes a row that no order determines"
+
+_TYPES: dict[type[exp.Expr], str] = {
+    exp.Rand: _RANDOM,
+    exp.Randn: _RANDOM,
+    exp.Randstr: _RANDOM,
+    exp.Uniform: _RANDOM,
+    exp.Shuffle: _RANDOM,
+    exp.Uuid: _RANDOM,
+    exp.TableSample: _RANDOM,
+    exp.CurrentTimestamp: _CLOCK,
+    exp.CurrentDate: _CLOCK,
+    exp.CurrentTime: _CLOCK,
+    exp.CurrentDatetime: _CLOCK,
+    exp.Localtimestamp: _CLOCK,
+    exp.CurrentUser: _OPEN_PLACE,
+    exp.SessionUser: _OPEN_PLACE,
+    exp.QueryTransform: "runs a program",
+}
+_NAMES = {
+    "now": _CLOCK,
+    "getdate": _CLOCK,
+    "current_timezone": _OPEN_PLACE,
+    "monotonically_increasing_id": _OPEN_PLACE,
+    "spark_partition_id": _OPEN_PLACE,
+    "input_file_name": _OPEN_PLACE,
+    "input_file_block_start": _OPEN_PLACE,
+    "input_file_block_length": _OPEN_PLACE,
+    "current_catalog": _OPEN_PLACE,
+    "current_database": _OPEN_PLACE,
+    "current_schema": _OPEN_PLACE,
+    "user": _OPEN_PLACE,
+    "version": _OPEN_PLACE,
+    "identifier": "takes a name from a text, so that nobody knows what is read",
+    "reflect": "calls Java",
+    "java_method": "calls Java",
+    "try_reflect": "calls Java",
+}
+_FIRST = (exp.First, exp.FirstValue, exp.Last, exp.LastValue, exp.AnyValue)
+
+
+def _refuse_unprovable(path: Path, query: exp.Query) -> None:
+    """Require that a query gives the same answer each time.
+
+    Raises:
+        ViewError: it does not; names the function and its line.
+    """
+    for node in query.walk():
+        reason = _reason(node)
+        if reason is None:
+            continue
+        line = next((part.meta["line"] for part in node.walk() if "line" in part.meta), None)
+        place = f"{path.name}:{line}" if line else path.name
+        raise ViewError(
+            f"{place}: {_called(node)} {reason}, so the view cannot be proved",
+            hint="compute it in the source, or select it from a column",
+        )
+
+
+def _reason(node: exp.Expr) -> str | None:
+    for kind, reason in _TYPES.items():
+        if isinstance(node, kind):
+            return reason
+    if isinstance(node, exp.Anonymous):
+        return _NAMES.get(node.name.lower())
+    if isinstance(node, _FIRST) and not _ordered(node):
+        return _ANY
+    if isinstance(node, exp.Limit | exp.Offset) and not _sorted(node.parent):
+        return "without ORDER BY takes rows that no order determines"
+    return None
+
+
+def _ordered(node: exp.Expr) -> bool:
+    """Tell whether a first or last value stands over a window with an order."""
+    parent = node.parent
+    while isinstance(parent, exp.IgnoreNulls | exp.RespectNulls):
+        parent = parent.parent
+    return isinstance(parent, exp.Window) and parent.args.get("order") is not None
+
+
+def _sorted(query: exp.Expr | None) -> bool:
+    return query is not None and query.args.get("order") is not None
+
+
+def _called(node: exp.Expr) -> str:
+    if isinstance(node, exp.Limit | exp.Offset | exp.TableSample):
+        return type(node).__name__.upper()
+    if isinstance(node, exp.QueryTransform):
+        return "TRANSFORM … USING"
+    if isinstance(node, exp.Anonymous):
+        return f"{node.name.lower()}()"
+    return f"{(node.sql_name() if isinstance(node, exp.Func) else node.key).lower()}()"

@@ -38,7 +38,6 @@ from views.generations.succession import serving
 from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec, short_name
 from views.rebuild.apart import Apart, FollowCommand
-from views.rebuild.attempts import PASSING, rest
 from views.rebuild.local.newest import Newest, NewestLogs
 from views.rebuild.plan.plan import (
     groups_of,
@@ -47,9 +46,9 @@ from views.rebuild.plan.plan import (
     tables_of,
     unkeyed_of,
 )
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import PASSING, Rebuild, rest
 from views.rebuild.resident import NotHereError, Resident
-from views.rebuild.result.outcome import Outcome, worst
+from views.rebuild.result.report import Outcome, worst
 from views.rebuild.sealing import Sealer
 
 log = logging.getLogger("changelog.views")

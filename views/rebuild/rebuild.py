@@ -11,11 +11,18 @@ log moved under is begun again.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from changelog.contract.base.errors import ChangelogError, RefutedError
+from changelog.contract.base.errors import (
+    ChangelogError,
+    LogMovedError,
+    RefutedError,
+    UnavailableError,
+    UnavailableLogError,
+)
 from replay.result.state import States
 from replay.spark.session import session
 from replay.store.advancer import Advancer
@@ -39,22 +46,19 @@ from views.generations.served import MakeServed, Unanswered, peers_of, served_of
 from views.generations.succession import next_generation, serving
 from views.generations.swap import HalfPublishedError, settle
 from views.project.spec import ViewSpec
-from views.rebuild.attempts import attempted
 from views.rebuild.one_view.certify import Certifier
 from views.rebuild.one_view.refresh import Prior
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, store_of
 from views.rebuild.plan.plannable import Plannable, plannable
 from views.rebuild.resident import Resident
-from views.rebuild.result.outcome import Outcome
-from views.rebuild.result.report import ViewResult
-from views.rebuild.run.forward import Forward
+from views.rebuild.result.report import Outcome, ViewResult
+from views.rebuild.run.forward import Forward, needs_rows, standing
 from views.rebuild.run.proof import Proof
 from views.rebuild.run.publication import Brought, Publication
 from views.rebuild.run.rows import Rows
 from views.rebuild.run.run import Run, only_warned
 from views.rebuild.run.spark_tasks import told_tasks
-from views.rebuild.run.standing import needs_rows, standing
 from views.rebuild.takeover import Base
 
 if TYPE_CHECKING:
@@ -409,3 +413,44 @@ def _because(blamed: ViewBuild, build: ViewBuild) -> ChangelogError:
         return blamed.error
     text = f'view "{build.spec.name}" is not published, since view "{blamed.spec.name}" is not'
     return RefutedError(text) if isinstance(blamed.error, RefutedError) else RebuildError(text)
+
+
+# A read across a change of leader is in doubt, since replicas clean each on their own, so it is
+# not used. The log itself may well be exact: a new read, judged anew, says so, and refuses when
+# it is not. Nothing of the read that was ended has been published.
+PASSING = (UnavailableError, LogMovedError)
+"""What the next attempt may not meet. What stays is refused by the verdict before its read."""
+_OF_THE_LOG = (UnavailableLogError, LogMovedError)
+_WAITS_S = (1.0, 5.0, 15.0)
+"""Before each further attempt; a broker needs 4 to 13 s to come back from kill -9."""
+_LOOK_S = 0.5
+
+
+def attempted(attempt: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
+    """Return the outcome of the first attempt that the log did not move under.
+
+    Args:
+        attempt: freezes a frontier, judges, reads and publishes; leaves nothing when it fails.
+        stop: tells whether somebody asked to end.
+
+    Raises:
+        ChangelogError: the first attempt could not begin.
+    """
+    outcome = attempt()
+    for number, wait_s in enumerate(_WAITS_S, start=2):
+        error = outcome.error
+        if stop() or not isinstance(error, _OF_THE_LOG):
+            break
+        log.warning("%s; reads again, attempt %d of %d", error.args[0], number, len(_WAITS_S) + 1)
+        rest(time.monotonic() + wait_s, stop)
+        try:
+            outcome = attempt()
+        except _OF_THE_LOG as still:
+            outcome = Outcome(outcome.results, still)
+    return outcome
+
+
+def rest(until: float, stop: Callable[[], bool]) -> None:
+    """Wait until a moment of the monotonic clock, or until somebody asks to end."""
+    while not stop() and (remaining := until - time.monotonic()) > 0:
+        time.sleep(min(remaining, _LOOK_S))

@@ -43,12 +43,12 @@ from views.base.progress import Stages
 from views.generations.history import CHANGES, PUBLISHED, REFUTED, History
 from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource, ViewSpec
-from views.rebuild.local.by_spark import BySpark
+from views.rebuild.local.engine import BySpark
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
 from views.rebuild.local.newest import Newest
 from views.rebuild.local.related import Related, Walk, check_classes, columns_of
-from views.rebuild.local.tables import LocalTables
+from views.rebuild.local.table import LocalTables
 from views.rebuild.one_view.certify import request_of
 from views.rebuild.one_view.forward import (
     Delta,
@@ -61,8 +61,7 @@ from views.rebuild.one_view.forward import (
 from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, shown, warnings_of
-from views.rebuild.result.outcome import Outcome
-from views.rebuild.result.report import ViewResult
+from views.rebuild.result.report import Outcome, ViewResult
 from views.rebuild.sending.sending import Sending
 from views.sinks.base import ForwardSink, rows_of
 from views.sinks.values import NotRenderedError

@@ -11,7 +11,7 @@ from changelog.config import load_project
 from replay.base.sections import warehouse_of
 from views import cli
 from views.generations.history import DROPPED, PUBLISHED, REFUTED, History, HistoryRow
-from views.scaffold.write import write_project
+from views.scaffold.cli import write_project
 
 
 @pytest.fixture

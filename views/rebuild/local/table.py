@@ -7,13 +7,18 @@ layers, and what is found in it is decoded, computed and proved like all else.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, Self
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
+from changelog.contract.rows.relation import TableName
+from replay.base.failures import translated
+from replay.base.record_place import FetchedRecord
 from replay.decode.schemas import TopicSchemas
 from views.rebuild.local.join_values import JoinValues, Value
 
@@ -157,3 +162,75 @@ class LocalTable:
             f"INSERT OR REPLACE INTO records VALUES ({marks})",
             ((*record[:4], *record.values) for record in records),
         )
+
+
+log = logging.getLogger("changelog.views")
+
+
+class LocalTables:
+    """Keeps tables between the rounds of a follower; a context manager."""
+
+    def __init__(self) -> None:
+        self._tables: dict[TableName, LocalTable] = {}
+        self._folder = TemporaryDirectory(prefix="changelog-follow-", ignore_cleanup_errors=True)
+        self._files = 0
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Forget all tables."""
+        self.forget()
+        self._folder.cleanup()
+
+    @property
+    def held(self) -> Mapping[TableName, LocalTable]:
+        """Return the tables."""
+        return self._tables
+
+    def forget(self) -> None:
+        """Forget all tables."""
+        for table in self._tables.values():
+            table.close()
+        self._tables = {}
+
+    def fill(
+        self,
+        table: TableName,
+        records: Iterable[FetchedRecord],
+        schemas: TopicSchemas,
+        columns: Sequence[str],
+        position: Position,
+    ) -> None:
+        """Fill a new local table.
+
+        Args:
+            table: its name.
+            records: those of its live keys.
+            schemas: of its topic.
+            columns: by which rows are to be found.
+            position: the first that the records do not hold.
+
+        Raises:
+            UnknownValueError: it cannot be here.
+        """
+        self._files += 1
+        local_table = LocalTable(self._folder.name, f"table{self._files}", schemas, columns)
+        self._tables[table] = local_table
+        with translated():
+            live = ((k, v, p, o) for k, v, p, o in records if v is not None)
+            local_table.fill(live, position)
+
+    def advance(
+        self, changed: Mapping[TableName, Sequence[FetchedRecord]], position: Position
+    ) -> dict[TableName, Touched]:
+        """Apply the new records; returns the touched records of each table.
+
+        Raises:
+            UnknownValueError: a record cannot be read; the tables are of no use any more.
+        """
+        return {
+            table: self._tables[table].advance(records, position)
+            for table, records in changed.items()
+        }

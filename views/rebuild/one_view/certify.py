@@ -7,10 +7,14 @@ verifier and removed at the end of the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import pyarrow as pa
+from pyspark import cloudpickle
 
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier
@@ -21,6 +25,7 @@ from replay.broker.client_options import travelling
 from replay.result.state import States
 from replay.scan.scan import cores_of
 from replay.spark.files import Files, uri_of
+from replay.spark.session import is_local
 from replay.store.committed import write
 from views.base.address import Address
 from views.base.config import RebuildSettings, VerifyMode
@@ -28,7 +33,6 @@ from views.base.pace import Tell, quiet
 from views.base.sections import VerifyOn
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.build import read_of
-from views.rebuild.one_view.launch import SparkLauncher, is_cluster, spare_cores
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
 from views.verify.kept.keeper import NOWHERE, Keeping
@@ -89,13 +93,13 @@ class Certifier:
         rebuild, project = self._settings.rebuild, self._settings.project
         everywhere = rebuild.verify_on is VerifyOn.CLUSTER
         is_for_tasks = everywhere or (
-            rebuild.verify_on is VerifyOn.AUTO and is_cluster(self._spark)
+            rebuild.verify_on is VerifyOn.AUTO and _is_cluster(self._spark)
         )
         if not is_for_tasks or self._settings.verify is VerifyMode.NONE:
             return None
         kafka, registry = project.kafka, project.registry
         return Spread(
-            launcher=SparkLauncher(self._spark),
+            launcher=_SparkLauncher(self._spark),
             width=cores_of(self._spark),
             place=f"{self._place}/{PARTS}",
             kafka=replace(kafka, options=travelling(kafka.options)),
@@ -114,7 +118,7 @@ class Certifier:
                 return
             case VerifyMode.CHANGED:
                 pass
-            case _ if spare_cores(self._spark) < LEAST_SPARE_CORES:
+            case _ if _spare_cores(self._spark) < LEAST_SPARE_CORES:
                 return
         tables = (table for spec in specs for table in spec.tables)
         self._evidence.read_ahead(dict.fromkeys(tables))
@@ -218,3 +222,50 @@ def _keeping(settings: RebuildSettings, replay: States) -> Keeping:
         goes_on=settings.verify is VerifyMode.CHANGED,
         begins=settings.reads_checkpoints or settings.verify is VerifyMode.CHANGED,
     )
+
+
+# What Spark moves are the descriptions of the tasks, as replay's are moved, with the closure of
+# a job: in no setting, no plan and no event; and the receipts, one short text a task.
+Given = TypeVar("Given")
+_SCHEMA = "said string"
+
+
+class _SparkLauncher:
+    """Runs each piece of work as a task of a Spark job."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self, work: Callable[[Given], str], items: Sequence[Given], /) -> Iterator[str]:
+        """Yield the result of each item, in any order; see `Launcher`.
+
+        Raises:
+            UnavailableError: a server that runs Spark went away.
+            PySparkException: a task fails again and again, or Spark does.
+        """
+        packed = cloudpickle.dumps((work, list(items)))  # type: ignore[no-untyped-call]
+
+        def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from changelog.runtime.imports import find_ours_first  # noqa: PLC0415 - there
+
+            find_ours_first()  # before the first module of ours is looked for by its name
+            do, all_given = cloudpickle.loads(packed)
+            for batch in numbers:
+                results = [do(all_given[number]) for number in batch.column(0).to_pylist()]
+                yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], ["said"])
+
+        count = len(items)
+        frame = self._spark.range(0, count, 1, max(1, count)).mapInArrow(task, _SCHEMA)
+        with translated():
+            yield from (row.said for row in frame.collect())
+
+
+def _spare_cores(spark: SparkSession) -> int:
+    """Return the number of cores of this machine that the tasks of a session do not use."""
+    used = 0 if _is_cluster(spark) else cores_of(spark)
+    return (os.cpu_count() or 1) - used
+
+
+def _is_cluster(spark: SparkSession) -> bool:
+    """Tell whether a session has executors other than its driver."""
+    return not is_local(spark.conf.get("spark.master", "local") or "local")

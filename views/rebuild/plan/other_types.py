@@ -14,12 +14,10 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType, Kind, column_type
-from views.meaning.types import base_of
-from views.rebuild.plan.nulls import Nulls
+from views.meaning.types import Meaning, base_of, is_text, meaning_of, written
 from views.rebuild.plan.numbers import Number, Sort, number_of
-from views.rebuild.plan.other_values import other_values
+from views.rebuild.plan.other_values import Nulls, other_values
 from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, captured_columns, is_of, said
-from views.rebuild.plan.texts import compared_texts
 from views.verify.values.names import folded, reading_name
 
 
@@ -50,7 +48,7 @@ def other_types(
         for name, kind in columns.items()
     }
     columns = [*captured_columns(query, captured)]
-    more = (*_intervals(columns), *values, *compared_texts(columns))
+    more = (*_intervals(columns), *values, *_compared_texts(columns))
     return tuple(dict.fromkeys((*_sentences(query), *_lists(query, captured), *more)))
 
 
@@ -193,4 +191,58 @@ def _zoned(node: exp.Expr) -> Iterator[str]:
     yield (
         f"{said(node)} has a time zone here, and none in PostgreSQL: write "
         f"cast({inner} as timestamp_ntz)"
+    )
+
+
+# A cast to string is the author's own word, and PostgreSQL compares its text alike; who reads
+# the view, or pasted the cast, may still take it for a comparison of values: `'12:00:00' >
+# '12:00'`.
+_EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In)
+_ORDERED = (
+    *(exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.Greatest, exp.Least),
+    *(exp.Min, exp.Max, exp.Ordered),
+)
+
+
+def _compared_texts(columns: Iterable[tuple[exp.Column, ColumnType]]) -> Iterator[str]:
+    """Yield a sentence for each comparison of texts that looks like one of values.
+
+    Args:
+        columns: the places in a query of captured columns, with their types.
+    """
+    for column, kind in columns:
+        meaning = meaning_of(kind)
+        if meaning is None or meaning.is_list or not _is_cast(column.parent):
+            continue
+        text = column.parent
+        around = text.parent if text is not None else None
+        while isinstance(around, exp.Paren):
+            text, around = around, around.parent
+        if text is not None and around is not None and not _is_alike(around, text, meaning):
+            under = f" under {kind.collation}" if is_text(meaning) else ""
+            yield (
+                f"{said(around)} compares texts by their code points, and not values of type "
+                f"{base_of(kind.name)}{under}"
+            )
+
+
+def _is_cast(node: exp.Expr | None) -> bool:
+    """Tell whether an expression is the text of a value."""
+    if isinstance(node, exp.Concat):
+        return len(node.expressions) == 1
+    return isinstance(node, exp.Cast) and node.to.is_type(*exp.DataType.TEXT_TYPES)
+
+
+def _is_alike(around: exp.Expr, text: exp.Expr, meaning: Meaning) -> bool:
+    """Tell whether an expression compares no texts, or with the answer of their values."""
+    is_ordered = isinstance(around, _ORDERED)
+    if not is_ordered and not isinstance(around, _EQUAL):
+        return True
+    if not (meaning.ordered if is_ordered else meaning.equal):
+        return False
+    others = [part for part in around.iter_expressions() if part is not text]
+    return all(
+        not (isinstance(part, exp.Literal) and part.is_string)
+        or written(meaning, part.name) == part.name
+        for part in others
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -10,13 +10,13 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.errors import ChangelogError, LockedError, RefutedError, VerdictError
+from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.joined import beside
 from changelog.runtime.edge import one_line
 from views.base.address import Address
 from views.generations.history import HistoryRow, is_of_changes
-from views.rebuild.result.reach import Reach
 from views.verify.compare.report import VerifyReport
 
 _SEVERAL = 2
@@ -386,3 +386,84 @@ def _verdict_line(results: Sequence[ViewResult]) -> str | None:
 
 def _number(value: int | None) -> str:
     return f"{value:,}" if value is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The position that a sink of a followed view has reached.
+
+    Attributes:
+        position: the first that it does not hold; of what lies before it, it holds all.
+        behind_s: for how long it has lacked the oldest rows that it lacks; 0 where it lacks none.
+        is_left: whether it lacks more than is kept for it, so that it catches up by a round of
+            Spark's.
+        why: what keeps it from having them, empty where nothing is known to.
+    """
+
+    position: Position
+    behind_s: float = 0.0
+    is_left: bool = False
+    why: str = ""
+
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether it lacks rows."""
+        return self.behind_s > 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of `--json`."""
+        fields: dict[str, Any] = {
+            "epoch": self.position.epoch,
+            "lsn": str(self.position.commit_lsn),
+            "seconds_behind": round(self.behind_s, 3),
+        }
+        if self.is_left:
+            fields["left_behind"] = True
+        if self.why:
+            fields["error"] = self.why
+        return fields
+
+    def shown(self, sink: str) -> str:
+        """Return the text about a sink that lags: how far, and where it is."""
+        how = ", left behind" if self.is_left else ""
+        return f"{sink} {self.behind_s:,.0f} s behind, at {self.position.commit_lsn}{how}"
+
+
+_WORST_FIRST = (
+    RefutedError.exit_code,
+    VerdictError.exit_code,
+    ChangelogError.exit_code,
+    2,  # usage or configuration, of several families of errors
+    LockedError.exit_code,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outcome of a run.
+
+    Attributes:
+        results: one for each view, also for those that failed.
+        error: the worst of theirs, or that of the run when it has no result; None when all is well.
+    """
+
+    results: tuple[ViewResult, ...]
+    error: ChangelogError | None = None
+
+    @classmethod
+    def of(cls, results: Iterable[ViewResult]) -> Outcome:
+        """Return the outcome of views each of which says how it went."""
+        whole = tuple(results)
+        return cls(whole, worst(result.error for result in whole))
+
+    def errors(self) -> list[ChangelogError]:
+        """Return each error once: views that failed for one reason share it."""
+        own = [result.error for result in self.results if result.error is not None]
+        distinct = list({id(error): error for error in own}.values())
+        return distinct or ([self.error] if self.error is not None else [])
+
+
+def worst(errors: Iterable[ChangelogError | None]) -> ChangelogError | None:
+    """Return the error whose exit code matters most: refuted, verdict, failed, usage, locked."""
+    present = [error for error in errors if error is not None]
+    return min(present, key=lambda error: _WORST_FIRST.index(error.exit_code), default=None)

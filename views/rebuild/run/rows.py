@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.rows.relation import TableName
 from replay.base.config import OnBadRecord
-from replay.result.state import States
+from replay.base.failures import translate
+from replay.base.task_faults import FormlessValueError
+from replay.result.state import ReplayedState, States
 from replay.store.stored import Stored
 from views.base.config import Source
 from views.project.definition import declaration_of, definition_of
 from views.project.spec import SqlSource
 from views.rebuild.one_view.build import frame_of, kept, write
 from views.rebuild.one_view.certify import Certifier
-from views.rebuild.one_view.formless import counted
 from views.rebuild.one_view.forward import Delta
-from views.rebuild.one_view.quarantine import write_quarantined
 from views.rebuild.one_view.refresh import (
     Merged,
     Prior,
@@ -27,10 +29,10 @@ from views.rebuild.one_view.refresh import (
     UnchangedView,
     Whole,
 )
+from views.rebuild.one_view.refused import write_quarantined
 from views.rebuild.one_view.view_build import ViewBuild
-from views.rebuild.run.forward import Forward
+from views.rebuild.run.forward import Forward, standing
 from views.rebuild.run.run import Run
-from views.rebuild.run.standing import standing
 from views.sinks.base import Change, ChangeableSink, rows_of
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Rows:
                 refresher = Refresher(spark, replay, stack)
             for build in builds:
                 self._run.check_stop()
-                counting_keys = counted(replay, build.spec.tables)
+                counting_keys = _counted(replay, build.spec.tables)
                 with self._run.answerable(build), replay.counting(), counting_keys:
                     rows, schema = self._rows(
                         spark, certifier, replay, refresher, build, states=states
@@ -191,3 +193,55 @@ def _shared_states(
         else state.frame
         for table, state in replay.states.items()
     }
+
+
+_SHOWN = 5
+
+
+@contextmanager
+def _counted(states: States, tables: Collection[TableName]) -> Iterator[None]:
+    """Add the keys of the rows to the error about a value that no type holds.
+
+    The table is read once more for it, of which only their keys are kept.
+
+    Raises:
+        FormlessValueError: a view of these tables has met one.
+    """
+    try:
+        yield
+    except Exception as error:
+        formless = translate(error)
+        if not isinstance(formless, FormlessValueError):
+            raise
+        own = (states.states[table] for table in tables if table in states.states)
+        try:
+            sentence = next(
+                (
+                    sentence
+                    for state in own
+                    if (sentence := _formless_rows(state, str(formless.args[0])))
+                ),
+                "",
+            )
+        except Exception as other:  # the first error is the one to tell
+            log.debug("rows are not counted", exc_info=other)
+            sentence = ""
+        raise FormlessValueError(f"{formless.args[0]}{sentence}", hint=formless.hint) from error
+
+
+def _formless_rows(state: ReplayedState, message: str) -> str:
+    """Return the number and some keys of the rows without a form in an error's column, as text."""
+    heads = {name: f'table "{state.table}", column "{name}" (' for name in state.frame.columns}
+    column = next((name for name, head in heads.items() if message.startswith(head)), None)
+    if column is None or state.rows.formless is None:
+        return ""
+    bad_rows = state.rows.formless(state.rows.logged).where(F.col("column") == F.lit(column))
+    bad_rows.persist()
+    try:
+        count = bad_rows.count()
+        keys = [row["key"] for row in bad_rows.sort("key").limit(_SHOWN).collect()]
+    finally:
+        bad_rows.unpersist()
+    rows = "1 row has" if count == 1 else f"{count:,} rows have"
+    shown = ", ".join(f"({key})" for key in keys) + (", …" if count > _SHOWN else "")
+    return f"; {rows} such a value there: {shown}"

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from changelog.contract.base.position import Position
 from views.rebuild.one_view.forward import Delta
-from views.rebuild.result.reach import Reach
-from views.rebuild.sending.sender import ElsewhereError, Sender
-from views.rebuild.sending.waiting import Waiting
+from views.rebuild.result.report import Reach
+from views.rebuild.sending.sender import ElsewhereError, Sender, Waiting
 from views.sinks.base import ForwardSink
 
 PATIENCE_S = 1.0

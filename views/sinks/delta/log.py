@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
 from replay.spark.files import Files
-from replay.spark.store_errors import silence
+from replay.spark.object_store import silence
 from replay.spark.warehouse import SETTINGS, adding_counted, is_plain, paths_of
 from views.sinks.base import UnavailableSinkError
 from views.sinks.delta.commits import (

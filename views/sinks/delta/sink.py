@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from changelog.contract.base.errors import SinkError
 from replay.spark.files import Files, can_copy, uri_of
-from replay.spark.store_errors import unanswered
+from replay.spark.object_store import unanswered
 from replay.store.committed import PATTERN, write
 from replay.store.layout import Layout
 from views.base.address import Address

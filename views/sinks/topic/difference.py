@@ -6,16 +6,21 @@ Rows are alike when their bytes are. A topic of readers that holds nothing needs
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import pyarrow as pa
 
+from changelog.contract.base.errors import SinkError
 from changelog.runtime.closed_database import closed_database
-from views.sinks.topic.scan import Scan, scanned
-from views.sinks.topic.server import TopicServer
+from replay.base.task_faults import Fault, MarkedError, error_of, marked
+from replay.scan.last_records import FoldRules, LastRecords
+from replay.scan.range import PartitionRange, read_into
+from views.sinks.topic.records import Record
+from views.sinks.topic.server import TopicServer, sink_error
 
 _MEMORY = "1GB"
 _ROWS = 200_000
@@ -60,12 +65,12 @@ def differences(server: TopicServer, source: str, target: str | None) -> Iterato
         yield from _all(source_scan) if there.is_empty else _compared(stack, source_scan, there)
 
 
-def _all(scan: Scan) -> Iterator[Difference]:
+def _all(scan: _Scan) -> Iterator[Difference]:
     for batch in scan.rows():
         yield Difference(batch["key"], batch["value"], None)
 
 
-def _compared(stack: ExitStack, source_scan: Scan, there: Scan) -> Iterator[Difference]:
+def _compared(stack: ExitStack, source_scan: _Scan, there: _Scan) -> Iterator[Difference]:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="changelog-topic-"))
     config = {
         "memory_limit": _MEMORY,
@@ -83,3 +88,128 @@ def _compared(stack: ExitStack, source_scan: Scan, there: Scan) -> Iterator[Diff
         yield Difference(batch["key"], batch["value"], batch["was"])
     for batch in database.sql(_GONE).to_arrow_reader(_ROWS):
         yield Difference(batch["key"], None, None)
+
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The state of a topic without keys, to which a delta may add records.
+
+    Attributes:
+        server: where it is.
+        view: whose it is.
+        topic: its name.
+        key_id: of Avro's schema of keys; None in JSON.
+    """
+
+    server: TopicServer
+    view: str
+    topic: str
+    key_id: int | None
+
+    def require(self, difference: Difference) -> None:
+        """Require that a difference is of rows that were not there before.
+
+        Raises:
+            SinkError: naming a key whose row has changed, or is gone.
+        """
+        if difference.values is None and len(difference.keys):
+            raise self._refused(difference.keys[0].as_py(), "is gone")
+        if difference.was is not None and (place := difference.was.index(True).as_py()) >= 0:
+            raise self._refused(difference.keys[place].as_py(), "is another one now")
+
+    def new(self, records: Sequence[Record], there: Mapping[bytes, bytes]) -> Sequence[Record]:
+        """Return the records of rows that were not there.
+
+        Args:
+            records: of a delta.
+            there: keys of the rows that are there, and the digest of each row.
+
+        Raises:
+            SinkError: naming a key whose row has changed, or is gone.
+        """
+        fresh = []
+        for key, value in records:
+            if key not in there:
+                if value is not None:
+                    fresh.append((key, value))
+            elif value is None:
+                raise self._refused(key, "is gone")
+            elif there[key] != digest_of(value):
+                raise self._refused(key, "is another one now")
+        return fresh
+
+    def _refused(self, key: bytes, change: str) -> SinkError:
+        key_text = key.decode("utf-8", "replace")
+        if self.key_id is not None:
+            key_text = self.server.json_of(key, self.key_id)
+        return SinkError(
+            f'topic "{self.topic}" gets new rows alone ("records": "unkeyed"), and the row with '
+            f"key {key_text} {change}",
+            hint=f'"records": "keyed" in {self.view}.topic.json replaces and removes rows',
+        )
+
+
+def digest_of(value: bytes) -> bytes:
+    """Return the row's digest."""
+    return blake2b(value, digest_size=_DIGEST_BYTES).digest()
+
+
+_MEMORY_BYTES = 512 << 20
+"""Of one topic's keys and last records; what is more goes to a file."""
+_SCANNED_ROWS, _BYTES = 200_000, 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """The committed records of a topic up to its end at some moment.
+
+    Attributes:
+        last: the last record of each key.
+    """
+
+    last: LastRecords
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether the topic has never held a row."""
+        return not self.last.records
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows, once, in no order: `key` and `value`, some at a time."""
+        for last_records in self.last.drain(_SCANNED_ROWS, _BYTES):
+            batch = pa.RecordBatch.from_arrays(
+                [last_records.keys, last_records.values], ["key", "value"]
+            )
+            yield (
+                batch.filter(last_records.values.is_valid())
+                if last_records.values.null_count
+                else batch
+            )
+
+
+@contextmanager
+def scanned(server: TopicServer, topic: str) -> Iterator[_Scan]:
+    """Read a topic; its memory is released after the block.
+
+    Raises:
+        SinkError: the brokers refuse, or records are gone.
+        UnavailableSinkError: they do not answer.
+    """
+    with closing(LastRecords(FoldRules.by_last(most_bytes=_MEMORY_BYTES))) as last:
+        partition = PartitionRange(0, 0, server.end(topic))
+        try:
+            read_into(last, server.kafka, topic, partition, stall_s=server.retry_seconds)
+        except MarkedError as error:
+            raise _explained(server, error) from error
+        yield _Scan(last)
+
+
+def _explained(server: TopicServer, error: MarkedError) -> SinkError:
+    fault, message = marked(str(error)) or (Fault.REFUSED, str(error))
+    text = f"{message} at {server.kafka.brokers}"
+    if fault is Fault.LOST:
+        return SinkError(text, hint="build the view anew")
+    return sink_error(error_of(fault, message))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError
@@ -17,13 +19,12 @@ from pyspark.sql.types import DataType, DecimalType, StructType
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.rows.codec import frame
 from changelog.kafka.clients import writing_config
-from changelog.native import ProducerHandle
+from changelog.native import ProducerHandle, text_hashes
 from changelog.native.records import TextColumn
 from views.sinks.base import GONE
 from views.sinks.load import RESULT, counted, no_value, reported
 from views.sinks.rendering import check_session, document
 from views.sinks.topic import encode
-from views.sinks.topic.distinct import KeyHashes, are_distinct
 from views.sinks.topic.server import FULL_S, explained, texts
 from views.sinks.unique import column, null_in_key
 from views.sinks.values import documents
@@ -214,3 +215,52 @@ def write_rows(rows: DataFrame, writer: RecordWriter) -> tuple[int, bool]:
     rendered = rows.select(*writer.form.columns())
     results = rendered.mapInArrow(writer, f"{RESULT}, hashes binary").collect()
     return counted(results), are_distinct(result.hashes for result in results)
+
+
+# Equal keys have equal bytes and so equal hashes: where all hashes differ, all keys do. Where
+# two are alike, or not all are known, nothing is told, and the keys themselves have to be
+# compared.
+_MOST = 32 << 20
+"""Hashes that are compared here, 8 bytes each."""
+_PROBE: TextColumn = (memoryview(array("i", [0, 5])), memoryview(b"probe"))
+
+
+@dataclass(slots=True)
+class KeyHashes:
+    """The hashes of the keys that one task has written.
+
+    Attributes:
+        seed: the same for all tasks.
+    """
+
+    seed: int
+    _parts: list[bytes] = field(default_factory=list)
+    _count: int = 0
+
+    def add(self, keys: TextColumn) -> None:
+        """Take some keys."""
+        self._count += len(keys[0]) - 1
+        if self._count <= _MOST:
+            self._parts.append(text_hashes(self.seed, keys))
+
+    def told(self) -> bytes | None:
+        """Return the hashes, after one of a known text that identifies the hash function.
+
+        None if there are too many.
+        """
+        if self._count > _MOST:
+            return None
+        return b"".join((text_hashes(self.seed, _PROBE), *self._parts))
+
+
+def are_distinct(hashes_of_tasks: Iterable[bytes | None]) -> bool:
+    """Tell whether all keys of all tasks are known to differ."""
+    parts = []
+    for task_hashes in hashes_of_tasks:
+        if task_hashes is None:
+            return False
+        parts.append(np.frombuffer(task_hashes, np.uint64))
+    if len({int(part[0]) for part in parts}) > 1 or sum(map(len, parts)) > _MOST:
+        return False
+    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *(part[1:] for part in parts)]))
+    return not (hashes[1:] == hashes[:-1]).any()

@@ -29,9 +29,8 @@ from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.forward import refuse_older
-from views.sinks.topic.difference import differences
+from views.sinks.topic.difference import Growth, differences, digest_of, scanned
 from views.sinks.topic.forward import TopicForward
-from views.sinks.topic.growth import Growth, digest_of
 from views.sinks.topic.options import FOR_EVER, TopicOptions, check_topic_shape
 from views.sinks.topic.records import Form, Record, RecordWriter, write_rows
 from views.sinks.topic.register import (
@@ -42,7 +41,6 @@ from views.sinks.topic.register import (
     read_register,
     write_frontier,
 )
-from views.sinks.topic.scan import scanned
 from views.sinks.topic.schema import key_schema, value_schema
 from views.sinks.topic.server import TopicServer, Transaction
 from views.sinks.unique import assert_unique

@@ -1,4 +1,4 @@
-"""A helper process of the verifier: functions and arguments on standard input, results on its output."""
+"""A helper process of the verifier: calls on standard input, their results on standard output."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from changelog.runtime.process.pulse import Pulse
 from changelog.sink.registry import Schemas
 from replay.declared.exact import FaultError
 from replay.declared.exact import _digits as replay_digits
-from views.page import origin as origin_module
+from views.page import answers as origin_module
 from views.verify.log.declared_values import _written_out as verify_digits
 
 SINK = {"name": "s", "topics": "a", "connection.url": "postgresql://db/app"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replay.spark.store_errors import unanswered
+from replay.spark.object_store import unanswered
 
 REFUSED = """Generic S3 error
   \x1b[31m↳\x1b[0m Error performing GET http://127.0.0.1:9/lake after 10 retries - HTTP error

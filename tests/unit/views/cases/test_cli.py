@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, ViewError
 from views.cases import cli
 from views.cases.cli import check_cases
-from views.scaffold.write import write_project
+from views.scaffold.cli import write_project
 
 Run = Callable[..., Result]
 CASES = Path("views/orders_per_customer.cases.toml")

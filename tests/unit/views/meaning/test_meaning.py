@@ -10,8 +10,8 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType, Kind, TypType, array_type, column_type
 from views.meaning.types import meaning_of
 from views.meaning.view import as_meant
+from views.project.catalog import with_views
 from views.project.definition import text_of
-from views.project.inline import with_views
 from views.project.sql import parse_sql_view
 
 PATH = Path("v.sql")

@@ -32,8 +32,7 @@ from views.generations.served import Served
 from views.generations.succession import Held
 from views.leases.decide import Tenure
 from views.leases.record import Owner
-from views.operate.doctor import COMMANDS, examine
-from views.operate.locks import lasts
+from views.operate.doctor import COMMANDS, examine, lasts
 from views.operate.other_commands import Answer
 from views.operate.served import look_at_views
 from views.project.spec import ViewSpec

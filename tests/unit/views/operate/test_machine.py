@@ -13,8 +13,8 @@ import pytest
 
 from changelog.runtime.findings import Findings, Level
 from replay.spark.files import check_writable
-from views.operate import machine
-from views.operate.machine import look_at_machine, look_at_readers
+from views.operate import doctor
+from views.operate.doctor import look_at_machine, look_at_readers
 
 
 def looked(folder: Path) -> dict[str, tuple[Level, str, str]]:
@@ -40,7 +40,7 @@ def test_a_full_disk_and_a_java_that_does_not_run_are_problems(
 def test_little_memory_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = SimpleNamespace(total=8 << 30, available=1 << 30)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
-    monkeypatch.setattr(machine, "_java", lambda: None)
+    monkeypatch.setattr(doctor, "_java", lambda: None)
     state, said, _ = looked(tmp_path)["memory"]
     assert (state, said) == (Level.NOTE, "1,024 of 8,192 MB free; a rebuild takes 3 to 4 GB")
 

@@ -11,7 +11,7 @@ import pytest
 from changelog.contract.base.errors import ViewError
 from tests.support.compared_signatures import TYPES
 from tests.support.hostile_rows import query_of
-from views.project import grammar, typenames
+from views.project import grammar
 from views.project.sql import sql_source
 from views.verify.sql.translate import translate
 
@@ -185,7 +185,7 @@ def test_each_hint_is_tried():
     words = ("write ", "leave out", "put ", "compute ", "compare ", "take ", "number the")
     texts = {
         node.value
-        for module in (grammar, typenames)
+        for module in (grammar,)
         for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)

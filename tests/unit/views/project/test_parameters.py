@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from changelog.config import load_project
 from changelog.contract.base.errors import ViewError
 from changelog.runtime.setting import WrittenFloat
-from views.project.catalog import Catalog, catalog_of
+from views.project.catalog import Catalog, catalog_of, literal_of, with_parameters
 from views.project.definition import text_of
-from views.project.parameters import literal_of, with_parameters
 
 PATH = Path("views/v.sql")
 

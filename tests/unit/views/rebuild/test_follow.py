@@ -32,8 +32,7 @@ from views.rebuild.follow import SeenFrontier, follow
 from views.rebuild.one_view.refresh import Prior, Whole, prior_of
 from views.rebuild.plan.plan import planned
 from views.rebuild.rebuild import Rebuild
-from views.rebuild.result.outcome import Outcome
-from views.rebuild.result.report import ViewResult
+from views.rebuild.result.report import Outcome, ViewResult
 
 THINGS = [TableName("public", "things")]
 

@@ -13,9 +13,9 @@ from changelog.contract.base.position import Position
 from tests.support.wait import wait_until
 from views.rebuild.one_view.forward import KEY, Delta
 from views.rebuild.result.report import ViewResult, results_table
+from views.rebuild.sending import sender as waits
 from views.rebuild.sending import sender as workers
 from views.rebuild.sending import sending as sends
-from views.rebuild.sending import waiting as waits
 from views.rebuild.sending.sending import Sending
 from views.sinks.base import GONE, UnavailableSinkError
 

@@ -43,7 +43,7 @@ from views.rebuild.read_back import UncomparableError
 from views.rebuild.result.report import results_table
 from views.rebuild.rollback import NothingToRollBackError, RolledBackError, roll_back
 from views.rebuild.staged import UnverifiedError, publish_staged
-from views.scaffold.write import write_project
+from views.scaffold.cli import write_project
 from views.verify.kept.folder import KeptTopic
 
 VIEW = "orders_per_customer"

@@ -17,8 +17,7 @@ from changelog.contract.base.errors import ConfigurationError, RefutedError
 from tests.support.http_listener import Quiet, listening
 from views.base.config import RebuildSettings
 from views.generations.history import PUBLISHED, REFUTED, History, HistoryRow
-from views.rebuild.result.outcome import Outcome
-from views.rebuild.result.report import ViewResult
+from views.rebuild.result.report import Outcome, ViewResult
 from views.runs import tell
 from views.runs.tell import told
 

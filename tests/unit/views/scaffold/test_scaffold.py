@@ -16,8 +16,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.reference import shown
 from replay.base.sections import Spark
 from views.project.catalog import Catalog
-from views.scaffold.cli import init
-from views.scaffold.write import write_project
+from views.scaffold.cli import init, write_project
 
 
 def test_the_project_that_is_written_has_valid_settings_and_views(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.native_ways import WAYS, on
-from views.sinks.topic import distinct
-from views.sinks.topic.distinct import KeyHashes, are_distinct
+from views.sinks.topic import records
+from views.sinks.topic.records import KeyHashes, are_distinct
 
 pytestmark = pytest.mark.usefixtures("native_way")
 
@@ -43,7 +43,7 @@ def test_keys_of_several_batches_and_tasks_are_compared():
 def test_hashes_that_cannot_be_compared_say_nothing(monkeypatch):
     assert not are_distinct([told([b"a"]), told([b"b"], seed=8)])
     assert not are_distinct([told([b"a"]), None])
-    monkeypatch.setattr(distinct, "_MOST", 2)
+    monkeypatch.setattr(records, "_MOST", 2)
     assert told([b"a", b"b", b"c"]) is None
     assert not are_distinct([told([b"a"]), told([b"b"])])
 
