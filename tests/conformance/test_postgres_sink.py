@@ -364,7 +364,7 @@ def test_without_that_wait_such_a_transaction_finds_it_empty(postgres, monkeypat
         reader.set_session(isolation_level="REPEATABLE READ")
         old = reader.cursor()
         old.execute("SELECT 1")
-        monkeypatch.setattr(Exchange, "wait", staticmethod(lambda *_: None))
+        monkeypatch.setattr(Exchange, "wait", lambda *_: None)
         publish(postgres, 2, postgres.spark.sql("select id from range(5)"))
         old.execute(f"SELECT count(*) FROM {postgres.view}")
         assert old.fetchall() == [(0,)]

@@ -98,6 +98,13 @@ def _is_key_type(kind: DataType) -> bool:
     return isinstance(kind, SCALARS)
 
 
+def holds_float(kind: DataType) -> bool:
+    """Tell whether a key's type is a float, or a list of them."""
+    if isinstance(kind, ArrayType):
+        return holds_float(kind.elementType)
+    return isinstance(kind, (FloatType, DoubleType))
+
+
 def _check_type(name: str, kind: DataType) -> None:
     match kind:
         case ArrayType():

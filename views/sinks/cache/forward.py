@@ -9,14 +9,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 from redis.exceptions import WatchError
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
 from views.base.cache import CacheForm, Connection, register
-from views.sinks.cache.entries import set_entries
 from views.sinks.forward import refuse_older
 from views.sinks.load import Entry
+
+
+def set_entries(
+    pipeline: Any,  # noqa: ANN401 - redis-py has no types there
+    form: CacheForm,
+    entries: Sequence[Entry],
+    *,
+    one_slot: bool,
+    again: bool = False,
+) -> None:
+    """Put entries into a pipeline.
+
+    Args:
+        pipeline: of a connection.
+        form: of their generation.
+        entries: at least one.
+        one_slot: whether one command may name several keys.
+        again: whether entries of these names may be there, of which nothing is to stay.
+    """
+    named = {form.entry(name): text for name, text in entries}
+    if form.value == "hash":
+        if again:
+            pipeline.unlink(*named)
+        for name, text in named.items():
+            pipeline.hset(name, mapping=orjson.loads(text))
+    elif one_slot:
+        pipeline.mset(named)
+    else:
+        for name, text in named.items():
+            pipeline.set(name, text)
+
 
 _COUNT = "return redis.call('HSET', KEYS[1], ARGV[1], redis.call('SCARD', KEYS[2]))"
 """How many entries there are is known only once all of them are there."""

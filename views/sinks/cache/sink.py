@@ -36,8 +36,7 @@ from views.base.address import Address
 from views.base.cache import CacheForm, Connection, form_key, pointer, register, servers
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
-from views.sinks.cache.entries import set_entries
-from views.sinks.cache.forward import CacheForward
+from views.sinks.cache.forward import CacheForward, set_entries
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.values import CacheOptions, rendering
 from views.sinks.forward import entries_of, entry_columns, entry_values

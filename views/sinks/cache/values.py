@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from pydantic import Field
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
+from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import SinkError
 from views.base.cache import HashTag, Value
 from views.sinks.options import Options
 from views.sinks.rendering import document, json_text, scalar_text
-from views.sinks.shape import SCALARS
+from views.sinks.shape import SCALARS, holds_float
 from views.sinks.unique import column
 
 
@@ -54,7 +54,7 @@ def rendering(value: Value, schema: StructType, key: Sequence[str]) -> Callable[
             hint="take the others out of the view, or write value hash or json",
         )
     for name in key:
-        if _holds_float(schema[name].dataType):
+        if holds_float(schema[name].dataType):
             raise SinkError(
                 f'value "string" cannot have the float "{name}" as a key: -0.0 would read as 0.0',
                 hint="cast it to a decimal, or write value hash or json",
@@ -72,9 +72,3 @@ def _text(schema: StructType, name: str) -> Column:
     kind = schema[name].dataType
     value = column(name)
     return scalar_text(value, kind) if isinstance(kind, SCALARS) else json_text(value, kind)
-
-
-def _holds_float(kind: DataType) -> bool:
-    if isinstance(kind, ArrayType):
-        return _holds_float(kind.elementType)
-    return isinstance(kind, (FloatType, DoubleType))

@@ -23,8 +23,7 @@ from psycopg2 import sql
 from pyspark.sql import DataFrame
 
 from changelog.contract.base.errors import SinkError
-from views.sinks.base import UnavailableSinkError
-from views.sinks.load import require_success
+from views.sinks.load import RESULT, reported, require_success
 from views.sinks.postgres import encode
 from views.sinks.postgres.forms import Form, sent
 from views.sinks.postgres.registry import OPEN, SCHEMA, place
@@ -33,13 +32,6 @@ from views.sinks.rendering import check_session
 from views.sinks.unique import null_in_key
 
 _AT_ONCE_BYTES = 8 << 20
-_RESULT = "attempt string, written bigint, error string, unavailable boolean"
-_TYPES = [
-    ("attempt", pa.string()),
-    ("written", pa.int64()),
-    ("error", pa.string()),
-    ("unavailable", pa.bool_()),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +120,9 @@ def load(rows: DataFrame, writer: CopyWriter) -> dict[str, int]:
         SinkError: a task could not write; the first reason is given.
     """
     check_session(rows.sparkSession)
-    results = sent(rows, writer.forms).mapInArrow(_task(writer), _RESULT).collect()
+    results = (
+        sent(rows, writer.forms).mapInArrow(_task(writer), f"{RESULT}, attempt string").collect()
+    )
     for result in results:
         require_success(result)
     return {result.attempt: result.written for result in results if result.attempt is not None}
@@ -150,18 +144,15 @@ def _task(
     writer: CopyWriter,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        attempt, written, error, unavailable = None, 0, None, False
-        try:
-            attempt, written = writer.write(batches)
-        except SinkError as failure:
-            error, unavailable = str(failure), isinstance(failure, UnavailableSinkError)
-        columns = {
-            "attempt": [attempt],
-            "written": [written],
-            "error": [error],
-            "unavailable": [unavailable],
-        }
-        yield pa.RecordBatch.from_pydict(columns, schema=pa.schema(_TYPES))
+        attempt = None
+
+        def written() -> int:
+            nonlocal attempt
+            attempt, rows = writer.write(batches)
+            return rows
+
+        report = reported(written)
+        yield report.append_column("attempt", pa.array([attempt], pa.string()))
 
     return run
 

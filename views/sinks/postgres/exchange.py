@@ -10,16 +10,14 @@ for such transactions, as PostgreSQL's CREATE INDEX CONCURRENTLY does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from psycopg2 import sql
 
-from changelog.contract.base.errors import SinkError
 from views.sinks.base import BusyError
-from views.sinks.postgres.registry import Entry, Registry, place
-from views.sinks.postgres.stable import Stable, columns_of, foreign
+from views.sinks.postgres.readers import Readers
+from views.sinks.postgres.registry import Entry, place
+from views.sinks.postgres.stable import Columns, columns_of, foreign
 
 _OLDER = """
 SELECT pid, usename, state FROM pg_stat_activity
@@ -32,46 +30,22 @@ AND (state <> 'active' OR query_start > xact_start) LIMIT 1
 that consists of a single statement has locked all of its tables."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """The partitioned table that readers open.
+class Exchange(Readers):
+    """The partitioned table that readers open."""
 
-    Attributes:
-        registry: the entries of the view.
-        stable: the table.
-        auto_create: whether it is ours to make and to change.
-    """
-
-    registry: Registry
-    stable: Stable
-    auto_create: bool
-
-    def check(self, cursor: Any, columns: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
+    def check(self, cursor: Any, columns: Columns = ()) -> None:  # noqa: ANN401
         """Raise when the table that readers open is somebody else's, or does not fit."""
-        existing, own = self.stable.found(cursor), self.registry.made(cursor)
+        existing = self.stable.found(cursor)
         if self.auto_create:
-            if existing is not None and existing != own:
+            if existing is not None and existing != self.registry.made(cursor):
                 raise foreign(self.stable.target)
             if existing is not None and not self.stable.is_partitioned(cursor):
-                raise SinkError(
-                    f"{self.stable.target} is not partitioned: it was made in another mode",
-                    hint=f"`rebuild-view {self.registry.view} --drop` removes it; then rebuild, or "
-                    "name that mode again",
-                )
-        elif columns:
-            reason = self.stable.unfit(cursor, columns)
-            if reason is not None:
-                raise SinkError(
-                    f"{self.stable.target} does not fit: {reason}",
-                    hint=self.stable.definition(columns).as_string(cursor),
-                )
+                raise self._other_mode("is not partitioned")
+        elif columns and (reason := self.stable.unfit(cursor, columns)):
+            raise self._unfit(reason, self.stable.definition(columns).as_string(cursor))
 
-    def current(self, cursor: Any) -> int | None:  # noqa: ANN401
-        """Return the generation that is attached."""
-        own = self.registry.made(cursor)
-        if own is None or own != self.stable.found(cursor):
-            return None
-        attached = self.stable.partition(cursor, own)
+    def _serving(self, cursor: Any, table: int) -> int | None:  # noqa: ANN401
+        attached = self.stable.partition(cursor, table)
         entries = self.registry.entries(cursor).items()
         return next((number for number, entry in entries if entry.relation == attached), None)
 
@@ -80,8 +54,7 @@ class Exchange:
         if self.stable.found(cursor) is not None:
             self.stable.prepare(cursor, relation)
 
-    @staticmethod
-    def wait(cursor: Any, entry: Entry) -> None:  # noqa: ANN401
+    def wait(self, cursor: Any, entry: Entry) -> None:  # noqa: ANN401
         """Raise BusyError while a transaction could find the generation empty."""
         cursor.execute(_OLDER, [entry.sealed_at])
         older = cursor.fetchone()
@@ -102,7 +75,7 @@ class Exchange:
             if not self.auto_create:
                 columns = columns_of(cursor, place(entry.relation))
                 if reason := self.stable.unfit(cursor, columns):
-                    raise SinkError(f"{self.stable.target} does not fit: {reason}")
+                    raise self._unfit(reason)
             self.stable.move(cursor, entry.relation, attached)
         self.registry.note_made(cursor, self.stable.found(cursor))
 
@@ -117,13 +90,3 @@ class Exchange:
             if self.auto_create:
                 cursor.execute(sql.SQL("DROP TABLE {}").format(self.stable.name))
         self.registry.note_made(cursor, None)
-
-    @staticmethod
-    def holds_back() -> str | None:
-        """Return None: a transaction changes all rows in one step."""
-        return None
-
-    @staticmethod
-    def also(cursor: Any, generation: int) -> sql.Identifier | None:  # noqa: ANN401, ARG004
-        """Return None: readers see the generation's own table."""
-        return None

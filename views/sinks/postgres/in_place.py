@@ -20,8 +20,9 @@ from psycopg2 import sql
 
 from changelog.contract.base.errors import SinkError
 from views.sinks.postgres.options import Mode
-from views.sinks.postgres.registry import Entry, Registry, place
-from views.sinks.postgres.stable import Stable, columns_of, foreign, has_unique_key
+from views.sinks.postgres.readers import Readers
+from views.sinks.postgres.registry import Entry, place
+from views.sinks.postgres.stable import Columns, columns_of, foreign, has_unique_key
 
 _HAS_ITS_OWN_MIND = """
 SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(table)s::regclass AND NOT tgisinternal)
@@ -32,52 +33,24 @@ SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(table)s::regclass AND NO
 
 
 @dataclass(frozen=True, slots=True)
-class InPlace:
-    """The plain table that readers open.
+class InPlace(Readers):
+    """The plain table that readers open; `mode` replaces and removes rows, or only adds them."""
 
-    Attributes:
-        registry: the entries of the view.
-        stable: the table.
-        mode: whether rows are replaced and removed, or added alone.
-        auto_create: whether it is ours to make and to change.
-    """
-
-    registry: Registry
-    stable: Stable
     mode: Mode
-    auto_create: bool
 
-    def check(self, cursor: Any, columns: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
+    def check(self, cursor: Any, columns: Columns = ()) -> None:  # noqa: ANN401
         """Raise when the table that readers open is somebody else's, or does not fit."""
         existing = self.stable.found(cursor)
         if existing is not None and self.stable.partition(cursor, existing) is not None:
-            raise SinkError(
-                f"{self.stable.target} has a generation as its partition: it was made in another "
-                "mode",
-                hint=f"`rebuild-view {self.registry.view} --drop` removes it; then rebuild, or "
-                "name that mode again",
-            )
+            raise self._other_mode("has a generation as its partition")
         if self.auto_create:
             if existing is not None and existing != self.registry.made(cursor):
                 raise foreign(self.stable.target)
-        elif columns and (reason := self._unfit(cursor, columns)):
-            raise SinkError(
-                f"{self.stable.target} does not fit: {reason}",
-                hint=self._definition(columns).as_string(cursor),
-            )
+        elif columns and (reason := self._why_unfit(cursor, columns)):
+            raise self._unfit(reason, self._definition(columns).as_string(cursor))
 
-    def current(self, cursor: Any) -> int | None:  # noqa: ANN401
-        """Return the generation whose rows the table has."""
-        own = self.registry.made(cursor)
-        if own is None or own != self.stable.found(cursor):
-            return None
+    def _serving(self, cursor: Any, table: int) -> int | None:  # noqa: ANN401, ARG002
         return self.registry.serving(cursor)
-
-    def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
-        """Do nothing: the table keeps what users gave it."""
-
-    def wait(self, cursor: Any, entry: Entry) -> None:  # noqa: ANN401
-        """Do nothing: readers of an older state keep reading it."""
 
     def move(self, cursor: Any, entry: Entry, generation: int) -> None:  # noqa: ANN401
         """Bring the rows of a sealed generation into the table."""
@@ -106,7 +79,7 @@ class InPlace:
         self,
         cursor: Any,  # noqa: ANN401
         relation: str,
-        columns: Sequence[tuple[str, str]],
+        columns: Columns,
     ) -> None:
         """Make the table with the rows of a generation: the key goes last, which is quicker."""
         cursor.execute(self._definition(columns, keyed=False))
@@ -151,10 +124,10 @@ class InPlace:
             )
         return self.stable.name
 
-    def _fit(self, cursor: Any, columns: Sequence[tuple[str, str]]) -> None:  # noqa: ANN401
+    def _fit(self, cursor: Any, columns: Columns) -> None:  # noqa: ANN401
         if not self.auto_create:
-            if reason := self._unfit(cursor, columns):
-                raise SinkError(f"{self.stable.target} does not fit: {reason}")
+            if reason := self._why_unfit(cursor, columns):
+                raise self._unfit(reason)
         else:
             self.stable.follow(cursor, columns, keeps_rows=True)
 
@@ -266,16 +239,14 @@ class InPlace:
         ]
         return sql.SQL("record_image_ne(ROW({}), ROW({}))").format(*rows)
 
-    def _definition(
-        self, columns: Sequence[tuple[str, str]], *, keyed: bool = True
-    ) -> sql.Composed:
+    def _definition(self, columns: Columns, *, keyed: bool = True) -> sql.Composed:
         parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(kind)) for n, kind in columns]
         if keyed:
             keys = sql.SQL(", ").join(map(sql.Identifier, self.stable.key))
             parts.append(sql.SQL("PRIMARY KEY ({})").format(keys))
         return sql.SQL("CREATE TABLE {} ({})").format(self.stable.name, sql.SQL(", ").join(parts))
 
-    def _unfit(self, cursor: Any, columns: Sequence[tuple[str, str]]) -> str | None:  # noqa: ANN401
+    def _why_unfit(self, cursor: Any, columns: Columns) -> str | None:  # noqa: ANN401
         """Return the reason why a user's table cannot take these columns, or None."""
         if self.stable.found(cursor) is None:
             return "it does not exist"

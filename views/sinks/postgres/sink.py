@@ -69,9 +69,9 @@ class PostgresSink:
         self._table_key = tuple(options.columns.get(name, name) for name in key)
         stable = Stable(target, self._table_key)
         self._readers: Readers = (
-            Exchange(self._registry, stable, auto_create=options.auto_create)
+            Exchange(self._registry, stable, options.auto_create)
             if options.mode is Mode.EXCHANGE
-            else InPlace(self._registry, stable, options.mode, auto_create=options.auto_create)
+            else InPlace(self._registry, stable, options.auto_create, options.mode)
         )
         self._opened: Opened | None = None
         self._attempts: dict[str, int] = {}

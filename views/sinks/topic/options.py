@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import Field, model_validator
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
+from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import SinkError
 from views.sinks.options import Options
-from views.sinks.shape import check_shape
+from views.sinks.shape import check_shape, holds_float
 
 Value = Literal["avro", "json"]
 Records = Literal["keyed", "unkeyed"]
@@ -45,15 +45,9 @@ def check_topic_shape(schema: StructType, key: tuple[str, ...]) -> None:
     """
     check_shape(schema, key)
     for name in key:
-        if _holds_float(schema[name].dataType):
+        if holds_float(schema[name].dataType):
             raise SinkError(
                 f'the float "{name}" cannot be in the key of a topic: -0.0 and 0.0 are one key '
                 "and two records",
                 hint="cast it to a decimal",
             )
-
-
-def _holds_float(kind: DataType) -> bool:
-    if isinstance(kind, ArrayType):
-        return _holds_float(kind.elementType)
-    return isinstance(kind, (FloatType, DoubleType))
