@@ -104,11 +104,7 @@ class TopicSurvey:
         }
 
     def lines(self, *, common: frozenset[str] = frozenset()) -> list[str]:
-        """Return the survey as lines for people.
-
-        Args:
-            common: lines that were said of all topics already.
-        """
+        """Return the survey as lines for people."""
         state, density = self.state, self.density
         capture = "not captured" if self.table is None else f"table {self.table}"
         ratio = "" if density.ratio is None else f", {density.ratio:.2f} an offset"

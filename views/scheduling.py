@@ -19,11 +19,6 @@ from views.runs.scheduled import Due, Scheduled, due_of
 def run(project: Path, app: Typer, *, next_times: bool) -> None:
     """Run the schedules of a project until a signal, or say when they are due.
 
-    Args:
-        project: its folder.
-        app: the command line of what they run.
-        next_times: say when each is due, and end.
-
     Raises:
         ConfigurationError: the settings or a schedule cannot be used.
     """

@@ -37,11 +37,7 @@ _SECURITY = ("sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl.")
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the Java client's settings; what only tunes librdkafka is left out.
-
-    Raises:
-        ConfigurationError: a setting about security has no counterpart, or a file is missing.
-    """
+    """Return the Java client's settings; what only tunes librdkafka is left out."""
     java = {name: options[name] for name in options if name in _SAME}
     if java.get("ssl.endpoint.identification.algorithm") == "none":
         java["ssl.endpoint.identification.algorithm"] = ""  # the Java client's word for it

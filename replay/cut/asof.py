@@ -54,11 +54,7 @@ class AsOf:
 
 
 def parse_as_of(text: str) -> AsOf | None:
-    """Read `latest` (None), an LSN, or a time as ISO 8601 writes it; without a zone it is UTC.
-
-    Raises:
-        ConfigurationError: it is none of these.
-    """
+    """Read `latest` (None), an LSN, or a time as ISO 8601 writes it; without a zone it is UTC."""
     text = text.strip()
     if text == "latest":
         return None

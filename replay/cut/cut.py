@@ -257,11 +257,7 @@ def judged_again(
 
 
 def topic_of(frontier: Frontier, table: TableName) -> str:
-    """Return the topic of a table.
-
-    Raises:
-        ConfigurationError: the table is not part of the frontier.
-    """
+    """Return the topic of a table."""
     topic = frontier.topic_of(table)
     if topic is None:
         captured = ", ".join(sorted(str(table) for table in frontier.tables.values()))

@@ -44,10 +44,6 @@ _INEXACT = (ValueError, TypeError, ArithmeticError, struct.error, ChangelogError
 class RowEncoder:
     """Encodes the rows of a declared log.
 
-    Args:
-        log: as declared.
-        columns: of its rows.
-
     Attributes:
         schemas: under which the rows are decoded.
 
@@ -82,11 +78,7 @@ class RowEncoder:
                 raise VerdictError(f"{self._name(own)} is not held here")
 
     def encode(self, row: Row) -> bytes:
-        """Return a row's record.
-
-        Raises:
-            VerdictError: a value has no exact form.
-        """
+        """Return a row's record."""
         parts = [self._frame]
         for column, (write, null), value in zip(self._columns, self._write, row, strict=True):
             if value is None and null is not None:

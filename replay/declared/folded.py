@@ -44,11 +44,7 @@ class Reached:
         self._ended: set[bytes] = set()
 
     def counts(self, name: bytes, statement: Statement) -> bool:
-        """Tell whether a statement is the newest of its key.
-
-        Raises:
-            VerdictError: nothing says so for sure.
-        """
+        """Tell whether a statement is the newest of its key."""
         follows_delete = name in self._deleted
         self._deleted.discard(name)
         self.superseded.discard(name)
@@ -135,12 +131,7 @@ class LastStatements:
         return self._last.keys()
 
     def add(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Take a record in.
-
-        Raises:
-            VerdictError: it is at fault, or a value has no exact form, or nothing says for sure
-                whether it is the newest of its key.
-        """
+        """Take a record in."""
         self.count += 1
         for statement in self._reader.statements(key, value):
             if statement.fault is not None or statement.key is None:
@@ -170,11 +161,7 @@ class LastStatements:
             self._lacks[name] = lacks
 
     def _require_nothing_new(self, name: bytes, statement: Statement) -> None:
-        """Require that an older statement has nothing that a newer one lacks.
-
-        Raises:
-            VerdictError: it may have.
-        """
+        """Require that an older statement has nothing that a newer one lacks."""
         filled = self._filled.get(name)
         if filled is None or statement.lsn is None or not {*filled.places} - {*statement.missing}:
             return
@@ -195,11 +182,7 @@ class LastStatements:
         return frozenset(lacks)
 
     def records(self) -> Iterator[FetchedRecord]:
-        """Return one record of each key.
-
-        Raises:
-            VerdictError: the last statement of a key lacks a value.
-        """
+        """Return one record of each key."""
         if self._lacks:
             name = next(iter(self._lacks))
             _, offset, _ = self._last[name]

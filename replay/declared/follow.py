@@ -187,11 +187,7 @@ class FollowedLog:
         partitions: int,
         more: dict[bytes, int] | None = None,
     ) -> dict[bytes, int]:
-        """Return the keys of a partition that were not known before; none where it is the only one.
-
-        Raises:
-            VerdictError: one stands in another partition.
-        """
+        """Return the keys of a partition that were not known before; none of an only one."""
         if partitions == 1:
             return {}
         new = {}
@@ -225,11 +221,7 @@ def _nothing(_key: bytes) -> None:
 def _ranges(
     topic: str, starts: Sequence[int], ends: Sequence[int], state: TopicState | None = None
 ) -> list[PartitionRange]:
-    """Return the range to read of each partition.
-
-    Raises:
-        VerdictError: it is too much, or begins before the log does.
-    """
+    """Return the range to read of each partition."""
     if sum(max(0, end - start) for start, end in zip(starts, ends, strict=True)) > MOST_RECORDS:
         raise VerdictError(f'topic "{topic}" has more than {MOST_RECORDS} records to read')
     if state and any(at > start for at, start in zip(state.log_starts, starts, strict=True)):

@@ -24,12 +24,7 @@ _KINDS = {Kind.STRING, Kind.BYTES, Kind.ARRAY, Kind.DECIMAL}
 
 
 class LeftOut:
-    """The columns of a log that its records may leave out.
-
-    Args:
-        log: as declared.
-        columns: of its rows.
-    """
+    """The columns of a log that its records may leave out."""
 
     def __init__(self, log: DeclaredLog, columns: Sequence[LoggedColumn]) -> None:
         self._log, self._columns = log, columns

@@ -264,12 +264,7 @@ class SchemaReader:
 
 
 def check_columns(schemas: TopicSchemas, *, keyed: bool = True) -> None:
-    """Refuse a table whose columns Spark cannot tell apart.
-
-    Raises:
-        LogError: two columns differ in the case of their letters alone.
-        CorruptRecordError: the schema names no key.
-    """
+    """Refuse a table whose columns Spark cannot tell apart."""
     schema = schemas.logged(schemas.reader_id)
     seen: dict[str, str] = {}
     for column in schema.columns:

@@ -44,9 +44,6 @@ def key_bytes(logged: LoggedSchema, schema_id: int | None, key: Key) -> bytes:
         logged: the schema of the table's rows.
         schema_id: that its keys bear; None where they are no Avro.
         key: see `Key`.
-
-    Raises:
-        ConfigurationError: it is no key of the table.
     """
     if schema_id is None:
         raise ConfigurationError(f'table "{logged.table}" has no keys in Avro')

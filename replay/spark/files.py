@@ -84,11 +84,7 @@ class Files:
         return bytes(obstore.get(self._store(folder), name).bytes())
 
     def create(self, place: str, data: bytes) -> None:
-        """Make a file, whole or not at all.
-
-        Raises:
-            FileExistsError: there is one already.
-        """
+        """Make a file, whole or not at all."""
         folder, _, name = place.rpartition("/")
         try:
             obstore.put(self._store(folder), name, data, mode="create")
@@ -134,11 +130,7 @@ def _is_here(place: str) -> bool:
 
 @contextmanager
 def marked(warehouse: str) -> Iterator[Path]:
-    """Make the folder of a warehouse if need be, and have a file in it while the block runs.
-
-    Raises:
-        ConfigurationError: it cannot be written.
-    """
+    """Make the folder of a warehouse if need be, and have a file in it while the block runs."""
     folder = Path(uri_of(warehouse))
     path = folder / f"_seen-{uuid.uuid4().hex}"
     is_new = not folder.exists()

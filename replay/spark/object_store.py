@@ -48,9 +48,6 @@ def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
     Args:
         warehouse: `s3://BUCKET/…`.
         environ: of this process.
-
-    Raises:
-        ConfigurationError: it names no bucket, or the store speaks HTTP and nobody allowed that.
     """
     bucket = urlsplit(warehouse).netloc
     if not bucket:

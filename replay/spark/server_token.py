@@ -38,9 +38,6 @@ def served_token(port: int) -> Iterator[Path | None]:
 
     Yields:
         The file that holds it while the block runs; None when the user's environment has one.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
     """
     if os.environ.get(TOKEN):
         yield None

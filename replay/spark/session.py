@@ -222,11 +222,7 @@ def prepare_environment(master: str) -> None:
 
 
 def check_master(master: str) -> None:
-    """Check that Spark knows the master, before it starts for seconds and fails in Java's words.
-
-    Raises:
-        ConfigurationError: it has none.
-    """
+    """Check that Spark knows the master, before it starts for seconds and fails in Java's words."""
     if _MASTER.fullmatch(master) is None:
         raise ConfigurationError(
             f'there is no Spark master "{redacted(master)}"',
@@ -235,11 +231,7 @@ def check_master(master: str) -> None:
 
 
 def check_reachable(master: str) -> None:
-    """Check that a standalone master listens: Spark tries for a minute, and hangs afterwards.
-
-    Raises:
-        UnavailableError: none of the addresses of `spark://HOST:PORT,…` takes a connection.
-    """
+    """Check that a standalone master listens: Spark tries for a minute, and hangs afterwards."""
     if not master.startswith("spark://"):
         return
     why = "no address"

@@ -143,11 +143,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` gave.
-
-        Raises:
-            CheckpointError: it is of another format.
-        """
+        """Read what `to_json` gave."""
         raw: dict[str, Any] = json.loads(text)
         if raw.get("format") != FORMAT:
             raise CheckpointError(

@@ -137,11 +137,6 @@ def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iter
 
     What is read is exact if the cut still is afterwards, for which its caller asks (`recheck`).
 
-    Args:
-        kafka: the brokers.
-        cut: what is read.
-        schemas: of the table's topic.
-
     Raises:
         VerdictError: the log cannot give the state, or not range by range.
         CorruptRecordError: a record is none that capture wrote.

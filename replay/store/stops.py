@@ -48,10 +48,6 @@ class Stops:
         What the log does not lead to exactly any more is passed by, which the caller finds out by
         `StoredRecords.knows_rows_at`.
 
-        Args:
-            plan: leads to the newest frontier.
-            bring: brings checkpoints to another one.
-
         Raises:
             UnavailableLogError: the brokers do not answer.
         """

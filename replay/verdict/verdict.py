@@ -101,11 +101,7 @@ class Verdict:
         return now_ms + self.allowance_ms >= self.deadline_ms
 
     def require(self) -> None:
-        """Refuse when the log cannot give the exact state.
-
-        Raises:
-            VerdictError: names every reason, and what to do.
-        """
+        """Refuse when the log cannot give the exact state."""
         if not self.allows_read:
             raise VerdictError(
                 "the log cannot give the exact state any more: " + "; ".join(self.reasons),

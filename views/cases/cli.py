@@ -100,11 +100,7 @@ def case_files(catalog: Catalog, views: list[str] | None) -> list[tuple[ViewSpec
 def usable_case_files(
     catalog: Catalog, views: list[str] | None
 ) -> tuple[list[tuple[ViewSpec, CaseFile]], dict[str, ChangelogError]]:
-    """Return the cases that can be run, and by view the error of cases that cannot.
-
-    Raises:
-        ConfigurationError: no view has cases.
-    """
+    """Return the cases that can be run, and by view the error of cases that cannot."""
     from views.cases.file import SUFFIX, read_cases
 
     if not views:
@@ -127,11 +123,7 @@ def usable_case_files(
 
 
 def _without_cases(catalog: Catalog, views: list[str] | None) -> list[ViewSpec]:
-    """Return the views that get a file of cases: the named ones, or all without one.
-
-    Raises:
-        ConfigurationError: a view that is named has one, or all have.
-    """
+    """Return the views that get a file of cases: the named ones, or all without one."""
     from views.cases.file import path_of
 
     specs = catalog.load_all(views or None)

@@ -61,11 +61,7 @@ def path_of(spec: ViewSpec) -> Path:
 
 
 def read_cases(spec: ViewSpec) -> CaseFile:
-    """Read the cases of a view.
-
-    Raises:
-        ViewError: the file cannot be read, or does not fit the view or itself.
-    """
+    """Read the cases of a view."""
     path = path_of(spec)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -78,16 +74,7 @@ def read_cases(spec: ViewSpec) -> CaseFile:
 
 
 def parse_cases(spec: ViewSpec, name: str, text: str) -> CaseFile:
-    """Read the text of a file of cases.
-
-    Args:
-        spec: the view.
-        name: of the file, for errors.
-        text: what it holds.
-
-    Raises:
-        ViewError: it does not fit the view or itself.
-    """
+    """Read the text of a file of cases."""
     try:
         raw = tomllib.loads(text, parse_float=Number)
     except tomllib.TOMLDecodeError as error:

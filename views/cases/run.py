@@ -136,11 +136,7 @@ def run_case(
 
 
 def _arrow(rows: Iterable[Row], columns: Iterable[tuple[str, Type]]) -> pa.Table:
-    """Return rows as Arrow has them.
-
-    Raises:
-        ViewError: a value has no place in its column.
-    """
+    """Return rows as Arrow has them."""
     listed, arrays = list(rows), {}
     for name, kind in columns:
         try:

@@ -20,11 +20,7 @@ Types = Mapping[TableName, Mapping[str, str]]
 
 
 def write_skeleton(spec: ViewSpec, types: Types) -> Path:
-    """Write a file of cases with one case and return its path.
-
-    Raises:
-        ConfigurationError: it is there already.
-    """
+    """Write a file of cases with one case and return its path."""
     path = path_of(spec)
     try:
         with path.open("x", encoding="utf-8") as file:

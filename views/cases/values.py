@@ -69,11 +69,7 @@ class Number(str):
 
 
 def type_named(name: str) -> ColumnType:
-    """Read a type of PostgreSQL, such as `numeric(10,2)`, `timestamptz` or `text[]`.
-
-    Raises:
-        ViewError: there is none of this name.
-    """
+    """Read a type of PostgreSQL, such as `numeric(10,2)`, `timestamptz` or `text[]`."""
     text = " ".join(name.lower().split())
     if text.endswith("[]"):
         return array_type(type_named(text[:-2]), text)
@@ -116,11 +112,7 @@ def value_of(kind: ColumnType, case_value: object) -> Any:  # noqa: ANN401 - of 
 
 
 def expected_of(kind: Type, case_value: object) -> Any:  # noqa: ANN401 - of any type
-    """Return a value that a view's column must have, as Arrow takes it.
-
-    Raises:
-        ViewError: it is no value of this type.
-    """
+    """Return a value that a view's column must have, as Arrow takes it."""
     match kind.name:
         case "struct":
             fields = dict(kind.fields)
@@ -180,11 +172,7 @@ def _refused(kind: ColumnType, case_value: object, why: str) -> ViewError:
 
 
 def _text(kind: ColumnType, case_value: object) -> bytes:  # noqa: C901, PLR0911, PLR0912 - one a kind
-    """Return a value in PostgreSQL's text form.
-
-    Raises:
-        ValueError: it is not written in a form that this type has here.
-    """
+    """Return a value in PostgreSQL's text form."""
     is_number = isinstance(case_value, Number | int) and not isinstance(case_value, bool)
     is_text = isinstance(case_value, str) and not isinstance(case_value, Number)
     text = str(case_value)

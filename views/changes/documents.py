@@ -50,11 +50,7 @@ class Documents:
         self._bodies: dict[int, BodyReader] = {}
 
     def json(self, raw: bytes | None) -> bytes:
-        """Return the JSON of a key or a value; null of a tombstone.
-
-        Raises:
-            CorruptRecordError: it is no such record.
-        """
+        """Return the JSON of a key or a value; null of a tombstone."""
         if raw is None:
             return b"null"
         if self._schema_of is None:

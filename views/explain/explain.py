@@ -49,11 +49,7 @@ class NoSuchRowError(ChangelogError):
 
 
 def parse_key(spec: ViewSpec, text: str) -> dict[str, str]:
-    """Read the key of a row: its value, or for several columns a JSON array or object of them.
-
-    Raises:
-        ViewError: it does not fit the view's key.
-    """
+    """Read the key of a row: its value, or for several columns a JSON array or object of them."""
     if len(spec.key) == 1 and not text.lstrip().startswith("{"):
         return {spec.key[0]: text}
     try:
@@ -70,11 +66,7 @@ def parse_key(spec: ViewSpec, text: str) -> dict[str, str]:
 
 
 def key_of(spec: ViewSpec, key: object) -> dict[str, str]:
-    """Return the texts of a key: a value, several in the key's order, or a mapping by column.
-
-    Raises:
-        ViewError: it does not fit the view's key.
-    """
+    """Return the texts of a key: a value, several in the key's order, or a mapping by column."""
     texts = _by_column(spec, key if isinstance(key, Mapping | list | tuple) else [key])
     if texts is None:
         raise ViewError(

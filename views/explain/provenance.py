@@ -73,16 +73,7 @@ class UntraceableError(Exception):
 
 
 def trace(sql: str, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]) -> RowLineage:
-    """Read a query.
-
-    Args:
-        sql: the view's, in Spark's SQL.
-        tables: the columns of each table that it reads.
-        key: the view's key.
-
-    Raises:
-        UntraceableError: its rows cannot be traced; says why.
-    """
+    """Read a query."""
     try:
         query = _qualified(sql, tables)
         flat = merge_subqueries(eliminate_subqueries(query.copy()))
@@ -335,11 +326,6 @@ def _with_places(
     query: exp.Query, leaf: _Leaf, columns: tuple[str, str]
 ) -> tuple[exp.Select, list[int]]:
     """Return the query that gives the places too, as `p0, o0, p1, …`, and the numbers it has.
-
-    Args:
-        query: qualified, without WITH.
-        leaf: registers the tables that it reads.
-        columns: what partition and offset are called in a table.
 
     Raises:
         UnnestableError: it does something that is not followed.

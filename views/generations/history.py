@@ -218,11 +218,7 @@ class History:
         """What `declaration` read last, likewise."""
 
     def identity(self) -> str:
-        """Return the id of this history, creating the table if it does not exist.
-
-        Raises:
-            ChangelogError: the table cannot be read or made.
-        """
+        """Return the id of this history, creating the table if it does not exist."""
         identity = self.known_identity()
         if identity is None:
             try:
@@ -263,10 +259,6 @@ class History:
         self, views: Iterable[str] | None = None, *, generation: int | None = None
     ) -> list[HistoryRow]:
         """Read the rows of some views, or of all, oldest first.
-
-        Args:
-            views: their names.
-            generation: its rows alone.
 
         Raises:
             ChangelogError: the table is there and cannot be read.
@@ -437,12 +429,7 @@ def all_proved_at(rows: Iterable[HistoryRow], generation: int) -> datetime | Non
 
 
 def as_built(rows: Iterable[HistoryRow], generation: int) -> HistoryRow | None:
-    """Return the newest row that says what a generation holds and how it was proved, or None.
-
-    Args:
-        rows: of a view, oldest first.
-        generation: its number.
-    """
+    """Return the newest row that says what a generation holds and how it was proved, or None."""
     telling = {SEALED, STAGED, PUBLISHED, REFUTED}
     own = [row for row in rows if row.generation == generation and row.state in telling]
     with_place = [row for row in own if row.lsn is not None]

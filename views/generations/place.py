@@ -90,11 +90,7 @@ def place_for(settings: RebuildSettings) -> Place:
 
 
 def folder_of(root: Path) -> Path:
-    """Return the folder of a project's local locks, creating it if needed.
-
-    Raises:
-        ChangelogError: it cannot be made.
-    """
+    """Return the folder of a project's local locks, creating it if needed."""
     folder = root / FOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -234,11 +234,7 @@ class _Swap:
         return explained(error, f"publishing{place}")
 
     def _check_locks(self) -> None:
-        """Check that this process still has its locks.
-
-        Raises:
-            LostInSwapError: it has not, or nobody knows, and some readers have been moved.
-        """
+        """Check that this process still has its locks."""
         try:
             self._confirm()
         except ChangelogError as error:  # lost, or the brokers do not answer and nobody knows

@@ -112,11 +112,7 @@ class Record:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Read a record.
-
-        Raises:
-            CorruptRecordError: it is none of ours.
-        """
+        """Read a record."""
         try:
             value = json.loads(raw)
             return cls(

@@ -83,11 +83,6 @@ _OF_MOMENTS = (exp.DateTrunc, exp.TimestampTrunc, exp.LastDay, exp.TsOrDsAdd, ex
 def check_mixed(query: exp.Expr, tables: Tables, holders: Holders) -> None:
     """Check that no values of two categories are compared, or are to become one type.
 
-    Args:
-        query: with qualified columns.
-        tables: the columns that it reads.
-        holders: the origin of each of its columns.
-
     Raises:
         ViewError: some are.
     """

@@ -170,9 +170,6 @@ def _check_lengths(text: str) -> None:
     """Refuse casts to varchar(n) and char(n): PostgreSQL cuts and pads there, Spark does neither.
 
     Of a parsed query it is not known: to sqlglot both are a string in Spark.
-
-    Raises:
-        ViewError: there is one.
     """
     tokens = sqlglot.tokenize(text, read=SparkSql)
     for before, kind, opening, length in zip(
@@ -193,11 +190,7 @@ def _check_lengths(text: str) -> None:
 
 
 def _unread(text: str, tables: Mapping[tuple[str, str], Mapping[str, ColumnType]]) -> str:
-    """Refuse a query that does not parse, if it names a column whose comparisons need a check.
-
-    Raises:
-        ViewError: it does.
-    """
+    """Refuse a query that does not parse, if it names a column whose comparisons need a check."""
     words = {token.text.lower() for token in sqlglot.tokenize(text, read=SparkSql)}
     for columns in tables.values():
         for name, kind in columns.items():

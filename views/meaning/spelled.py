@@ -169,10 +169,6 @@ def check_aliases(query: exp.Expr, tables: Mapping[str, Collection[str]]) -> Non
     Args:
         query: with qualified columns; the names that it gives itself are not put in.
         tables: the columns of each captured table.
-
-    Raises:
-        ViewError: a clause that is computed before the columns are names one of them, or a table
-            is given fewer or more names of columns than it has.
     """
     for select in query.find_all(exp.Select):
         names = {item.alias.lower() for item in select.selects if isinstance(item, exp.Alias)}

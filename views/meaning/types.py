@@ -211,12 +211,7 @@ def is_text(meaning: Meaning) -> bool:
 
 
 def written(meaning: Meaning, text: str) -> str | None:
-    """Return a constant as the values of a type are carried, or None if that is not known.
-
-    Args:
-        meaning: of the type.
-        text: of the constant.
-    """
+    """Return a constant as the values of a type are carried, or None if that is not known."""
     if is_text(meaning) or meaning.is_char:
         return text
     if meaning.base == "bytea" or meaning.is_list:

@@ -26,9 +26,6 @@ def as_meant(
         spec: the view.
         columns: names and types of the columns of the captured tables.
         keys: their primary keys.
-
-    Raises:
-        ViewError: it compares values of a column whose carried form has another meaning.
     """
     source = spec.source
     if not isinstance(source, SqlSource) or source.written is not None:

@@ -49,14 +49,7 @@ def examine(
     plan: Planning = refused_by_plan,
     steps: Steps = UNSEEN,
 ) -> Findings:
-    """Look at the machine, the settings, the source, the log and the views; makes nothing.
-
-    Args:
-        folder: of the project.
-        asking: asks other commands.
-        plan: tells which views cannot be built.
-        steps: shows how far it is.
-    """
+    """Look at the machine, the settings, the source, the log and the views; makes nothing."""
     findings = Findings()
     project = findings.ask("settings", lambda: load_project(folder, needs=[]))
     folders = [folder.resolve()]
@@ -219,11 +212,7 @@ def _disk(findings: Findings, place: Path, free: int) -> None:
 
 
 def _java() -> None:
-    """Have Java tell its version.
-
-    Raises:
-        StackError: there is none, or it does not run.
-    """
+    """Have Java tell its version."""
     home = Path(os.environ["JAVA_HOME"]) if os.environ.get("JAVA_HOME") else java_home()
     try:
         subprocess.run(  # noqa: S603 - the Java that Spark takes

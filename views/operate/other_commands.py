@@ -46,13 +46,7 @@ class Answer:
 
 
 def ask(project: Path, commands: Mapping[str, Sequence[str]], steps: Steps) -> dict[str, Answer]:
-    """Return the answer of each command.
-
-    Args:
-        project: the folder of the project.
-        commands: words of `changelog` by a name.
-        steps: counts the answers.
-    """
+    """Return the answer of each command."""
     with ThreadPoolExecutor(len(commands), "asked") as pool:
         going = {name: pool.submit(ask_one, project, words) for name, words in commands.items()}
         for _ in as_completed(going.values()):

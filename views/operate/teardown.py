@@ -221,10 +221,6 @@ class Teardown:
 def look(project: Project, steps: Steps = UNSEEN) -> Teardown:
     """List everything that a project has made outside; removes nothing.
 
-    Args:
-        project: whose settings say where.
-        steps: shows how far it is.
-
     Raises:
         SlotBusyError: a capture runs.
         LockedError: a rebuild or a follower works on a view.
@@ -247,11 +243,7 @@ def look(project: Project, steps: Steps = UNSEEN) -> Teardown:
 
 
 def check_kinds(kinds: Collection[str]) -> None:
-    """Check that all kinds exist.
-
-    Raises:
-        ConfigurationError: one is none.
-    """
+    """Check that all kinds exist."""
     if unknown := sorted(set(kinds) - set(KINDS)):
         raise ConfigurationError(
             f"there is no {', '.join(unknown)} to keep", hint=f"one of {', '.join(KINDS)}"

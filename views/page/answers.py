@@ -45,12 +45,7 @@ _SEE_OTHER = 303
 
 
 class Answers:
-    """The answers of one worker.
-
-    Args:
-        folder: of the project.
-        access: who may see it.
-    """
+    """The answers of one worker."""
 
     def __init__(self, folder: Path, access: Access) -> None:
         self._folder, self._access = folder, access
@@ -295,13 +290,7 @@ _TURN = threading.Lock()
 
 
 def origin(folder: Path, view: str, key: str) -> str:
-    """Return the text about a row's origin, or the reason why there is none.
-
-    Args:
-        folder: of the project.
-        view: its name.
-        key: of the row, as `--explain` takes it.
-    """
+    """Return the text about a row's origin, or the reason why there is none."""
     if not _TURN.acquire(blocking=False):
         return "another row is being looked up: ask again"
     try:
@@ -345,11 +334,7 @@ class _Live:
         self._ended.set()
 
     def response(self) -> StreamingResponse:
-        """Return a stream, which lasts as long as somebody reads it.
-
-        Raises:
-            HTTPException: too many are open.
-        """
+        """Return a stream, which lasts as long as somebody reads it."""
         if self._open >= _MOST:
             raise HTTPException(503, f"{_MOST} pages are open already.")
         return StreamingResponse(

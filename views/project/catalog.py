@@ -60,9 +60,6 @@ class Catalog:
         Args:
             root: the folder.
             parameters: values that views in SQL may name, as TOML has them.
-
-        Raises:
-            ViewError: there is no folder `views`.
         """
         folder = root / FOLDER
         if not folder.is_dir():
@@ -238,10 +235,6 @@ def named_views(spec: ViewSpec, views: Mapping[str, object]) -> list[str]:
     """Return the names of the other views that a SQL view names, each once.
 
     A view that names itself means the table of its name.
-
-    Args:
-        spec: as its file declares it.
-        views: all of the project, by name.
     """
     if not isinstance(spec.source, SqlSource):
         return []
@@ -314,10 +307,6 @@ def with_parameters(
 
     Returns:
         The text with literals, and the literals by the names of the parameters.
-
-    Raises:
-        ViewError: a parameter has no value or one that no literal gives exactly, or stands
-            directly behind something else, where a colon means another thing.
     """
     try:
         tokens = sqlglot.tokenize(text, read=SparkSql)
@@ -406,10 +395,6 @@ def _sink_options(path: Path, sinks: Sequence[str], root: Path) -> dict[str, Map
         path: the file that declares the view.
         sinks: where it is served.
         root: folder of the project, which no file may lead out of.
-
-    Raises:
-        ViewError: a file is no JSON object, gives a name twice, or is for a sink that the view
-            does not have.
     """
     options: dict[str, Mapping[str, Any]] = {}
     for file in sorted(path.parent.glob(f"{path.stem}.*{_SUFFIX}")):

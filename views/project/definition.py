@@ -58,10 +58,6 @@ def declaration_of(spec: ViewSpec, columns: Sequence[tuple[str, str]]) -> dict[s
     """Return a view as it is declared now, as plain values for the history.
 
     Options of its sinks are in it where it has any.
-
-    Args:
-        spec: the view.
-        columns: names and types of its columns.
     """
     return {
         "text": text_of(spec),

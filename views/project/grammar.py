@@ -53,11 +53,7 @@ _SUBQUERY = "compute it in a subquery with GROUP BY, and join that"
 
 
 def refuse_unread(path: Path, text: str, query: exp.Query) -> None:
-    """Require that Spark reads a query as it is read here.
-
-    Raises:
-        ViewError: it does not; names the place, the expression and what to write.
-    """
+    """Require that Spark reads a query as it is read here."""
     for line, (why, hint) in [*_of_tokens(text), *_of_nodes(query)]:
         place = f"{path.name}:{line}" if line else path.name
         raise ViewError(f"{place}: {why}", hint=hint)

@@ -119,15 +119,7 @@ def trace(
     keys: Mapping[TableName, Sequence[str]],
     parsed: exp.Expr | None = None,
 ) -> KeyLineage | Untraceable:
-    """Return the origin of a query's key.
-
-    Args:
-        source: the query.
-        key: the view's key columns.
-        columns: of each table.
-        keys: the primary key of each table.
-        parsed: the query, where it was parsed already.
-    """
+    """Return the origin of a query's key."""
     if unkeyed := [table for table, own in keys.items() if not own]:
         names = ", ".join(str(table) for table in unkeyed)
         return Untraceable(f"it reads {names}, which has no primary key")

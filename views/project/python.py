@@ -34,11 +34,7 @@ _ALL_TABLES = "tables"
 
 
 def load_python_view(name: str, path: Path) -> ViewSpec:
-    """Run the file of a Python view and read its declaration.
-
-    Raises:
-        ViewError: the file fails, marks no function or several, or declares nonsense.
-    """
+    """Run the file of a Python view and read its declaration."""
     module = _module(name, path)
     marked = [
         value
@@ -54,11 +50,7 @@ def load_python_view(name: str, path: Path) -> ViewSpec:
 
 
 def python_frame(source: PythonSource, states: Mapping[TableName, DataFrame]) -> DataFrame:
-    """Return the rows of a Python view as a DataFrame.
-
-    Raises:
-        ViewError: the function returns something else.
-    """
+    """Return the rows of a Python view as a DataFrame."""
     frame = source.transform(states)
     if not hasattr(frame, "schema") or not hasattr(frame, "write"):
         raise ViewError(

@@ -24,13 +24,7 @@ Text = Callable[[Mapping[TableReference, str]], str]
 
 
 def query(spark: SparkSession, frames: Mapping[TableReference, DataFrame], text: Text) -> DataFrame:
-    """Return the rows of a query as a DataFrame that is not run; a server analyses it later.
-
-    Args:
-        spark: whose the frames are.
-        frames: what each place that names a table reads.
-        text: gives the query.
-    """
+    """Return the rows of a query as a DataFrame that is not run; a server analyses it later."""
     named: dict[str, DataFrame] = {}
     by_frame: dict[int, str] = {}
     for reference, frame in frames.items():

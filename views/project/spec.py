@@ -150,11 +150,7 @@ class ViewSpec:
 
 
 def check_view_name(name: str) -> str:
-    """Return `name` when it can be a view's, which also keeps it from being a path.
-
-    Raises:
-        ViewError: it cannot.
-    """
+    """Return `name` when it can be a view's, which also keeps it from being a path."""
     if VIEW_NAME.fullmatch(name):
         return name
     raise ViewError(
@@ -164,11 +160,7 @@ def check_view_name(name: str) -> str:
 
 
 def parse_table(text: str) -> TableName:
-    """Read `table` or `schema.table`; a bare name is of the schema `public`.
-
-    Raises:
-        ViewError: an empty part, or more than two.
-    """
+    """Read `table` or `schema.table`; a bare name is of the schema `public`."""
     table = TableName.parse(text)
     if table is None:
         raise ViewError(
@@ -184,11 +176,7 @@ def short_name(table: TableName) -> str:
 
 
 def check_declared(subject: str, names: Iterable[Any], path: Path) -> tuple[str, ...]:
-    """Return the names of a header or decorator argument.
-
-    Raises:
-        ViewError: none is given, one is not a text or empty, or one is given twice.
-    """
+    """Return the names of a header or decorator argument."""
     listed = tuple(names)
     if not listed:
         raise ViewError(
@@ -213,11 +201,6 @@ def check_captured(
         spec: the view.
         captured: the tables that the frontier speaks of.
         excluded: those of which it does not for the moment, with the reason.
-
-    Raises:
-        ViewError: one is not; names it and those that are. Or a view that it names has the name
-            of a captured table.
-        VerdictError: the log has no exact state of one for now.
     """
     logged = sorted(captured)
     check_distinct(spec, {*logged, *excluded})
@@ -239,11 +222,7 @@ def check_captured(
 
 
 def check_distinct(spec: ViewSpec, tables: Collection[TableName]) -> None:
-    """Require that no other view that a view names has the name of a table.
-
-    Raises:
-        ViewError: one has.
-    """
+    """Require that no other view that a view names has the name of a table."""
     for name in spec.views:
         if TableName("public", name) in tables:
             raise ViewError(

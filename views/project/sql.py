@@ -67,12 +67,7 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
 
 
 def sql_source(path: Path, text: str) -> SqlSource:
-    """Read the tables of a query.
-
-    Raises:
-        ViewError: the SQL does not parse, is not one query, names no table, can give another
-            answer each time it runs, or is not read so by Spark.
-    """
+    """Read the tables of a query."""
     parsed = _query(path, text)
     _refuse_unprovable(path, parsed)
     refuse_unread(path, text, parsed)
@@ -256,11 +251,7 @@ def _references(path: Path, query: exp.Query) -> Iterator[TableReference]:
 
 
 def _check_function(path: Path, node: exp.Table) -> None:
-    """Require that a table function only computes.
-
-    Raises:
-        ViewError: it may read something else than the tables, such as Spark's own logs.
-    """
+    """Require that a table function only computes."""
     name = node.this.sql(dialect="spark").partition("(")[0].lower()
     if name not in _TABLE_FUNCTIONS:
         raise ViewError(
@@ -296,11 +287,7 @@ def _before(clause: exp.With, cte: exp.Expr) -> list[exp.Expr]:
 def _quoted_names(
     path: Path, text: str, query: exp.Query, references: tuple[TableReference, ...]
 ) -> Iterator[tuple[int, int, str]]:
-    """Find names in double quotes, as in `x AS "Name"`, which Spark takes for texts.
-
-    Raises:
-        ViewError: a name stands in single quotes.
-    """
+    """Find names in double quotes, as in `x AS "Name"`, which Spark takes for texts."""
     for name in query.find_all(exp.Identifier):
         start = name.meta.get("start")
         if start is None or any(
@@ -381,11 +368,7 @@ _FIRST = (exp.First, exp.FirstValue, exp.Last, exp.LastValue, exp.AnyValue)
 
 
 def _refuse_unprovable(path: Path, query: exp.Query) -> None:
-    """Require that a query gives the same answer each time.
-
-    Raises:
-        ViewError: it does not; names the function and its line.
-    """
+    """Require that a query gives the same answer each time."""
     for node in query.walk():
         reason = _reason(node)
         if reason is None:

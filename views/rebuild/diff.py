@@ -188,13 +188,6 @@ def diff(
 ) -> ViewDiff:
     """Compare a generation of a view with the one that serves; changes nothing.
 
-    Args:
-        spec: the view.
-        settings: of the run.
-        stages: shows and times what is done.
-        generation: the number, None for the staged one.
-        make_served: gives the sinks of the view.
-
     Raises:
         NothingStagedError: nothing is staged, and no generation is named.
         UncomparableError: nothing serves, the generation itself does, or their rows cannot be

@@ -387,11 +387,7 @@ class Follower:
         return rebuild.run_locked(self._specs)
 
     def _notice_others(self) -> None:
-        """Go on from a generation that a rebuild has published since the last round.
-
-        Raises:
-            ViewError: its definition is another than that which is followed.
-        """
+        """Go on from a generation that a rebuild has published since the last round."""
         for spec in self._specs:
             last_serving = self._serves.get(spec.name)
             if last_serving is None:

@@ -130,10 +130,6 @@ class _View:
 class Resident:
     """The views of one follower, in this process; a context manager.
 
-    Args:
-        settings: of the follower.
-        confirm: raises where it has lost its locks.
-
     Attributes:
         kafka: the brokers, whose clients are kept.
     """
@@ -336,11 +332,6 @@ class Resident:
     def round(self, newest: Newest, stages: Stages, *, looks: bool) -> Outcome:
         """Bring all views to a frontier.
 
-        Args:
-            newest: how far the logs are read.
-            stages: shows and times what is done.
-            looks: whether all that is served is compared, too.
-
         Raises:
             NotHereError: Spark has to make the round.
             ChangelogError: the log or a server does not answer.
@@ -381,9 +372,6 @@ class Resident:
 
         A record that the one of them skipped changes no key that is named here, so nothing that is
         sent would tell of it.
-
-        Raises:
-            NotHereError: they differ.
         """
         if self._proofs is None:
             return
@@ -416,11 +404,7 @@ class Resident:
         return delta_of(change, view.schema, view.spec.key, view.sinks)
 
     def _verify(self, frontier: Frontier, stages: Stages) -> None:
-        """Verify the rows that are about to be sent.
-
-        Raises:
-            NotHereError: it finds something else: Spark has the next word.
-        """
+        """Verify the rows that are about to be sent."""
         if self._proofs is None:
             return
         for view in self._views:
@@ -439,11 +423,7 @@ class Resident:
                 raise NotHereError(f'rows of view "{view.spec.name}" are refuted')
 
     def _require_here(self) -> None:
-        """Raise where a sink has to be brought forward otherwise.
-
-        Raises:
-            NotHereError: it was left behind and answers again, or its readers were moved.
-        """
+        """Raise where a sink has to be brought forward otherwise."""
         if (why := self._sending.calls_for_spark) is not None:
             raise NotHereError(why)
 

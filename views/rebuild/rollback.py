@@ -116,10 +116,6 @@ def _target(
     """Return the generation that a view goes back to.
 
     Of a rollback that was cut off this is the one that sinks serve already.
-
-    Raises:
-        NothingToRollBackError: it has no older generation in all of its sinks, or not that one.
-        RolledBackError: it was rolled back last.
     """
     settle(served, history, others_of(place, served.view, builds=True), steps, peers)
     generations = list(served.held(steps).values())

@@ -33,13 +33,7 @@ EVERY_S = 180.0
 
 
 class Sealer:
-    """Brings the checkpoints of some views' tables forward; a context manager.
-
-    Args:
-        specs: the views.
-        settings: of their follower.
-        place: of the locks.
-    """
+    """Brings the checkpoints of some views' tables forward; a context manager."""
 
     def __init__(self, specs: Sequence[ViewSpec], settings: RebuildSettings, place: Place) -> None:
         self._specs, self._settings, self._place = specs, settings, place

@@ -18,14 +18,7 @@ from views.project.spec import ViewSpec
 def is_recent(
     spec: ViewSpec, rows: Sequence[HistoryRow], since: datetime, mode: VerifyMode
 ) -> bool:
-    """Tell whether a view serves a generation that was built since a moment, just as asked for.
-
-    Args:
-        spec: the view as it is declared now.
-        rows: of its history, oldest first.
-        since: the moment.
-        mode: how much a run of now would prove.
-    """
+    """Tell whether a view serves a generation that was built since a moment, just as asked for."""
     served = as_served(rows)
     if served is None or served.state == REFUTED or not served.declaration:
         return False

@@ -58,11 +58,7 @@ class Due:
 
 
 def due_of(planned: Mapping[str, Planned]) -> list[Due]:
-    """Read the schedules of a project.
-
-    Raises:
-        ConfigurationError: there is none, or one cannot be read; it is named.
-    """
+    """Read the schedules of a project."""
     if not planned:
         raise ConfigurationError(
             "the project has no schedule",
@@ -86,13 +82,7 @@ def _due(name: str, planned: Planned) -> Due:
 
 
 class Scheduled:
-    """Runs of a project, each at its times, until somebody asks to end.
-
-    Args:
-        project: its folder.
-        schedules: what runs when.
-        command: what `rebuild-view` is called as.
-    """
+    """Runs of a project, each at its times, until somebody asks to end."""
 
     def __init__(
         self,
@@ -105,11 +95,7 @@ class Scheduled:
         self._ends = threading.Event()
 
     def run_until(self, stop: Callable[[], bool]) -> None:
-        """Start what is due until `stop` returns True, then end the runs under way.
-
-        Args:
-            stop: tells whether somebody asked to end.
-        """
+        """Start what is due until `stop` returns True, then end the runs under way."""
         threads = [
             threading.Thread(target=self._keep, args=[schedule], name=schedule.name)
             for schedule in self._schedules

@@ -46,10 +46,6 @@ _FIRST_WAIT_S = 0.5
 def told(views: Sequence[str], settings: RebuildSettings) -> Iterator[Callable[[Outcome], None]]:
     """Report the run in the block to the receivers in the settings, however it ends.
 
-    Args:
-        views: the views of the run.
-        settings: of the run.
-
     Yields:
         A function that takes the outcome; a run that could not begin has none.
     """
@@ -165,13 +161,6 @@ def _summary(
 ) -> dict[str, Any]:
     """Return the summary of a run as plain values.
 
-    Args:
-        results: one for each view.
-        error: the worst of theirs, None when all is well.
-        project: the folder of the project.
-        seconds: that the run took.
-        at: when it ended, now by default.
-
     Returns:
         `status` (`done` or `failed`), `exit_code`, `error`, `failed` (names of views), and `views`
         with the objects of `--json` but for their certificates.
@@ -260,22 +249,14 @@ class RunMetrics:
                 frontiers.labels(view).set(row.ts.timestamp())
 
     def write(self, path: str) -> None:
-        """Write them to a file, in one step for its readers.
-
-        Raises:
-            ChangelogError: it cannot be written.
-        """
+        """Write them to a file, in one step for its readers."""
         try:
             write_to_textfile(path, self._registry)
         except OSError as error:
             raise ChangelogError(f"cannot write {path}: {error.strerror}") from error
 
     def push(self, gateway: str) -> None:
-        """Send them to a push gateway.
-
-        Raises:
-            ChangelogError: it does not answer, or does not take them.
-        """
+        """Send them to a push gateway."""
         try:
             push_to_gateway(gateway, job=_JOB, registry=self._registry, timeout=10)
         except (URLError, OSError) as error:

@@ -25,12 +25,7 @@ _FILES = {
 
 
 def write_project(directory: Path) -> list[Path]:
-    """Write the files of a new project and return their paths.
-
-    Raises:
-        ConfigurationError: one of them is there already; nothing is written.
-        ChangelogError: the folder cannot be written.
-    """
+    """Write the files of a new project and return their paths."""
     directory = directory.resolve()
     there = [name for name in _FILES if (directory / name).exists()]
     if there:

@@ -47,12 +47,6 @@ def entry_values(
 ) -> dict[str, pa.Array]:
     """Return the columns of `entry_columns` for a delta computed without Spark.
 
-    Args:
-        kind: of the sink.
-        key: the columns of the key.
-        delta: the view's columns and `GONE`.
-        form: renders rows.
-
     Raises:
         NotRenderedError: a value is left to Spark.
     """
@@ -87,11 +81,7 @@ def entries_of(kind: str, delta: pa.Table) -> tuple[list[Entry], list[str]]:
 
 
 def refuse_older(view: str, generation: int, reached: Position | None, position: Position) -> None:
-    """Raise when a generation has been brought further than a delta goes.
-
-    Raises:
-        SinkError: it has: another process brings it forward too.
-    """
+    """Raise when a generation has been brought further than a delta goes."""
     if reached is not None and position < reached:
         raise SinkError(
             f'generation {generation} of view "{view}" is at {reached} already, and would go back '

@@ -70,12 +70,6 @@ def load(
 ) -> Loaded:
     """Write every row.
 
-    Args:
-        rows: the rows.
-        key: the columns of their key.
-        writer: writes batches on executors.
-        form: renders a row, by default as a JSON document.
-
     Raises:
         SinkError: a task could not write; the first reason is given.
     """

@@ -39,20 +39,7 @@ def make_sink(
     spark: SparkSession,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Sink:
-    """Return the sink of one view; no server is asked anything yet.
-
-    Args:
-        kind: which sink.
-        view: the view's name.
-        key: its key's columns.
-        settings: where the sinks of the project are.
-        spark: the session.
-        options: what the view's author wants of this sink.
-
-    Raises:
-        ConfigurationError: there is no such kind, the settings do not say where it is, or it does
-            not know an option.
-    """
+    """Return the sink of one view; no server is asked anything yet."""
     patience = settings.retry_seconds, settings.answer_seconds
     match kind:
         case "delta":

@@ -20,11 +20,7 @@ T = TypeVar("T", bound=Options)
 
 
 def read_options(model: type[T], view: str, kind: str, options: Mapping[str, Any]) -> T:
-    """Return the options of a view's sink.
-
-    Raises:
-        ConfigurationError: one is not known, or has a value that it cannot have.
-    """
+    """Return the options of a view's sink."""
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:

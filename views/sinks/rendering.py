@@ -68,11 +68,6 @@ def rendered(
 ) -> DataFrame:
     """Return the columns `id` and `document` of each row.
 
-    Args:
-        rows: the rows.
-        key: the columns of their key.
-        form: renders a row, by default as `document` does.
-
     Raises:
         SinkError: the session's settings would change the text of values.
     """

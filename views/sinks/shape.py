@@ -54,11 +54,7 @@ SCALARS = (*_ONE_TEXT, FloatType, DoubleType)
 
 
 def check_shape(schema: StructType, key: Sequence[str]) -> None:
-    """Raise unless every column and key column is one that all sinks can hold.
-
-    Raises:
-        SinkError: naming the column, its type and what to do.
-    """
+    """Raise unless every column and key column is one that all sinks can hold."""
     counted = Counter(name.lower() for name in schema.fieldNames())
     for name, times in counted.items():
         if times > 1:

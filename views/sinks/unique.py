@@ -21,10 +21,6 @@ def of_keys(keys: DataFrame, names: Mapping[str, str]) -> tuple[DataFrame, list[
     """Return keys under names that no row has, and the condition that a row has one of them.
 
     Nulls are equal here: a view's row whose key holds one is an error that must come up.
-
-    Args:
-        keys: the keys.
-        names: for columns of the rows, those of the keys.
     """
     renamed = {name: f"key {name}" for name in names.values()}
     own_keys = keys.select(*(column(name).alias(other) for name, other in renamed.items()))

@@ -47,11 +47,7 @@ def json_texts(values: pa.ChunkedArray) -> list[str | None]:
 
 
 def identities(rows: pa.Table, key: Sequence[str]) -> list[str | None]:
-    """Return each row's id, null when a part of its key is null.
-
-    Raises:
-        NotRenderedError: a value is left to Spark.
-    """
+    """Return each row's id, null when a part of its key is null."""
     columns = [rows[name].combine_chunks() for name in key]
     for name, column in zip(key, columns, strict=True):
         if pa.types.is_nested(column.type) or pa.types.is_floating(column.type):
@@ -87,11 +83,7 @@ def _objects(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def plain(array: pa.Array) -> list[Any]:  # noqa: PLR0911 - one for each type
-    """Return the values as `orjson` is to write them.
-
-    Raises:
-        NotRenderedError: a value is left to Spark.
-    """
+    """Return the values as `orjson` is to write them."""
     kind = array.type
     if pa.types.is_decimal(kind):
         return _each(array, lambda value: f"{value:f}")

@@ -356,11 +356,7 @@ class _Verification:
         return apart, [f"the counts differ by {apart}, outside the sample"]
 
     def _check_key(self, floats: Mapping[str, Equality]) -> None:
-        """Require that rows find each other: a float that is computed may differ a little.
-
-        Raises:
-            UnverifiableError: a part of the key is such a float.
-        """
+        """Require that rows find each other: a float that is computed may differ a little."""
         for name, kind in self._columns:
             if name in self._request.key and floats[name] is Equality.NEAR and kind.holds_float:
                 raise UnverifiableError(computed_float(name))

@@ -52,11 +52,7 @@ class Chart:
 
 
 def charts(rows: Sequence[HistoryRow]) -> list[Chart]:
-    """Return charts of a view's rebuilds: rows, seconds, records read; none of fewer than two.
-
-    Args:
-        rows: of its history, oldest first.
-    """
+    """Return charts of a view's rebuilds: rows, seconds, records read; none of fewer than two."""
     built = [row for row in rows if row.state == SEALED][-MOST:]
     if len(built) < 2:  # noqa: PLR2004 - one is no course
         return []

@@ -112,11 +112,7 @@ class _Known:
 
 
 class Sources:
-    """Answers of a project's servers, with the age of each.
-
-    Args:
-        folder: of the project.
-    """
+    """Answers of a project's servers, with the age of each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -131,9 +131,6 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
         text: in Spark's SQL.
         tables: by the names that it has for tables, the columns of each in lower case and their
             types.
-
-    Raises:
-        UnknownValueError: it is not known to mean the same there; the text says why.
     """
     try:
         parsed = sqlglot.parse_one(text, dialect=SparkSql)
@@ -179,11 +176,7 @@ def _collected(node: exp.Expr) -> bool:
 
 
 def _check(node: exp.Expr) -> None:
-    """Refuse what is not known to mean the same.
-
-    Raises:
-        UnknownValueError: it is not.
-    """
+    """Refuse what is not known to mean the same."""
     if (why := _obstacle(node)) is not None:
         raise UnknownValueError(f"{node.sql('spark')[:60]}: {why}")
 

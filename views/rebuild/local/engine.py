@@ -61,11 +61,6 @@ class RowsQuery(Protocol):
 class LocalQuery:
     """A view's query over records.
 
-    Args:
-        lineage: of the view.
-        schemas: of its tables' topics.
-        schema: of its rows.
-
     Raises:
         UnknownValueError: the query is not known to mean the same here.
     """
@@ -123,11 +118,7 @@ def _reader(schemas: TopicSchemas, lower: Iterable[str]) -> RowReader:
 
 
 def _table(reader: RowReader, records: Sequence[Record]) -> pa.Table:
-    """Return the rows of records; names are in lower case.
-
-    Raises:
-        UnknownValueError: one cannot be read: it is left to Spark, whose errors name the record.
-    """
+    """Return the rows of records; names are in lower case."""
     try:
         table = reader.table([record[1:4] for record in records])
     except LogError as error:
@@ -136,11 +127,7 @@ def _table(reader: RowReader, records: Sequence[Record]) -> pa.Table:
 
 
 def _check_names(actual: pa.DataType, expected: pa.DataType) -> None:
-    """Refuse structs whose fields are called otherwise: a cast would go by their names.
-
-    Raises:
-        UnknownValueError: they are.
-    """
+    """Refuse structs whose fields are called otherwise: a cast would go by their names."""
     if actual.num_fields != expected.num_fields:
         raise UnknownValueError(f"{actual} is not {expected}")
     for number in range(actual.num_fields):
@@ -216,13 +203,7 @@ class BySpark:
         return self._session.createDataFrame(pa.table(columns, schema=schema))
 
     def change(self, rows: pa.Table, keys: pa.Table, schema: StructType) -> Change:
-        """Return rows that were computed, and the affected keys, as frames.
-
-        Args:
-            rows: of the view.
-            keys: the key's columns.
-            schema: of the rows.
-        """
+        """Return rows that were computed, and the affected keys, as frames."""
         return Change(
             prior=0,
             gone=self._session.createDataFrame(keys),

@@ -34,11 +34,7 @@ class UnknownValueError(Exception):
 
 
 def class_of(schema: LoggedSchema, column: str) -> str:
-    """Return the class of a column's values: within one, equality is Spark's.
-
-    Raises:
-        UnknownValueError: equal values may be written in several ways.
-    """
+    """Return the class of a column's values: within one, equality is Spark's."""
     kind = next(logged.type.kind for logged in schema.columns if logged.column == column)
     if kind not in _CLASSES:
         raise UnknownValueError(f'rows cannot be looked up by "{column}", a {kind.value}')
@@ -47,10 +43,6 @@ def class_of(schema: LoggedSchema, column: str) -> str:
 
 class JoinValues:
     """Reads some columns of a topic's records.
-
-    Args:
-        schemas: under which they were written.
-        columns: names of the table's columns.
 
     Raises:
         UnknownValueError: they cannot be read here.
@@ -65,11 +57,7 @@ class JoinValues:
         self._types = [_CLASSES[column.type.kind][0] for column in self._rows.columns]
 
     def of(self, record: bytes) -> tuple[Value, ...]:
-        """Return the values of a record.
-
-        Raises:
-            UnknownValueError: the record cannot be read, or a value has no plain form.
-        """
+        """Return the values of a record."""
         try:
             values = self._rows.row(record) or ()
         except (UnreadableRecordError, CorruptRecordError) as error:

@@ -199,12 +199,6 @@ def opened_logs(
 ) -> OpenedLogs:
     """Take the tables of a run.
 
-    Args:
-        kafka: the brokers; kept by the follower.
-        registry: has the schemas of declared logs.
-        states: what the run was made of.
-        plan: of the run.
-
     Raises:
         UnknownValueError: a log of another program cannot be gone on from.
         ChangelogError: the registry does not answer.

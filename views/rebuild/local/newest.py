@@ -48,13 +48,7 @@ class Newest:
 
 
 class NewestLogs:
-    """The ends to which the logs of some views can be read, for repeated questions.
-
-    Args:
-        specs: the views.
-        settings: of the follower.
-        kafka: the brokers, whose clients are kept.
-    """
+    """The ends to which the logs of some views can be read, for repeated questions."""
 
     def __init__(
         self, specs: Sequence[ViewSpec], settings: RebuildSettings, kafka: KafkaConnection

@@ -53,11 +53,7 @@ def columns_of(lineage: KeyLineage) -> dict[TableName, list[str]]:
 
 
 def check_classes(lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas]) -> None:
-    """Make sure that equal values of columns that are compared are found as equal here.
-
-    Raises:
-        UnknownValueError: two columns hold values of different kinds, or of one that is not known.
-    """
+    """Make sure that equal values of columns that are compared are found as equal here."""
     logged = {
         table: table_schemas.logged(table_schemas.reader_id)
         for table, table_schemas in schemas.items()
@@ -75,12 +71,6 @@ def check_classes(lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas]
 
 class Walk:
     """Goes from row to row along the joins of one view.
-
-    Args:
-        lineage: of the view; its key comes from one place.
-        tables: the rows as they are now.
-        touched: what changed of each.
-        most: rows that may be found, in all.
 
     Raises:
         UnknownValueError: a place is not joined to the others by equal columns.

@@ -64,12 +64,6 @@ class Touched:
 class LocalTable:
     """One table.
 
-    Args:
-        folder: where its file is made.
-        name: of the file.
-        schemas: of its records.
-        columns: those that are looked up.
-
     Raises:
         UnknownValueError: one of them cannot be.
     """

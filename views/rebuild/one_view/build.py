@@ -63,17 +63,7 @@ def frame_of(
 def read_of(
     spec: ViewSpec, table: TableName, state: DataFrame, also: Sequence[str] = ()
 ) -> DataFrame:
-    """Return the columns of a table that a view is given: all, or the declared ones.
-
-    Args:
-        spec: the view.
-        table: which.
-        state: its rows.
-        also: columns that are wanted beside those that are declared.
-
-    Raises:
-        ViewError: the table has no such column.
-    """
+    """Return the columns of a table that a view is given: all, or the declared ones."""
     declared = spec.columns.get(table)
     if declared is None:
         return state
@@ -129,9 +119,6 @@ def write(
         rows: all of them, or for a sink that can do it what differs from another generation.
         schema: of the rows.
         stages: shows and times what is done.
-
-    Raises:
-        SinkError: a sink does not take the rows, or two sinks hold different numbers of them.
     """
     addresses = {}
     for name, sink in served.sinks.items():

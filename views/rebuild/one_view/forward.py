@@ -169,12 +169,6 @@ def delta_here(
 ) -> Delta:
     """Return a delta of rows that were computed without Spark.
 
-    Args:
-        few: rows and keys.
-        schema: of the view.
-        key: the columns of its key, as it is declared.
-        sinks: of the view.
-
     Raises:
         SinkError: a row has a null in its key, or two rows have the same.
         NotRenderedError: a value is left to Spark.

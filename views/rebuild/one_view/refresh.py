@@ -150,13 +150,7 @@ def lineage_of(
     columns: Mapping[TableName, Sequence[str]],
     keys: Mapping[TableName, Sequence[str]],
 ) -> KeyLineage | Untraceable:
-    """Return the way in which a view's keys follow from rows of its tables.
-
-    Args:
-        spec: the view.
-        columns: of each table.
-        keys: the primary key of each table.
-    """
+    """Return the way in which a view's keys follow from rows of its tables."""
     if not isinstance(spec.source, SqlSource):
         return Untraceable("a view in Python does not say where its keys come from")
     if any(MARK in names for names in columns.values()):
@@ -201,14 +195,7 @@ class Refresher:
     def rows(
         self, spec: ViewSpec, prior: Prior | Whole, whole: DataFrame, definition: str
     ) -> UnchangedView | Merged | Whole:
-        """Return the rows of a view at the frontier of the stored states.
-
-        Args:
-            spec: the view.
-            prior: what serves of it.
-            whole: all of its rows, not computed yet.
-            definition: what they are made by.
-        """
+        """Return the rows of a view at the frontier of the stored states."""
         why = self._obstacle(spec, prior, definition)
         if why is not None or isinstance(prior, Whole):
             return Whole(why or "")

@@ -49,18 +49,8 @@ def note_refused(
 ) -> dict[str, int]:
     """Write the rows that a generation goes without, where they are not noted yet.
 
-    Args:
-        warehouse: the folder of Delta tables.
-        view: its name.
-        generation: the number, sealed in all sinks.
-        sinks: of the view.
-        run: that notes it.
-
     Returns:
         How many rows each sink goes without now, of those that go without any.
-
-    Raises:
-        ChangelogError: the table cannot be written.
     """
     refused_by_sink = {name: left_out_of(sink, generation) for name, sink in sinks.items()}
     rows = [

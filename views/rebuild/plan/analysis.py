@@ -251,11 +251,7 @@ class Engine:
     def types_of(
         self, translation: Translation, types: Mapping[TableName, Mapping[str, Type]]
     ) -> list[str]:
-        """Return the types of the columns of a query.
-
-        Raises:
-            UnverifiableError: DuckDB does not accept it.
-        """
+        """Return the types of the columns of a query."""
         for table, columns in types.items():
             if table in self._tables:
                 continue

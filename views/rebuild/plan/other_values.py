@@ -29,13 +29,7 @@ _OF_DAYS = ("YEAR", "MONTH", "WEEK", "DAY", "QUARTER")
 
 
 def other_values(query: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:
-    """Yield a sentence for each value that differs in PostgreSQL.
-
-    Args:
-        query: with qualified columns and inferred types.
-        sql: its text.
-        nulls: which of its values can be null.
-    """
+    """Yield a sentence for each value that differs in PostgreSQL."""
     for node in query.walk():
         yield from _of(node, sql, nulls)
     for order in nulls.orders():

@@ -311,12 +311,7 @@ def planned(
 def _check_bags(
     specs: Sequence[ViewSpec], unkeyed: Collection[TableName], settings: RebuildSettings
 ) -> None:
-    """Refuse what cannot be had of tables without a primary key.
-
-    Raises:
-        ConfigurationError: records are to be quarantined.
-        RebuildError: a view in Python reads one, and is to be verified.
-    """
+    """Refuse what cannot be had of tables without a primary key."""
     if settings.on_bad_record is OnBadRecord.QUARANTINE:
         names = ", ".join(short_name(table) for table in unkeyed)
         raise ConfigurationError(
@@ -437,11 +432,7 @@ def _require_column(
     plan: Plan,
     settings: RebuildSettings,
 ) -> None:
-    """Require that a choice is of some column; tables that no view reads are looked up for it.
-
-    Raises:
-        ConfigurationError: it is of none that can have it.
-    """
+    """Require that a choice is of some column; tables that no view reads are looked up for it."""
     reasons = list[str]()
     own = {
         table: table_schemas.logged(table_schemas.reader_id)
@@ -559,11 +550,7 @@ def _stored(
 
 
 def _require_proof(cut: Cut) -> None:
-    """Refuse to verify against a log that cannot give the state itself any more.
-
-    Raises:
-        VerdictError: a checkpoint can give the state, the log cannot.
-    """
+    """Refuse to verify against a log that cannot give the state itself any more."""
     if not cut.verdict.allows_read:
         raise VerdictError(
             f"a checkpoint gives the state at LSN {cut.record.frontier.lsn}, but the log cannot "

@@ -68,11 +68,7 @@ class Trend:
 
 
 def trends(rows: Iterable[HistoryRow]) -> list[Trend]:
-    """Return the trend of each view that was rebuilt at least twice.
-
-    Args:
-        rows: of the history, oldest first.
-    """
+    """Return the trend of each view that was rebuilt at least twice."""
     by_view: dict[str, list[HistoryRow]] = {}
     for row in rows:
         if row.state == SEALED and row.origin == _START and "total" in row.seconds:

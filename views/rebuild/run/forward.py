@@ -55,11 +55,7 @@ log = logging.getLogger("changelog.views")
 
 
 class Forward:
-    """Brings generations forward by the keys that changed.
-
-    Args:
-        run: the run that it is a step of.
-    """
+    """Brings generations forward by the keys that changed."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -196,13 +192,7 @@ def _asked(run: Run, forward: Forward, build: ViewBuild) -> Standing:
 
 
 def needs_rows(spec: ViewSpec, stand: Standing, schemas: Mapping[TableName, TopicSchemas]) -> bool:
-    """Tell whether a view needs its tables' rows at its position in order to go on.
-
-    Args:
-        spec: the view.
-        stand: the place that it goes on from.
-        schemas: of the tables of the run.
-    """
+    """Tell whether a view needs its tables' rows at its position in order to go on."""
     if isinstance(stand.prior, Whole):
         return False
     logged = {table: schemas[table].logged(schemas[table].reader_id) for table in spec.tables}

@@ -16,11 +16,7 @@ from views.verify.compare.report import VerifyReport
 
 
 class Proof:
-    """Verifies the views of a run.
-
-    Args:
-        run: the run that it is a step of.
-    """
+    """Verifies the views of a run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

@@ -50,12 +50,7 @@ Bring = Callable[[RebuildSettings, Mapping[str, Base], Sequence[ViewSpec]], Brou
 
 
 class Publication:
-    """Publishes the generations of a run, or puts them aside.
-
-    Args:
-        run: the run that it is a step of.
-        bring: brings unpublished generations to the newest frontier.
-    """
+    """Publishes the generations of a run, or puts them aside."""
 
     def __init__(self, run: Run, bring: Bring) -> None:
         self._run, self._bring = run, bring

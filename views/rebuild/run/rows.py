@@ -60,14 +60,7 @@ class Rows:
         replay: States,
         builds: Sequence[ViewBuild],
     ) -> None:
-        """Write the rows of views to new generations, where they do not go forward.
-
-        Args:
-            spark: computes.
-            certifier: proves what is applied before the end.
-            replay: the states.
-            builds: the views.
-        """
+        """Write the rows of views to new generations, where they do not go forward."""
         with ExitStack() as stack:
             states = _shared_states(replay, builds, stack)
             refresher = None
@@ -203,9 +196,6 @@ def _counted(states: States, tables: Collection[TableName]) -> Iterator[None]:
     """Add the keys of the rows to the error about a value that no type holds.
 
     The table is read once more for it, of which only their keys are kept.
-
-    Raises:
-        FormlessValueError: a view of these tables has met one.
     """
     try:
         yield

@@ -139,11 +139,7 @@ class Sender:
             self._changed.notify_all()
 
     def wait(self, until: float) -> bool:
-        """Wait until the sink lacks nothing or does not answer; tell whether it lacks nothing.
-
-        Args:
-            until: by the monotonic clock.
-        """
+        """Wait until the sink lacks nothing or does not answer; tell whether it lacks nothing."""
         with self._changed:
             self._waited(lambda: not self._lacks() or self._is_stuck(), until)
             return not self._lacks()
@@ -322,11 +318,7 @@ class Waiting:
 
 
 def merged(earlier: pa.Table, later: pa.Table) -> pa.Table:
-    """Return a row for each key of two tables of deltas: the later one's, if it has one.
-
-    Raises:
-        UnlikeError: their columns differ.
-    """
+    """Return a row for each key of two tables of deltas: the later one's, if it has one."""
     if set(earlier.column_names) != set(later.column_names):
         raise UnlikeError("two deltas of a view have different columns")
     again = pc.is_in(earlier[KEY], value_set=later[KEY].combine_chunks())

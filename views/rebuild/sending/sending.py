@@ -105,11 +105,7 @@ class Sending:
             sender.resume()
 
     def drain(self, limit_s: float) -> None:
-        """Wait until sinks that answer have what waits for them.
-
-        Args:
-            limit_s: waits so long at most.
-        """
+        """Wait until sinks that answer have what waits for them."""
         until = time.monotonic() + limit_s
         for sender in self._all():
             sender.wait(until)

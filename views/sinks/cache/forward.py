@@ -78,11 +78,7 @@ class CacheForward:
         gone: Sequence[str],
         position: Position,
     ) -> None:
-        """Set and remove entries, and the position, in one step.
-
-        Raises:
-            SinkError: another process brings the generation forward too.
-        """
+        """Set and remove entries, and the position, in one step."""
         pipeline: Any
         with client.pipeline(transaction=True) as pipeline:
             pipeline.watch(self.key)

@@ -38,11 +38,7 @@ class CacheOptions(Options):
 
 
 def rendering(value: Value, schema: StructType, key: Sequence[str]) -> Callable[..., Column]:
-    """Return the function that renders rows as entries.
-
-    Raises:
-        SinkError: rows of such columns are no entries of this kind.
-    """
+    """Return the function that renders rows as entries."""
     if value == "json":
         return document
     if value == "hash":

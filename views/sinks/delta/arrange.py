@@ -41,12 +41,6 @@ def arranged(
 ) -> Iterator[tuple[DataFrame, Layout]]:
     """Yield the rows in the order of their files, and the layout of the files.
 
-    Args:
-        view: whose rows they are.
-        rows: all of them.
-        options: what its author asks for.
-        key: of the view.
-
     Raises:
         SinkError: there are too many partitions, or one's value cannot stand in a Delta table.
     """

@@ -34,11 +34,7 @@ class TakenOver:
     seen: Observation
 
     def check(self, rows: int) -> None:
-        """Raise unless all new rows were seen, each under a key whose row is gone.
-
-        Raises:
-            SinkError: some were not.
-        """
+        """Raise unless all new rows were seen, each under a key whose row is gone."""
         counts = (observed(self.seen) if rows else None) or {}
         strays, seen = counts.get(_STRAYS, 0), counts.get(_ROWS, 0)
         if strays or seen < rows:  # a task that was tried twice may be seen twice
@@ -91,9 +87,6 @@ def more_marked(
         before: the positions that were marked, of each file that has any.
         going: the positions of rows that go; some may be marked already.
         keys: that these rows have, none of which two rows share.
-
-    Raises:
-        SinkError: there are more rows than keys.
     """
     nothing = BitMap64()
     names = {*before, *going}

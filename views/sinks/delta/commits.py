@@ -91,11 +91,7 @@ class Commits:
         return [_data_file(add) for add in _living(commits)]
 
     def commit(self, version: int, actions: Sequence[Action]) -> None:
-        """Write a version of the table.
-
-        Raises:
-            SinkError: somebody else wrote it.
-        """
+        """Write a version of the table."""
         operation = {"timestamp": clock_ms(), "operation": "WRITE", "operationParameters": {}}
         lines = [json.dumps(action) for action in ({"commitInfo": operation}, *actions)]
         try:
@@ -125,18 +121,7 @@ def describing(
     configuration: Mapping[str, str],
     vectors: bool,
 ) -> list[Action]:
-    """Return the actions that say what a table is, of one with the same columns.
-
-    Args:
-        table: that other one.
-        name: of the table.
-        description: of the table.
-        configuration: its settings.
-        vectors: readers have to know deletion vectors.
-
-    Raises:
-        SinkError: the other table needs more than this program knows.
-    """
+    """Return the actions that say what a table is, of one with the same columns."""
     before = table.protocol()
     protocol: Action = {
         "minReaderVersion": before.min_reader_version,

@@ -66,11 +66,7 @@ class Descriptor:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what `to_json` gave.
-
-        Raises:
-            VectorError: the vector is kept in another way than in a file of ours.
-        """
+        """Read what `to_json` gave."""
         if raw.get("storageType") != "u":
             raise VectorError(f"a deletion vector is stored as {raw.get('storageType')!r}")
         encoded = raw["pathOrInlineDv"][-_ID:].translate(_FROM_Z85)
@@ -103,11 +99,7 @@ def packed(vectors: Mapping[str, BitMap64]) -> tuple[uuid.UUID, bytes, dict[str,
 
 
 def unpacked(data: bytes, at: Descriptor) -> BitMap64:
-    """Read a vector from the bytes of its file.
-
-    Raises:
-        VectorError: it is not whole, or not what its descriptor says.
-    """
+    """Read a vector from the bytes of its file."""
     begin = at.offset + 4
     vector = data[begin : begin + at.size]
     if data[:1] != _VERSION or data[at.offset : begin] != struct.pack(">I", at.size):

@@ -106,11 +106,7 @@ class DeltaTables:
             self._commits(uri).commit(table.version() + 1, [*actions, *map(adding, files)])
 
     def files(self, uri: str) -> list[DataFile]:
-        """List a generation's files.
-
-        Raises:
-            SinkError: some reader would not see the rows in them exactly.
-        """
+        """List a generation's files."""
         table = _present(self.table(uri), uri)
         with sink_errors(uri):
             is_sealed = _SEALED.fullmatch(table.metadata().description or "")

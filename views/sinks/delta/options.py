@@ -45,11 +45,7 @@ class DeltaOptions(Options):
         return bool(self.model_fields_set)
 
     def check(self, view: str, schema: StructType) -> None:
-        """Raise if an option names a column that does not exist or has the wrong type.
-
-        Raises:
-            SinkError: one is none of the view, or of a type that cannot be it.
-        """
+        """Raise if an option names a column that does not exist or has the wrong type."""
         columns = {"partition_by": self.partition_by, "cluster_by": self.cluster_by}
         for option, (kinds, why) in _KINDS.items():
             for name in columns[option]:

@@ -53,11 +53,7 @@ class CopyWriter:
     key: tuple[str, ...]
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> tuple[str | None, int]:
-        """Write all rows in one transaction; returns the attempt's name and their number.
-
-        Raises:
-            SinkError: the server does not take them, or they have no exact form there.
-        """
+        """Write all rows in one transaction; returns the attempt's name and their number."""
         full = (self._with_keys(batch) for batch in batches if batch.num_rows)
         first = next(full, None)
         if first is None:

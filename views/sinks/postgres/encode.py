@@ -97,11 +97,7 @@ def moment(array: pa.Array) -> pa.Array:
 
 
 def _check_range(array: pa.Array, outside: np.ndarray[Any, Any], kind: str, last_year: int) -> None:
-    """Refuse a date or moment that PostgreSQL would refuse later without naming its column.
-
-    Raises:
-        RangeError: an element is outside of the years that PostgreSQL has.
-    """
+    """Refuse a date or moment that PostgreSQL would refuse later without naming its column."""
     if not outside.any():
         return
     place = int(outside.argmax())

@@ -104,9 +104,6 @@ class Form:
         Args:
             array: the column's values.
             row: says which row stands at a place.
-
-        Raises:
-            SinkError: a value has no exact form in PostgreSQL.
         """
         try:
             if self.is_document:
@@ -122,12 +119,7 @@ class Form:
 
 
 def forms_of(schema: StructType, options: PostgresOptions, view: str) -> tuple[Form, ...]:
-    """Return the columns of a view as columns of a table.
-
-    Raises:
-        SinkError: a name is too long for PostgreSQL, two columns share one, or the options name a
-            column that is not there.
-    """
+    """Return the columns of a view as columns of a table."""
     _check_known("columns", options.columns, schema.fieldNames(), view)
     targets = [options.columns.get(name, name) for name in schema.fieldNames()]
     _check_known("types", options.types, targets, view)

@@ -109,11 +109,7 @@ class InPlace(Readers):
         return None
 
     def also(self, cursor: Any, generation: int) -> sql.Identifier | None:  # noqa: ANN401
-        """Return the table, for the generation that it holds.
-
-        Raises:
-            SinkError: what is written into it may become something else there.
-        """
+        """Return the table, for the generation that it holds."""
         if self.current(cursor) != generation:
             return None
         if self._has_its_own_mind(cursor):

@@ -45,11 +45,7 @@ class PostgresOptions(Options):
     auto_create: bool = True
 
     def target(self, view: str) -> TableName:
-        """Return the table that readers open.
-
-        Raises:
-            ConfigurationError: `table` names none.
-        """
+        """Return the table that readers open."""
         table = TableName.parse(self.table) if self.table else TableName("public", view)
         if table is None:
             raise ConfigurationError(

@@ -75,11 +75,7 @@ class PostgresClient:
             connection.close()
 
     def patiently(self, act: Callable[[], T]) -> T:
-        """Repeat an action while others hold the locks it needs.
-
-        Raises:
-            UnavailableSinkError: they do so for too long.
-        """
+        """Repeat an action while others hold the locks it needs."""
         try:
             return retrying(BusyError, self.retry_seconds, 0.05, 1.0)(act)
         except BusyError as error:

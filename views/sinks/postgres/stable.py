@@ -153,9 +153,6 @@ class Stable:
             cursor: of the transaction.
             columns: their names and types.
             keeps_rows: whether it has rows, whose values are cast.
-
-        Raises:
-            SinkError: it has rows, and its key would be another one.
         """
         types = dict(columns_of(cursor, self.name))
         new = dict(columns)

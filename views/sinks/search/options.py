@@ -58,11 +58,7 @@ class SearchOptions(Options):
     routing: str | None = None
 
     def routed_by(self, view: str, key: Sequence[str]) -> int | None:
-        """Return the place of `routing` in a key.
-
-        Raises:
-            ConfigurationError: it is no column of a key of several.
-        """
+        """Return the place of `routing` in a key."""
         if self.routing is None:
             return None
         if self.routing not in key or len(key) == 1:
@@ -122,9 +118,6 @@ def laid_over(
 
     A field's own `properties` are laid over in turn; a field of another type keeps nothing of
     what its column says, as the parameters of one type are errors in another.
-
-    Raises:
-        SinkError: a field is none of the view, or is no object.
     """
     for path, field in _unknown(derived, described):
         if not isinstance(field, Mapping):
@@ -180,11 +173,7 @@ _DATES = (DateType, TimestampType, TimestampNTZType)
 
 
 def properties(schema: StructType, path: str = "") -> dict[str, Any]:
-    """Return the mapping's `properties`.
-
-    Raises:
-        SinkError: the name of a column means something else to OpenSearch.
-    """
+    """Return the mapping's `properties`."""
     for name in schema.fieldNames():
         if not name.strip() or "." in name or name.startswith("_"):
             raise SinkError(

@@ -229,11 +229,7 @@ class _About:
 
 
 def routing_of(name: str, place: int) -> str:
-    """Return the text of one column of a key, from the id of a document of a key of several.
-
-    Raises:
-        SinkError: no search can ask for such a text.
-    """
+    """Return the text of one column of a key, from the id of a document of a key of several."""
     part = json.loads(name, parse_int=str, parse_float=str)[place]
     text = json.dumps(part) if isinstance(part, bool) else part
     if not isinstance(text, str) or not text or "," in text:

@@ -44,11 +44,7 @@ class TopicForward:
     records: Records
 
     def apply(self, generation: int, records: Sequence[Record], before: Held, after: Held) -> None:
-        """Write records and what the register says afterwards.
-
-        Raises:
-            SinkError: another process wrote meanwhile.
-        """
+        """Write records and what the register says afterwards."""
         with self.server.transaction(self.topic if self.is_published else self.own) as into:
             # Only now: whoever wrote under this name before cannot any more.
             register = read_register(self.server, self.register)

@@ -38,11 +38,7 @@ class TopicOptions(Options):
 
 
 def check_topic_shape(schema: StructType, key: tuple[str, ...]) -> None:
-    """Raise unless records hold every column, and equal keys have equal bytes.
-
-    Raises:
-        SinkError: naming the column, its type and what to do.
-    """
+    """Raise unless records hold every column, and equal keys have equal bytes."""
     check_shape(schema, key)
     for name in key:
         if holds_float(schema[name].dataType):

@@ -111,11 +111,7 @@ def write_frontier(into: Transaction, register: str, topic: str, shown: Shown) -
 
 
 def read_register(server: TopicServer, topic: str) -> Register | None:
-    """Read the register; return None if there is none.
-
-    Raises:
-        SinkError: another program wrote to the topic.
-    """
+    """Read the register; return None if there is none."""
     if not server.exists(topic):
         return None
     last: dict[str, bytes | None] = {}

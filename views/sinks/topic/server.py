@@ -279,11 +279,7 @@ class TopicServer:
         producer.abort_transaction(_ABORT_S)
 
     def register(self, subjects: Mapping[str, str]) -> list[int]:
-        """Register Avro schemas by subject, and return their ids.
-
-        Raises:
-            SinkError: there is no registry, or it refuses.
-        """
+        """Register Avro schemas by subject, and return their ids."""
         if self.registry is None:
             raise SinkError(
                 "records in Avro need a schema registry, and the project has none",

@@ -75,9 +75,6 @@ class VerifyReport:
         Args:
             hint: of the error.
             serving: the sink, where this was read from what readers see.
-
-        Raises:
-            RefutedError: something differs; shows the first difference.
         """
         if self.verified is not False:
             return

@@ -189,11 +189,7 @@ class KeptLog:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Turn a failed precondition into an error that says the state cannot be brought forward.
-
-    Raises:
-        VerdictError: something is not.
-    """
+    """Turn a failed precondition into an error that says the state cannot be brought forward."""
     try:
         yield
     except (VerdictError, UnavailableLogError):

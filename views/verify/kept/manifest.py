@@ -82,11 +82,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
-        """Read what `to_json` gave.
-
-        Raises:
-            BrokenError: it is not.
-        """
+        """Read what `to_json` gave."""
         try:
             raw: dict[str, Any] = json.loads(text)
             if raw["format"] != FORMAT:

@@ -281,11 +281,7 @@ class ResidentStates:
         record: FrontierRecord,
         captured: Sequence[FrontierRecord],
     ) -> Proved:
-        """Return the description of a table's state at a frontier, for use once it is read.
-
-        Raises:
-            VerdictError: it cannot go from frontier to frontier.
-        """
+        """Return the description of a table's state at a frontier, for use once it is read."""
         topic = record.frontier.topic_of(table)
         if topic is None or topic not in self._pins:
             raise VerdictError(f"table {table} is not captured any more")

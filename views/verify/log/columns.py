@@ -189,11 +189,7 @@ def _within(values: pa.Array, lowest: int) -> pa.Array:
 
 
 def require_alike(topic: str, rows: pa.Table, rule: pa.Table) -> None:
-    """Require that rows that were read by column are what the rule says.
-
-    Raises:
-        LogError: one is not; names its place.
-    """
+    """Require that rows that were read by column are what the rule says."""
     if len(rows) != len(rule):
         raise LogError(
             f'topic "{topic}": {len(rows)} rows were read by column, {len(rule)} by fastavro',

@@ -416,11 +416,7 @@ def _rows_of(
 def fold_said(
     database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survivors: str
 ) -> None:
-    """Fold what records say into a new table `survivors` (part, off, key, value).
-
-    Raises:
-        CorruptRecordError: nothing says which of two records is newer.
-    """
+    """Fold what records say into a new table `survivors` (part, off, key, value)."""
     by_lsn = log.order is Order.LSN
     torn = first_row(
         database,

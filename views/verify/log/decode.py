@@ -270,11 +270,7 @@ class DocumentDecoder(Decoder):
 
 
 def is_gone(op: object) -> bool:
-    """Tell whether an event says that its row is gone.
-
-    Raises:
-        FaultError: it is no operation of a row.
-    """
+    """Tell whether an event says that its row is gone."""
     if op == _GONE:
         return True
     if op not in _THERE:

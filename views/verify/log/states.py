@@ -235,9 +235,6 @@ class LogTables:
             newest: schema id of its newest value, for a topic without a pin; None where there
                 is none, and then neither is there a reader.
             quarantine: takes the records that cannot be read; None makes one an error.
-
-        Raises:
-            CorruptRecordError: the schema is none that capture made.
         """
         frontier = self._frontier.of(topic)
         form, pin = frontier.scope_of(topic).form, self._pins.get(topic)

@@ -165,11 +165,7 @@ def _other_form(column: LoggedColumn, escape: str, *, as_text: bool) -> str:
 
 @contextmanager
 def exact_values() -> Iterator[None]:
-    """Turn DuckDB's error about a value without an exact form into an error for users.
-
-    Raises:
-        LogError: it met one.
-    """
+    """Turn DuckDB's error about a value without an exact form into an error for users."""
     try:
         yield
     except duckdb.InvalidInputException as error:
@@ -192,13 +188,6 @@ def load_state(
     is_large: bool = False,
 ) -> TableState:
     """Decode the survivors into the table `state.base`; return the state as it was found.
-
-    Args:
-        database: takes the table.
-        state: says how the table looks.
-        decoder: decodes them.
-        survivors: the last records of its keys.
-        is_large: whether helpers decode what takes Python.
 
     Raises:
         CorruptRecordError: a record does not decode.

@@ -196,11 +196,7 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
 
 
 def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> None:
-    """Require that no open transaction hides records before the ends.
-
-    Raises:
-        UnavailableLogError: one stays open, or the brokers do not answer.
-    """
+    """Require that no open transaction hides records before the ends."""
     deadline = time.monotonic() + _STABLE_SECONDS
     while behind := _behind(_places(kafka, topic, len(ends)), ends):
         if time.monotonic() > deadline:

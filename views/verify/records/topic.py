@@ -156,12 +156,7 @@ class Findings:
         return first_astray(keyed, self.homes) or LAST
 
     def require(self) -> None:
-        """Require of the whole topic what a frontier and its capture promise.
-
-        Raises:
-            LogError: a record of a later transaction lies before the ends, or keys bear several
-                schema ids.
-        """
+        """Require of the whole topic what a frontier and its capture promise."""
         if self.later != LAST:
             raise LogError(
                 f"{place(self.topic, *self.later)} belongs to a transaction after the frontier "

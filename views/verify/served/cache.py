@@ -28,11 +28,7 @@ _GLOB = str.maketrans({mark: f"\\{mark}" for mark in "*?[]\\"})
 
 
 def cache_tables(address: Address, form: Form) -> Iterator[pa.Table]:
-    """Return the entries under a prefix, ids without it; some may come twice.
-
-    Raises:
-        SinkError: the cache does not answer.
-    """
+    """Return the entries under a prefix, ids without it; some may come twice."""
     url, prefix = address.location["url"], address.location["prefix"]
     value, suffix = address.location.get("value", "json"), address.location.get("suffix", "")
     try:

@@ -18,11 +18,7 @@ from views.verify.values.types import Type, arrow_type
 
 
 def delta_batches(path: str, columns: Sequence[tuple[str, Type]]) -> Iterator[pa.Table]:
-    """Return the rows of a Delta table.
-
-    Raises:
-        SinkError: there is no readable table, or its columns are not the view's.
-    """
+    """Return the rows of a Delta table."""
     try:
         table = DeltaTable(path)
         _check_columns(path, [field.name for field in table.schema().fields], columns)
@@ -43,11 +39,7 @@ def _check_columns(path: str, actual: Sequence[str], columns: Sequence[tuple[str
 
 
 def conformed(path: str, table: pa.Table, columns: Sequence[tuple[str, Type]]) -> pa.Table:
-    """Return a table in the view's types without losing anything.
-
-    Raises:
-        SinkError: a column has another type than the view's.
-    """
+    """Return a table in the view's types without losing anything."""
     arrays: dict[str, pa.Array] = {}
     for name, kind in columns:
         column = table.column(name).combine_chunks()

@@ -53,12 +53,7 @@ def text_page(ids: list[str], texts: list[bytes]) -> Page:
 
 
 class Form:
-    """The form that the rows of one view have in JSON.
-
-    Args:
-        columns: the view's columns.
-        key: names of its key's columns.
-    """
+    """The form that the rows of one view have in JSON."""
 
     def __init__(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
         kinds = dict(columns)

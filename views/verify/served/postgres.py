@@ -67,11 +67,7 @@ _LONG_NAMES = {
 
 
 def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> Iterator[pa.Table]:
-    """Return the rows of a generation's table.
-
-    Raises:
-        SinkError: the server does not answer, has no such table, or a column has not its type.
-    """
+    """Return the rows of a generation's table."""
     url, table = address.location["url"], address.location["table"]
     names = json.loads(address.location.get("columns", "{}"))
     place = sql.Identifier(*table.split("."))

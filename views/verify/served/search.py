@@ -37,12 +37,7 @@ _KEEP = "5m"
 
 
 def search_tables(address: Address, form: Form) -> Iterator[pa.Table]:
-    """Return the documents of an index.
-
-    Raises:
-        SinkError: the engine does not answer, has no such index, a shard failed, or it gave
-            another number of documents than it counts.
-    """
+    """Return the documents of an index."""
     url, index = address.location["url"].rstrip("/"), address.location["index"]
     routing = address.location.get("routing")
     try:
@@ -109,22 +104,14 @@ def _parsed(answer: httpx.Response) -> dict[str, Any]:
 
 
 def _whole(page: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer to which all of the index has contributed.
-
-    Raises:
-        ValueError: a part did not answer.
-    """
+    """Return an answer to which all of the index has contributed."""
     if page.get("timed_out") or page["_shards"]["failed"]:
         raise ValueError("a shard failed or the search timed out")
     return page
 
 
 def _check_routing(hits: list[dict[str, Any]], column: tuple[str, Type]) -> None:
-    """Raise if a document is not on the shard where readers look for it.
-
-    Raises:
-        ValueError: one is routed by another text than that of its key.
-    """
+    """Raise if a document is not on the shard where readers look for it."""
     for hit in hits:
         routing, expected = hit.get("_routing"), identifier(hit["_source"], [column])
         if routing != expected:

@@ -107,11 +107,7 @@ def _batches(
 
 
 def _line_documents(address: Address) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return id and row of each line.
-
-    Raises:
-        SinkError: the file is not there, or a line is not of this form.
-    """
+    """Return id and row of each line."""
     path = Path(address.location["path"])
     try:
         with path.open(encoding="utf-8") as lines:

@@ -46,11 +46,7 @@ Take = Callable[[Any], Any]
 
 
 def topic_tables(address: Address, form: Form) -> Iterator[pa.Table]:
-    """Return the rows of a topic.
-
-    Raises:
-        SinkError: the brokers or the registry do not answer, or there is no such topic.
-    """
+    """Return the rows of a topic."""
     place = address.location
     options = json.loads(place.get("options", "{}"))
     kafka = KafkaConnection(brokers=place["brokers"], options=options.get("kafka", {}))

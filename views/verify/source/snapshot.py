@@ -55,12 +55,7 @@ class Snapshot:
 
 @contextmanager
 def open_snapshot(dsn: str) -> Iterator[Snapshot]:
-    """Open a snapshot at an LSN and close it, with its slot, at the end.
-
-    Raises:
-        UnavailableSourceError: PostgreSQL does not answer, or not any more.
-        SourceError: it allows no slot, is too old, or refuses a question inside the block.
-    """
+    """Open a snapshot at an LSN and close it, with its slot, at the end."""
     connection = connect(dsn)
     with closing(connection):
         if connection.server_version < _OLDEST_VERSION:
@@ -86,11 +81,7 @@ def open_snapshot(dsn: str) -> Iterator[Snapshot]:
 def connect(
     dsn: str, factory: type[psycopg2.extensions.connection] | None = None
 ) -> psycopg2.extensions.connection:
-    """Connect with the session settings under which a value has one text.
-
-    Raises:
-        UnavailableSourceError: PostgreSQL does not answer.
-    """
+    """Connect with the session settings under which a value has one text."""
     options = " ".join(
         f"-c {name}={value.replace(', ', ',')}" for name, value in SESSION_SETTINGS.items()
     )
@@ -147,9 +138,6 @@ def copy_table(
     """Stream a table of the snapshot into a DuckDB table of texts; give the number of rows.
 
     `where` is a condition of the server's own making, see `row_filter`, or an empty text.
-
-    Raises:
-        SourceError: the table is not there, or a column is not.
     """
     query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT WITH (FORMAT binary)").format(
         sql.SQL(", ").join(source_expression(c.column, c.type) for c in columns),

@@ -99,11 +99,6 @@ def verify_source(
 ) -> tuple[VerifyReport, ...]:
     """Compare the captured tables with the source at one LSN; one report a table.
 
-    Args:
-        request: what to compare.
-        say: is told what goes on.
-        steps: shows how many tables are compared.
-
     Raises:
         ChangelogError: source, log or registry cannot be read, or the frontier does not get to
             the snapshot in time.
@@ -164,11 +159,7 @@ def _latest(request: SourceRequest) -> Frontier:
 
 
 def _frontier_past(request: SourceRequest, snapshot: Snapshot, say: Said) -> Frontier:
-    """Return the first frontier at or past the snapshot; wait for it.
-
-    Raises:
-        LogError: none came in time.
-    """
+    """Return the first frontier at or past the snapshot; wait for it."""
     deadline = time.monotonic() + request.timeout_seconds
     topic = frontier_topic(request.topic_prefix)
     waiting = False

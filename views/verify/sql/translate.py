@@ -243,9 +243,6 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
         sql: Spark SQL, with or without its header of comments.
         tables: the captured tables and the types of their columns. The translation reads them
             under the names of `views.verify.values.names`.
-
-    Raises:
-        UnverifiableError: a part of it has no known equal in DuckDB.
     """
     types = {
         reading_name(table): {folded(column): kind for column, kind in columns.items()}
@@ -300,11 +297,7 @@ def columns_read(
 
 
 def qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> exp.Expr:
-    """Return a query with qualified columns and annotated types.
-
-    Raises:
-        UnverifiableError: it is not a query.
-    """
+    """Return a query with qualified columns and annotated types."""
     query = parsed(sql, tables).transform(_without_zone)
     if not isinstance(query, exp.Query):
         raise UnverifiableError("cannot verify this SQL: it is not a query")

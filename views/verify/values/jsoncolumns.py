@@ -51,11 +51,7 @@ def columns_of(
     columns: Sequence[tuple[str, Type]],
     key: Sequence[tuple[str, Type]],
 ) -> list[pa.Array]:
-    """Return the columns of rows without a fault.
-
-    Raises:
-        UnusualError: some row may have a fault.
-    """
+    """Return the columns of rows without a fault."""
     try:
         values = _members(rows, [name for name, _ in columns])
         arrays = [_array(values[name], kind) for name, kind in columns]

@@ -38,11 +38,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 
 
 def load(text: str | bytes) -> dict[str, Any]:
-    """Parse one row.
-
-    Raises:
-        ValueError: the text is not a JSON object.
-    """
+    """Parse one row."""
     try:
         row = json.loads(text, parse_constant=_no_constant)
     except RecursionError as error:
@@ -76,11 +72,7 @@ def alone(text: str, kind: Type) -> Any:  # noqa: ANN401 - JSON
 
 
 def key_of(identity: str, key: Sequence[tuple[str, Type]]) -> dict[str, Any]:
-    """Return the columns of a key in JSON form, from `identifier`'s text.
-
-    Raises:
-        ValueError: the text is not of such a key.
-    """
+    """Return the columns of a key in JSON form, from `identifier`'s text."""
     if len(key) == 1:
         return {name: alone(identity, kind) for name, kind in key}
     values = json.loads(identity, parse_constant=_no_constant)
@@ -230,11 +222,7 @@ def _decimal_reader(kind: Type) -> Reader:
 
 
 def days(text: str, *, before_christ: bool) -> int:
-    """Return the days since 1970 of a date of any year.
-
-    Raises:
-        ValueError: the text is not a date.
-    """
+    """Return the days since 1970 of a date of any year."""
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a date")
@@ -293,11 +281,7 @@ def _struct_reader(fields: dict[str, Reader]) -> Reader:
 
 
 def check_members(row: dict[str, Any], names: Any) -> None:  # noqa: ANN401 - a dict's keys view
-    """Require exactly these members.
-
-    Raises:
-        ValueError: one is missing or unknown.
-    """
+    """Require exactly these members."""
     if row.keys() != names:
         missing, unknown = sorted(names - row.keys()), sorted(row.keys() - names)
         raise ValueError(f"members missing: {missing}, unknown: {unknown}")
