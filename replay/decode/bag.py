@@ -37,8 +37,7 @@ from changelog.contract.rows.types import ColumnType, Kind
 from replay.base.failures import fail
 from replay.base.record_place import NO_POSITION
 from replay.base.task_faults import Fault
-from replay.decode.built import built
-from replay.decode.decode import decoded, formless, logged_name, read_columns_of, sound_row
+from replay.decode.decode import built, decoded, formless, logged_name, read_columns_of, sound_row
 from replay.decode.documents import ESCAPE, VALUE
 from replay.decode.schemas import TopicSchemas
 from replay.result.metrics import StateObservations

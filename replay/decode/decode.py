@@ -17,16 +17,19 @@ value ends the task only where its column is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
+from typing import TypeVar, cast
 
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.utils import is_remote
 
 from changelog.contract.base.headers import Op
-from changelog.contract.log.form import Envelope, Output
+from changelog.contract.log.form import Envelope, Form, Output
 from changelog.contract.rows.choices import ValueChoice, advice
 from changelog.contract.rows.codec import FRAME_BYTES, frame
 from changelog.contract.rows.evolution import obstacles
@@ -36,7 +39,6 @@ from replay.base.failures import fail, joined
 from replay.base.record_place import FAULT
 from replay.base.task_faults import HINT, Fault
 from replay.decode import documents
-from replay.decode.built import built
 from replay.decode.documents import ESCAPE, VALUE
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import StateRows
@@ -375,3 +377,36 @@ def _chosen(value: Column, kind: ColumnType, choice: ValueChoice) -> Column:
         F.when(year > 0, F.concat(F.ltrim(day, F.lit("+")), behind)),
         F.concat(old, behind, F.lit(" BC")),
     )
+
+
+# An expression is some hundred calls of the JVM, and says nothing of a frame: a run decodes a
+# topic several times, and a follower does so again and again.
+T = TypeVar("T")
+_KEPT = 512
+
+
+def built(build: Callable[[TopicSchemas], T], schemas: TopicSchemas) -> T:
+    """Return an expression built from schemas; built once in this session's JVM."""
+    # Of a Spark Connect server expressions are made here, without any call.
+    jvm = None if is_remote() else SparkContext._gateway
+    writers = tuple(schemas.writers.items())
+    expression = _built(
+        jvm, build, schemas.topic, schemas.key_id, writers, schemas.reader_id, schemas.form,
+        schemas.key, schemas.choices,
+    )  # fmt: skip
+    return cast("T", expression)
+
+
+@lru_cache(_KEPT)
+def _built(  # noqa: PLR0917 - the parts of what cannot be hashed
+    _jvm: Hashable,
+    build: Callable[[TopicSchemas], object],
+    topic: str,
+    key_id: int | None,
+    writers: tuple[tuple[int, str], ...],
+    reader_id: int,
+    form: Form,
+    key: str,
+    choices: tuple[tuple[str, str], ...],
+) -> object:
+    return build(TopicSchemas(topic, key_id, dict(writers), reader_id, form, key, choices))

@@ -22,7 +22,7 @@ from views.sinks.base import GONE, ForwardSink
 from views.sinks.cache.forward import CacheForward
 from views.sinks.postgres.forward import PostgresForward
 from views.sinks.search.forward import SearchForward
-from views.sinks.topic.forward import TopicForward
+from views.sinks.topic.register import TopicForward
 
 pytestmark = pytest.mark.spark
 

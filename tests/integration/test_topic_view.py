@@ -24,7 +24,7 @@ from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.resident import Resident
-from views.sinks.topic.forward import TopicForward
+from views.sinks.topic.register import TopicForward
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 

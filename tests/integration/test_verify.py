@@ -36,7 +36,7 @@ from tests.support.builders import BIGINT, INTEGER, TEXT, TEXTS, decimal_type, m
 from tests.support.handmade_log import HandmadeLog
 from views.base.address import Address
 from views.verify.compare.evidence import Evidence
-from views.verify.records.shares import shared_out
+from views.verify.records.receipts import shared_out
 from views.verify.records.topic import read_share
 from views.verify.served.served import read_served
 from views.verify.values.types import parse_type
@@ -291,7 +291,7 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     monkeypatch.setattr("views.verify.processes.pool.Child", Kept)
     for place in ("records.topic", "log.tables", "processes.pool"):
         monkeypatch.setattr(f"views.verify.{place}.helpers", lambda: 2)
-    monkeypatch.setattr("views.verify.records.shares.MANY_OFFSETS", 1)
+    monkeypatch.setattr("views.verify.records.receipts.MANY_OFFSETS", 1)
     monkeypatch.setattr("views.verify.log.states.MANY_ROWS", 1)
     monkeypatch.setattr("views.verify.log.tables.is_by_column", lambda _: False)
     return started

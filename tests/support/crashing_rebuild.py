@@ -41,7 +41,7 @@ from views.sinks.postgres.registry import Registry
 from views.sinks.postgres.sink import PostgresSink
 from views.sinks.search.server import SearchClient
 from views.sinks.search.sink import SearchSink
-from views.sinks.topic import forward as topic_forward
+from views.sinks.topic import register as topic_forward
 from views.sinks.topic.sink import TopicSink
 from views.verify.kept.folder import KeptTopic
 

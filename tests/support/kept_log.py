@@ -221,7 +221,7 @@ class KeptLog:
         patch.setattr(keeping, "topic_settings", lambda *_: self.settings)
         patch.setattr(keeping, "topic_facts", lambda *_: TopicFacts("id", (self.start,)))
         patch.setattr(keeping, "appended_ms", lambda *_: self.appended_ms or self.now_ms)
-        patch.setattr(keeping, "_now_ms", lambda: self.now_ms)
+        patch.setattr(keeping, "now_ms", lambda: self.now_ms)
 
     def _read(self, _kafka: Any, frontier: Frontier, topic: str, **more: Any) -> TopicRecords:
         (start,) = more["behind"] or (self.start,)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -45,6 +46,17 @@ class SparkSql(Spark):
         def _parse_hint(self) -> exp.Hint | None:
             super()._parse_hint()
             return None
+
+
+def sources_of(query: exp.Expr) -> dict[int, exp.Table | Scope]:
+    """Return the table or query that each qualified column of a query is of, by the node's id."""
+    sources: dict[int, exp.Table | Scope] = {}
+    for scope in traverse_scope(query):
+        for column in scope.columns:
+            source = scope.sources.get(column.table)
+            if isinstance(source, exp.Table | Scope):
+                sources.setdefault(id(column), source)
+    return sources
 
 
 def _touch(sql: str, one: Token, two: Token) -> bool:

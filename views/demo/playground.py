@@ -20,8 +20,7 @@ from changelog.config import FILE_NAME, STACK_FOLDER, load_project
 from changelog.contract.base.errors import ChangelogError, StackError
 from changelog.source.connect.connect import connect
 from changelog.stack.stack import Stack
-from views.demo.flights import load_flights
-from views.demo.writer import write_changes
+from views.demo.flights import load_flights, write_changes
 
 PLACE = "CHANGELOG_PLAYGROUND"
 """The variable that names the folder of a playground that is shared."""

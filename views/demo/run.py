@@ -25,8 +25,7 @@ from changelog.source.connect.system import current_lsn
 from changelog.stack.download.artifacts import ALL
 from changelog.stack.download.fetch import resolve
 from changelog.stack.stack import Stack
-from views.demo.flights import load_flights
-from views.demo.writer import write_changes
+from views.demo.flights import load_flights, write_changes
 
 SEED = 20130101
 CATCH_UP_S = 300.0

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.optimizer.scope import Scope
 
 from changelog.contract.rows.types import ColumnType
+from views.base.spark_sql import sources_of
 from views.meaning.types import Meaning, is_text, list_of, meaning_of
 
 Tables = Mapping[str, Mapping[str, ColumnType]]
@@ -103,13 +104,8 @@ class Holders:
 
     def __init__(self, query: exp.Expr, tables: Tables) -> None:
         self._tables = tables
-        self._sources: dict[int, exp.Expr | Scope] = {}
+        self._sources = sources_of(query)
         self._known: dict[int, Held] = {}
-        for scope in traverse_scope(query):
-            for column in scope.columns:
-                source = scope.sources.get(column.table)
-                if isinstance(source, exp.Expr | Scope):
-                    self._sources.setdefault(id(column), source)
 
     def source(self, column: exp.Column) -> exp.Expr | Scope | None:
         """Return the source of a column: a table, a query, or nothing that is known."""

@@ -10,17 +10,25 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import anyio
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from changelog.contract.base.errors import ChangelogError
@@ -29,11 +37,10 @@ from views.generations.history import last_states
 from views.page.access import COOKIE, Access
 from views.page.actions import ACTIONS, Action, Done, Plan, act
 from views.page.changes import Changes
-from views.page.line.cells import Cell, cells
+from views.page.line.cells import Cell, cells, duration, moment, size
 from views.page.line.charts import charts
 from views.page.line.sources import Line, Sources
 from views.page.line.standing import PROOFS, ViewLine
-from views.page.render import FOLDER, HEADERS, rendered
 
 log = logging.getLogger("changelog.page")
 
@@ -176,8 +183,8 @@ class Answers:
         name = request.path_params["name"]
         if name not in _ASSETS:
             raise HTTPException(404, "There is no such file.")
-        headers = {**HEADERS, "Cache-Control": "max-age=300"}
-        return FileResponse(FOLDER / "assets" / name, headers=headers, media_type=_ASSETS[name])
+        headers = {**_HEADERS, "Cache-Control": "max-age=300"}
+        return FileResponse(_FOLDER / "assets" / name, headers=headers, media_type=_ASSETS[name])
 
     def _for_people(
         self, show: Callable[[Request, str], Awaitable[Response]]
@@ -214,13 +221,13 @@ class Answers:
 
     def _page(self, request: Request, template: str, code: str, **values: object) -> Response:
         signed = self._access.needs_token and self._access.is_signed_in(request)
-        return rendered(template, values, code=code, signed=signed)
+        return _rendered(template, values, code=code, signed=signed)
 
     def _ask(self, to: str, *, status: int = 200, wrong: bool = False) -> Response:
         if not self._access.needs_token:
             return _see(ROOT)
         to = _own_path(to)
-        return rendered("sign_in", {"to": to, "wrong": wrong}, status=status)
+        return _rendered("sign_in", {"to": to, "wrong": wrong}, status=status)
 
     @staticmethod
     def _action(request: Request) -> Action:
@@ -245,7 +252,7 @@ class Answers:
     def _failed(self, code: int, message: str) -> Response:
         titles = {401: "Not signed in", 403: "Not allowed", 404: "Not there"}
         title = titles.get(code, "That did not work")
-        return rendered("error", {"title": title, "said": message}, status=code)
+        return _rendered("error", {"title": title, "said": message}, status=code)
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -280,7 +287,7 @@ def _own_path(to: str) -> str:
 
 
 def _see(path: str) -> RedirectResponse:
-    return RedirectResponse(path, _SEE_OTHER, dict(HEADERS))
+    return RedirectResponse(path, _SEE_OTHER, dict(_HEADERS))
 
 
 ORIGIN_S = 120.0
@@ -338,7 +345,7 @@ class _Live:
         if self._open >= _MOST:
             raise HTTPException(503, f"{_MOST} pages are open already.")
         return StreamingResponse(
-            self._events(), media_type="text/event-stream", headers=dict(HEADERS)
+            self._events(), media_type="text/event-stream", headers=dict(_HEADERS)
         )
 
     async def _events(self) -> AsyncIterator[str]:
@@ -368,3 +375,58 @@ class _Live:
         until = time.monotonic() + _EVERY_S
         while time.monotonic() < until and not self._ended.is_set():  # noqa: ASYNC110 - by a signal
             await anyio.sleep(_NAP_S)
+
+
+_FOLDER = Path(__file__).parent
+_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    # Of no-referrer a browser makes `Origin: null`, for forms of our own too.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "duration": duration,
+        "moment": moment,
+        "size": size,
+        "tojson_text": lambda value: json.dumps(value, indent=2, default=str, ensure_ascii=False),
+    }
+    return environment
+
+
+def _rendered(
+    name: str,
+    values: Mapping[str, object],
+    *,
+    code: str = "",
+    signed: bool = False,
+    status: int = 200,
+) -> HTMLResponse:
+    """Return a page.
+
+    Args:
+        name: of the template.
+        values: that it shows; every text is escaped.
+        code: what its forms carry.
+        signed: whether there is somebody to sign out.
+        status: of the answer.
+    """
+    shown = {**values, "code": code, "signed": signed}
+    text = _templates().get_template(f"{name}.html").render(shown)
+    return HTMLResponse(text, status, dict(_HEADERS))

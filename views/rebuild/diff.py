@@ -24,7 +24,8 @@ from views.generations.staging import newest_staged
 from views.project.spec import ViewSpec
 from views.rebuild.read_back import DELTA, BuiltGeneration, UncomparableError
 from views.rebuild.staged import nothing_staged
-from views.verify.compare.compare import Comparison, DifferingRow
+from views.verify.compare.compare import Comparison
+from views.verify.compare.report import Difference
 from views.verify.processes.scratch import MEMORY_LIMIT, scratch
 
 SAMPLES = 10
@@ -282,7 +283,7 @@ def _check_key(
     )
 
 
-def _sample(row: DifferingRow) -> Sample:
+def _sample(row: Difference) -> Sample:
     return Sample(
         kind=_KINDS[row.kind],
         key=row.key,

@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ from views.base.address import Address
 from views.verify.compare.compare import (
     RELATIVE_TOLERANCE,
     Comparison,
-    DifferingRow,
     Equality,
     hash_of_ranges,
     rows_hash,
@@ -35,8 +34,8 @@ from views.verify.compare.compare import (
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.left_out import LeftOut, take_left_out
 from views.verify.compare.report import Difference, VerifyReport
-from views.verify.kept.keeper import Taken
 from views.verify.kept.resident import ResidentStates
+from views.verify.log.states import Taken
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState, infinite
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row
 from views.verify.served.served import read_served, take_sent
@@ -160,12 +159,7 @@ def verify_view(
     seconds = time.monotonic() - started
     took = {"seconds": round(seconds, 3), "stages": shared.stages.news()}
     certificate = {**report.certificate, **took}
-    return _replaced(report, seconds=seconds, certificate=certificate)
-
-
-def _replaced(report: VerifyReport, **changes: Any) -> VerifyReport:  # noqa: ANN401
-    values = {name: getattr(report, name) for name in VerifyReport.__dataclass_fields__}
-    return VerifyReport(**{**values, **changes})
+    return replace(report, seconds=seconds, certificate=certificate)
 
 
 def _place(frontier: Frontier, topics: Sequence[str]) -> dict[str, object]:
@@ -390,23 +384,15 @@ class _Verification:
         ]
 
     def _located(
-        self, differing: Sequence[DifferingRow], states: Sequence[TableState]
+        self, differing: Sequence[Difference], states: Sequence[TableState]
     ) -> list[Difference]:
         """Add the place on the log where a row comes from one record of one table."""
         whole = [
             state for state in states if len(states) == 1 and state.key == self._request.key
         ] or ([] if self._request.sql is not None else list(states))
-        return [
-            Difference(
-                row.key,
-                row.kind,
-                row.column,
-                row.expected,
-                row.served,
-                self._offset(whole[0], row.key) if whole else None,
-            )
-            for row in differing
-        ]
+        if not whole:
+            return list(differing)
+        return [replace(row, offset=self._offset(whole[0], row.key)) for row in differing]
 
     def _offset(self, state: TableState, key: Mapping[str, str]) -> str | None:
         if set(key) != set(state.key):

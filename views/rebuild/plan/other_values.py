@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import Scope, traverse_scope
 
+from views.base.spark_sql import sources_of
 from views.meaning.captured_values import branches
 from views.rebuild.plan.numbers import MOST, Sort, number_of
 from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, is_of, said
@@ -325,13 +325,8 @@ class Nulls:
         """
         self._query, self._sql = query, sql
         self._filled = filled
-        self._sources: dict[int, exp.Table | Scope] = {}
+        self._sources = sources_of(query)
         self._outer = any(join.side or join.kind == "FULL" for join in query.find_all(exp.Join))
-        for scope in traverse_scope(query):
-            for column in scope.columns:
-                source = scope.sources.get(column.table)
-                if isinstance(source, exp.Table | Scope):
-                    self._sources.setdefault(id(column), source)
 
     def may_be(self, node: exp.Expr | None) -> bool:  # noqa: PLR0911 - one for each sort of node
         """Tell whether a value can be null."""

@@ -97,17 +97,17 @@ class Stable:
 
         Made here they hold nobody up: attaching would make them under its lock.
         """
-        have = set(_indexes(cursor, place(relation)))
-        for unique, rest in _indexes(cursor, self.name):
+        have = set(_read(cursor, place(relation), _INDEXES))
+        for unique, rest in _read(cursor, self.name, _INDEXES):
             if (unique, rest) not in have:
                 _try(cursor, _index(place(relation), unique, rest))
         names = {name for name, _ in columns_of(cursor, place(relation))}
-        for name in _demanded(cursor, self.name):
+        for (name,) in _read(cursor, self.name, _DEMANDED):
             if name in names:
                 statement = sql.SQL("ALTER TABLE {} ALTER {} SET NOT NULL")
                 cursor.execute(statement.format(place(relation), sql.Identifier(name)))
-        present = {name for name, _ in _checks(cursor, place(relation))}
-        for name, condition in _checks(cursor, self.name):
+        present = {name for name, _ in _read(cursor, place(relation), _CHECKS)}
+        for name, condition in _read(cursor, self.name, _CHECKS):
             if name not in present:
                 statement = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}")
                 text = statement.format(place(relation), sql.Identifier(name), sql.SQL(condition))
@@ -191,8 +191,8 @@ class Stable:
     def _make_anew(self, cursor: Any, columns: Columns) -> None:  # noqa: ANN401
         """Make the table again under another key, with the grants, comments and indexes it had."""
         names = {name for name, _ in columns}
-        indexes = _indexes(cursor, self.name)
-        grants, comments = _grants(cursor, self.name), _comments(cursor, self.name)
+        indexes = _read(cursor, self.name, _INDEXES)
+        grants, comments = _read(cursor, self.name, _GRANTS), _read(cursor, self.name, _COMMENTS)
         cursor.execute(sql.SQL("DROP TABLE {}").format(self.name))
         self._create(cursor, columns)
         for grantee, privilege, option in grants:
@@ -213,96 +213,74 @@ class Stable:
             _try(cursor, _index(self.name, unique, rest))
 
 
+def _read(cursor: Any, table: sql.Identifier, query: str) -> list[Any]:  # noqa: ANN401
+    """Return what the catalogue says of a table, which a query names as `%s`."""
+    cursor.execute(query.replace("%s", "%s::regclass"), [table.as_string(cursor)])
+    return list(cursor.fetchall())
+
+
 def columns_of(cursor: Any, table: sql.Identifier) -> list[tuple[str, str]]:  # noqa: ANN401
     """Return names and types of a table's columns, in order."""
-    cursor.execute(
+    query = (
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
-        "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-        [table.as_string(cursor)],
+        "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     )
-    return [(name, kind) for name, kind in cursor.fetchall()]
+    return _read(cursor, table, query)
 
 
 def primary_key(cursor: Any, table: sql.Identifier) -> tuple[str, ...]:  # noqa: ANN401
     """Return the columns of a table's primary key, in its order."""
-    cursor.execute(
+    query = (
         "SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k (n, place) "
         "JOIN pg_attribute a ON a.attnum = k.n "
-        "WHERE i.indisprimary AND i.indrelid = %s::regclass AND a.attrelid = i.indrelid "
-        "ORDER BY k.place",
-        [table.as_string(cursor)],
+        "WHERE i.indisprimary AND i.indrelid = %s AND a.attrelid = i.indrelid ORDER BY k.place"
     )
-    return tuple(name for (name,) in cursor.fetchall())
+    return tuple(name for (name,) in _read(cursor, table, query))
 
 
 def has_unique_key(cursor: Any, table: sql.Identifier, key: Sequence[str]) -> bool:  # noqa: ANN401
     """Tell whether a table has a unique index on just these columns, usable for ON CONFLICT."""
-    cursor.execute(
+    query = (
         "SELECT array_agg(a.attname::text) FROM pg_index i, unnest(i.indkey) k (n) "
         "JOIN pg_attribute a ON a.attnum = k.n "
         "WHERE i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL "
-        "AND i.indimmediate AND i.indrelid = %s::regclass AND a.attrelid = i.indrelid "
-        "GROUP BY i.indexrelid",
-        [table.as_string(cursor)],
+        "AND i.indimmediate AND i.indrelid = %s AND a.attrelid = i.indrelid GROUP BY i.indexrelid"
     )
-    return any(sorted(names) == sorted(key) for (names,) in cursor.fetchall())
+    return any(sorted(names) == sorted(key) for (names,) in _read(cursor, table, query))
 
 
-def _indexes(cursor: Any, table: sql.Identifier) -> list[tuple[bool, str]]:  # noqa: ANN401
-    """Return the indexes besides the primary key: whether unique, and the text from USING on."""
-    cursor.execute(
-        "SELECT indisunique, substr(d, strpos(d, ' USING ')) FROM ("
-        "SELECT i.indisunique, replace(pg_get_indexdef(i.indexrelid), "
-        "format(' INDEX %%I ON ', c.relname), ' INDEX ON ') AS d "
-        "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-        "WHERE i.indrelid = %s::regclass AND NOT i.indisprimary ORDER BY c.relname) found",
-        [table.as_string(cursor)],
-    )
-    return [(unique, rest) for unique, rest in cursor.fetchall()]
+_INDEXES = """
+SELECT indisunique, substr(d, strpos(d, ' USING ')) FROM (
+    SELECT i.indisunique, replace(pg_get_indexdef(i.indexrelid),
+        format(' INDEX %%I ON ', c.relname), ' INDEX ON ') AS d
+    FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+    WHERE i.indrelid = %s AND NOT i.indisprimary ORDER BY c.relname) found
+"""
+"""The indexes besides the primary key: whether unique, and the text from USING on."""
+_CHECKS = """
+SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
+WHERE conrelid = %s AND contype = 'c'
+"""
+_DEMANDED = """
+SELECT attname FROM pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND attnotnull AND NOT attisdropped
+"""
+"""The columns that must not be null."""
+_GRANTS = """
+SELECT r.rolname, a.privilege_type, a.is_grantable
+FROM pg_class c, aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+WHERE c.oid = %s AND a.grantee <> c.relowner
+"""
+_COMMENTS = """
+SELECT a.attname, d.description FROM pg_description d
+LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid AND d.objsubid > 0
+WHERE d.classoid = 'pg_class'::regclass AND d.objoid = %s
+"""
 
 
 def _index(table: sql.Identifier, unique: bool, rest: str) -> sql.Composed:
     head = sql.SQL("CREATE UNIQUE INDEX ON {}" if unique else "CREATE INDEX ON {}")
     return head.format(table) + sql.SQL(rest)
-
-
-def _checks(cursor: Any, table: sql.Identifier) -> list[tuple[str, str]]:  # noqa: ANN401
-    cursor.execute(
-        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
-        "WHERE conrelid = %s::regclass AND contype = 'c'",
-        [table.as_string(cursor)],
-    )
-    return [(name, text) for name, text in cursor.fetchall()]
-
-
-def _demanded(cursor: Any, table: sql.Identifier) -> list[str]:  # noqa: ANN401
-    """Return the columns that must not be null."""
-    cursor.execute(
-        "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
-        "AND attnotnull AND NOT attisdropped",
-        [table.as_string(cursor)],
-    )
-    return [name for (name,) in cursor.fetchall()]
-
-
-def _grants(cursor: Any, table: sql.Identifier) -> list[tuple[str | None, str, bool]]:  # noqa: ANN401
-    cursor.execute(
-        "SELECT r.rolname, a.privilege_type, a.is_grantable FROM pg_class c, "
-        "aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee "
-        "WHERE c.oid = %s::regclass AND a.grantee <> c.relowner",
-        [table.as_string(cursor)],
-    )
-    return [(grantee, privilege, option) for grantee, privilege, option in cursor.fetchall()]
-
-
-def _comments(cursor: Any, table: sql.Identifier) -> list[tuple[str | None, str]]:  # noqa: ANN401
-    cursor.execute(
-        "SELECT a.attname, d.description FROM pg_description d LEFT JOIN pg_attribute a "
-        "ON a.attrelid = d.objoid AND a.attnum = d.objsubid AND d.objsubid > 0 "
-        "WHERE d.classoid = 'pg_class'::regclass AND d.objoid = %s::regclass",
-        [table.as_string(cursor)],
-    )
-    return [(column, text) for column, text in cursor.fetchall()]
 
 
 def _try(cursor: Any, statement: sql.Composed) -> None:  # noqa: ANN401

@@ -11,7 +11,7 @@ topic up to `end` and has one generation whole, at that position of the log that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import orjson
 
 from changelog.contract.base.errors import SinkError
 from views.sinks.topic.options import Records, Value
+from views.sinks.topic.records import Record
 from views.sinks.topic.server import TopicServer, Transaction
 
 PUBLISHED = "published"
@@ -136,3 +137,50 @@ def read_register(server: TopicServer, topic: str) -> Register | None:
             f'topic "{topic}" holds a record that is none of a view\'s generations',
             hint="another program wrote to it: remove the topic and build the view anew",
         ) from error
+
+
+# It writes the records to the generation's topic, to that of the readers where the generation is
+# published, and with them the position and the frontier. So a delta whose writer was killed is
+# not there at all, and one that is there is not asked for again.
+@dataclass(frozen=True, slots=True)
+class TopicForward:
+    """The topics of one generation.
+
+    Attributes:
+        server: where they are.
+        topic: of the readers.
+        register: of the generations.
+        own: of the generation.
+        is_published: whether the first one holds it.
+        records: how readers get rows.
+    """
+
+    server: TopicServer
+    topic: str
+    register: str
+    own: str
+    is_published: bool
+    records: Records
+
+    def apply(self, generation: int, records: Sequence[Record], before: Held, after: Held) -> None:
+        """Write records and what the register says afterwards."""
+        with self.server.transaction(self.topic if self.is_published else self.own) as into:
+            # Only now: whoever wrote under this name before cannot any more.
+            register = read_register(self.server, self.register)
+            if (
+                register is None
+                or register.generations.get(generation) not in {before, after}
+                or (register.published == generation) != self.is_published
+            ):
+                raise SinkError(
+                    f'topic "{self.own}" was changed by another process meanwhile',
+                    hint="let one process follow a view",
+                )
+            for key, value in records:
+                into.put(self.own, key, value)
+                if self.is_published:
+                    into.put(self.topic, key if self.records == "keyed" else None, value)
+            into.put(self.register, generation_key(generation), after.record())
+            if self.is_published:
+                shown = Shown(generation, after.position, self.records)
+                write_frontier(into, self.register, self.topic, shown)

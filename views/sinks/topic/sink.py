@@ -30,13 +30,13 @@ from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.forward import refuse_older
 from views.sinks.topic.difference import Growth, differences, digest_of, scanned
-from views.sinks.topic.forward import TopicForward
 from views.sinks.topic.options import FOR_EVER, TopicOptions, check_topic_shape
 from views.sinks.topic.records import Form, Record, RecordWriter, write_rows
 from views.sinks.topic.register import (
     Held,
     Register,
     Shown,
+    TopicForward,
     generation_key,
     read_register,
     write_frontier,

@@ -9,7 +9,6 @@ for which columns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 from operator import xor
@@ -19,6 +18,7 @@ from typing import Any
 import duckdb
 
 from changelog.contract.base.errors import ViewError
+from views.verify.compare.report import Difference
 from views.verify.processes.scratch import first_row, row_count
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
 from views.verify.values.types import Type, literal, quoted
@@ -37,17 +37,6 @@ class Equality(Enum):
     """The same, 0.0 and -0.0 being one too."""
     NEAR = "near"
     """Within a relative tolerance."""
-
-
-@dataclass(frozen=True, slots=True)
-class DifferingRow:
-    """One difference, before its place on the log is known."""
-
-    key: dict[str, str]
-    kind: str
-    column: str | None
-    expected: str | None
-    served: str | None
 
 
 def equal(left: str, right: str, kind: Type, how: Equality = Equality.EXACT) -> str:
@@ -236,7 +225,7 @@ class Comparison:
         counted = zip((name for name, _ in self._columns), counts or (), strict=False)
         return {name: count for name, count in counted if count}
 
-    def differences(self, limit: int, kind: str | None = None) -> list[DifferingRow]:
+    def differences(self, limit: int, kind: str | None = None) -> list[Difference]:
         """Return the first mismatches in the order of their keys; `run` found them.
 
         Args:
@@ -293,7 +282,7 @@ class Comparison:
     def _found(
         self,
         row: tuple[Any, ...],
-    ) -> list[DifferingRow]:
+    ) -> list[Difference]:
         kind, fault, same, id_, expected, served = row
         names = [name for name, _ in self._columns]
         values = served if kind == "extra" else expected
@@ -305,9 +294,9 @@ class Comparison:
                 _row_text(names, values) if present else None
                 for values, present in ((expected, kind != "extra"), (served, kind != "missing"))
             ]
-            return [DifferingRow(key, kind, None, parts[0], fault or parts[1])]
+            return [Difference(key, kind, None, parts[0], fault or parts[1])]
         return [
-            DifferingRow(key, kind, name, expected[place], served[place])
+            Difference(key, kind, name, expected[place], served[place])
             for place, name in enumerate(names)
             if not same[place]
         ]

@@ -23,9 +23,9 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from views.base.pace import Tell, quiet
 from views.verify.kept.folder import kept_root
-from views.verify.kept.keeper import NOWHERE, Keeper, Keeping, Taken
+from views.verify.kept.keeper import NOWHERE, Keeper, Keeping
 from views.verify.log.spread import Spread, SpreadTables
-from views.verify.log.states import LogTables
+from views.verify.log.states import LogTables, Taken
 from views.verify.log.tables import TableState
 from views.verify.processes.scratch import MEMORY_LIMIT, answers, let_go, scratch
 from views.verify.processes.stages import Stages
@@ -152,10 +152,7 @@ class Evidence:
                 tell=self._told,
             )
         with self.stages.of("read by tasks"):
-            spread = self._spread_tables.state(table)
-        if spread is None:
-            return None
-        return Taken(state=spread.state, records=spread.records, left_out=spread.left_out)
+            return self._spread_tables.state(table)
 
     def restore(self) -> None:
         """Open another database if an error inside DuckDB has ended this one, and read all again.

@@ -7,7 +7,6 @@ leads to what a whole reading would give is judged by `not_the_same` and what fo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from changelog.contract.base.errors import LogError, UnavailableLogError, Verdic
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.schema import SchemaPin
-from views.verify.kept.judgement import ALLOWANCE_MS, BROKERS_CLOCK, COMPACTED, Cleaning
+from views.verify.kept.judgement import ALLOWANCE_MS, BROKERS_CLOCK, COMPACTED, Cleaning, now_ms
 from views.verify.kept.statements import KeptStatements
 from views.verify.log.declared import DeclaredReader, declared_facts, take_said
 from views.verify.log.registry import Schemas
@@ -85,12 +84,12 @@ class KeptLog:
             LogError: the topic is not the one of the frontier.
             UnavailableLogError: the brokers do not answer.
         """
-        self._stood, begun_ms = None, _now_ms()
+        self._stood, begun_ms = None, now_ms()
         before, _ = self._standing(frontier, asked_ms)
         starts = tuple(map(min, before.begins, before.ends))
         counts = self._read(starts, before.ends)
         now, appended = self._standing(frontier, asked_ms)
-        ended_ms = _now_ms()
+        ended_ms = now_ms()
         self._require("; ".join(not_the_same(before, now)))
         self._require(
             not_exact_whole(before, now, appended=appended, begun_ms=begun_ms, ended_ms=ended_ms)
@@ -131,7 +130,7 @@ class KeptLog:
             )
             counts = self._read(starts, now.ends)
             now, _ = self._standing(frontier, asked_ms)
-            ended_ms = _now_ms()
+            ended_ms = now_ms()
             self._require("; ".join(not_the_same(before, now)))
             lacks = "; ".join(lacking(starts, now.ends, counts))
             if lacks and (why := may_lack(before, now, ended_ms=ended_ms)):
@@ -196,10 +195,6 @@ def _refusing() -> Iterator[None]:
         raise
     except LogError as error:
         raise VerdictError(str(error.args[0]), hint=error.hint) from error
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 # A state holds what all records before its ends say. What is appended by one leader stays as it

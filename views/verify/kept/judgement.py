@@ -24,8 +24,12 @@ where strictness is cheap: a leader that changed is reason enough to read from t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
 from typing import Self
 
 from changelog.contract.log.form import PLAIN
@@ -77,6 +81,22 @@ class Reading:
     pin: SchemaPin
     schema: str
     program: str
+
+    @classmethod
+    def by(cls, pin: SchemaPin, text: str) -> Self:
+        """Return the reading of this program by a schema of this text."""
+        return cls(pin=pin, schema=sha256(text.encode()).hexdigest(), program=_program())
+
+
+@cache
+def _program() -> str:
+    """Return this program's version, looked up once."""
+    return version("changelog-store")
+
+
+def now_ms() -> int:
+    """Return our clock."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,9 @@ and the report says why.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -31,13 +28,14 @@ from views.verify.kept.judgement import (
     Reading,
     cannot_be_kept,
     not_exact,
+    now_ms,
     obstacles,
     too_late,
     unfit,
 )
 from views.verify.kept.manifest import BrokenError, KeptFile, Manifest
 from views.verify.kept.rows import OWN_COLUMNS, Touched, joined, mark_gone, write_rows
-from views.verify.log.states import LogTables
+from views.verify.log.states import LogTables, Taken
 from views.verify.log.tables import TableState, create_view
 from views.verify.processes.scratch import row_count
 from views.verify.processes.stages import Stages
@@ -75,26 +73,6 @@ class Keeping:
 
 NOWHERE = Keeping(warehouse="", frontier_topic="", offset=0, goes_on=False, begins=False)
 """Nothing is kept, and nothing taken."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """The state of a table, and how it was obtained.
-
-    Attributes:
-        state: the state.
-        records: how many were read for it.
-        left_out: how many of them could not be read.
-        note: how it was come by, where there is something to say.
-        since: the frontier that it goes on from, and the LSN at which the topic was last read from
-            its start; None where it was read from there now.
-    """
-
-    state: TableState
-    records: int
-    left_out: int = 0
-    note: str = ""
-    since: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +154,7 @@ class Keeper:
             state = self._log.load(folded, keyed=case is not None)
         if case is not None and state.is_keyed:
             self._found[table] = _Found(
-                case=case, state=state, records=folded.records, ended_ms=_now_ms()
+                case=case, state=state, records=folded.records, ended_ms=now_ms()
             )
         note = f"{table} was read from its topic's start: {why}" if self._keeping.goes_on else ""
         if note:
@@ -240,12 +218,8 @@ class Keeper:
             why = str(error)
         if why:
             return None, why
-        reading = Reading(
-            pin=pin,
-            schema=sha256(text.encode()).hexdigest(),
-            program=version("changelog-store"),
-        )
-        case = _Case(place=place, cleaning=cleaning, reading=reading, begun_ms=_now_ms())
+        reading = Reading.by(pin, text)
+        case = _Case(place=place, cleaning=cleaning, reading=reading, begun_ms=now_ms())
         return case, "nothing is kept of it yet"
 
     def _gone_on(self, table: TableName, case: _Case) -> Taken | str:
@@ -268,7 +242,7 @@ class Keeper:
             reading=case.reading,
             cleaning=case.cleaning,
             starts=topic_facts(self._kafka, self._frontier, topic).starts,
-            now_ms=_now_ms(),
+            now_ms=now_ms(),
         )
         if why := "; ".join(reasons):
             return why
@@ -277,7 +251,7 @@ class Keeper:
         touched = Touched(folded.survivors)
         with self._stages.of("fold and decode"):
             layer = self._log.load(replace(folded, survivors=touched), keyed=True)
-        ended_ms = _now_ms()
+        ended_ms = now_ms()
         if late := too_late(proved, case.cleaning, ended_ms):
             return late
         places = [case.place.place(file.name) for file in manifest.files]
@@ -369,7 +343,3 @@ def _never(warehouse: str) -> str:
     if not IS_COMPILED:
         return "rows are not read by column without the compiled part"
     return ""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

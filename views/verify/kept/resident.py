@@ -8,13 +8,9 @@ where one does not hold, the follower begins anew.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
-from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -35,13 +31,13 @@ from views.verify.kept.judgement import (
     Reading,
     cannot_be_kept,
     not_exact,
+    now_ms,
     obstacles,
     too_late,
 )
-from views.verify.kept.keeper import Taken
 from views.verify.kept.rows import OWN_COLUMNS, Touched
 from views.verify.log.registry import Schemas
-from views.verify.log.states import LogTables
+from views.verify.log.states import LogTables, Taken
 from views.verify.log.tables import KEY_COLUMN, TableState, create_view
 from views.verify.processes.scratch import MEMORY_LIMIT, answers, scratch
 from views.verify.processes.stages import Stages
@@ -125,13 +121,13 @@ class ResidentStates:
             if table in self._declared:
                 self._begin_declared(table, f"resident_{number}", asked_ms)
                 continue
-            proved, begun_ms = self._case(log, table, record, captured), _now_ms()
+            proved, begun_ms = self._case(log, table, record, captured), now_ms()
             with self.stages.of("read"):
                 folded = log.fold(table)
             with self.stages.of("fold and decode"):
                 state = log.load(folded, keyed=True)
             _require_keyed(state)
-            why = not_exact(proved, begun_ms=begun_ms, ended_ms=_now_ms(), whole=True)
+            why = not_exact(proved, begun_ms=begun_ms, ended_ms=now_ms(), whole=True)
             if why is not None:
                 raise VerdictError(f"topic {proved.topic}: {why}")
             own = f"resident_{number}"
@@ -161,7 +157,7 @@ class ResidentStates:
             if table in self._declared:
                 self._advance_declared(table, record.frontier, asked_ms)
                 continue
-            proved, begun_ms = self._case(log, table, record, captured), _now_ms()
+            proved, begun_ms = self._case(log, table, record, captured), now_ms()
             before = self._proved[table]
             reasons = obstacles(
                 before,
@@ -169,13 +165,13 @@ class ResidentStates:
                 reading=proved.reading,
                 cleaning=proved.cleaning,
                 starts=topic_facts(self._kafka, record.frontier, proved.topic).starts,
-                now_ms=_now_ms(),
+                now_ms=now_ms(),
             )
             if why := "; ".join(reasons):
                 raise VerdictError(f"topic {proved.topic}: {why}")
             if before.frontier.ends[proved.topic] != proved.frontier.ends[proved.topic]:
                 self._tables[table] = self._advanced(log, table, taken, before)
-            ended_ms = _now_ms()
+            ended_ms = now_ms()
             late = too_late(before, proved.cleaning, ended_ms)
             late = late or not_exact(proved, begun_ms=begun_ms, ended_ms=ended_ms, whole=False)
             if late is not None:
@@ -296,24 +292,10 @@ class ResidentStates:
             frontier=own,
             appended_ms=next(parts, record.appended_ms),
             cleaning=Cleaning.of(topic_settings(self._kafka, topic)),
-            reading=Reading(
-                pin=pin,
-                schema=sha256(text.encode()).hexdigest(),
-                program=_program(),
-            ),
+            reading=Reading.by(pin, text),
         )
 
 
 def _require_keyed(state: TableState) -> None:
     if not state.is_keyed or OWN_COLUMNS & {column.column.lower() for column in state.columns}:
         raise VerdictError(f"rows of {state.table} are not read by column, so none can be replaced")
-
-
-@cache
-def _program() -> str:
-    """Return this program's version, looked up once."""
-    return version("changelog-store")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

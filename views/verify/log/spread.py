@@ -30,7 +30,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from views.base.pace import Pace, Tell
 from views.verify.log.part import PartJob, column_name
-from views.verify.log.states import LogTables
+from views.verify.log.states import LogTables, Taken
 from views.verify.log.tables import TableState, base_columns, create_view, inexact_columns
 from views.verify.processes.place import Place, Stamp
 from views.verify.processes.pool import in_threads
@@ -71,21 +71,6 @@ class Spread:
         return sum(frontier.ends.get(topic, ())) >= self.least_offsets
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadState:
-    """A state that tasks have read.
-
-    Attributes:
-        state: in DuckDB.
-        records: how many were read.
-        left_out: how many records could not be read and were left out.
-    """
-
-    state: TableState
-    records: int
-    left_out: int
-
-
 class SpreadTables:
     """Reads tables of one frontier by tasks into one database."""
 
@@ -119,7 +104,7 @@ class SpreadTables:
         self._tables = LogTables(database, spread.kafka, spread.registry, frontier, pins=pins)
         self._count = 0
 
-    def state(self, table: TableName) -> SpreadState | None:
+    def state(self, table: TableName) -> Taken | None:
         """Return the state of a table, or None if this process has to read it.
 
         Raises:
@@ -150,7 +135,7 @@ class SpreadTables:
 
     def _read(
         self, frontier: Frontier, table: TableName, topic: str, pin: SchemaPin
-    ) -> SpreadState | None:
+    ) -> Taken | None:
         begun, ends = time.monotonic(), frontier.ends[topic]
         quarantine = Quarantine() if self._quarantines else None
         reader = self._tables.reader(table, topic, None, quarantine)
@@ -196,10 +181,10 @@ class SpreadTables:
         )
         state = replace(state, inexact=inexact_columns(self._database, state))
         create_view(self._database, state)
-        return SpreadState(
-            state,
-            sum(receipt.records for receipt in receipts),
-            sum(len(receipt.left_out) for receipt in receipts),
+        return Taken(
+            state=state,
+            records=sum(receipt.records for receipt in receipts),
+            left_out=sum(len(receipt.left_out) for receipt in receipts),
         )
 
     def _launched(self, job: PartJob, parts: Sequence[Part]) -> list[str]:

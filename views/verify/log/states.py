@@ -63,6 +63,26 @@ class Folded:
     places: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The state of a table, and how it was obtained.
+
+    Attributes:
+        state: the state.
+        records: how many were read for it.
+        left_out: how many of them could not be read.
+        note: how it was come by, where there is something to say.
+        since: the frontier that it goes on from, and the LSN at which the topic was last read from
+            its start; None where it was read from there now.
+    """
+
+    state: TableState
+    records: int
+    left_out: int = 0
+    note: str = ""
+    since: Mapping[str, str] | None = None
+
+
 class LogTables:
     """Reads and folds tables of one frontier into one database."""
 

@@ -41,7 +41,7 @@ from views.verify.records.read import (
     stalled,
     topic_facts,
 )
-from views.verify.records.shares import Share, require_whole, shared_out
+from views.verify.records.receipts import Share, require_whole, shared_out
 from views.verify.records.survivors import KEPT_BYTES, Buckets
 from views.verify.values.faults import Quarantine
 

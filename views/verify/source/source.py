@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -25,7 +25,7 @@ from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.runtime.progress.steps import UNSEEN, Steps
-from views.verify.compare.compare import Comparison, DifferingRow
+from views.verify.compare.compare import Comparison
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.log.decode import Decoder, survivors_of
 from views.verify.log.states import Folded, LogTables
@@ -304,11 +304,11 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     )
 
 
-def _difference(row: DifferingRow, names: Mapping[str, str], offset: str | None) -> Difference:
+def _difference(row: Difference, names: Mapping[str, str], offset: str | None) -> Difference:
     """Return a difference under the table's own column names."""
     key = {names[name]: value for name, value in row.key.items()}
     column = None if row.column is None else names[row.column]
-    return Difference(key, row.kind, column, row.expected, row.served, offset)
+    return replace(row, key=key, column=column, offset=offset)
 
 
 def _only(table: TableName, heirs: Sequence[str]) -> tuple[str, ...]:

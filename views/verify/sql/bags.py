@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import Scope, traverse_scope
 
+from views.base.spark_sql import sources_of
 from views.verify.values.types import Type, quoted
 
 LISTS = (exp.ArrayAgg, exp.ArrayUniqueAgg)
@@ -42,12 +42,7 @@ class Bags:
     """Finds the bags in a query whose columns are qualified."""
 
     def __init__(self, query: exp.Expr) -> None:
-        self._sources: dict[int, Scope] = {}
-        for scope in traverse_scope(query):
-            for column in scope.columns:
-                source = scope.sources.get(column.table)
-                if isinstance(source, Scope):
-                    self._sources.setdefault(id(column), source)
+        self._sources = sources_of(query)
 
     def of(self, node: exp.Expr | None) -> Bag | None:  # noqa: PLR0911 - one for each case
         """Return the bags in a value, or None if it holds none."""

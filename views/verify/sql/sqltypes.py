@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.optimizer.scope import Scope
 
 from changelog.contract.base.errors import ViewError
+from views.base.spark_sql import sources_of
 from views.verify.values.names import folded
 from views.verify.values.types import Type, parse_type
 
@@ -85,13 +86,8 @@ class Types:
 
     def __init__(self, query: exp.Expr, tables: TableTypes) -> None:
         self._tables = tables
-        self._sources: dict[int, exp.Table | Scope] = {}
+        self._sources = sources_of(query)
         self._known: dict[int, Type | None] = {}
-        for scope in traverse_scope(query):
-            for column in scope.columns:
-                source = scope.sources.get(column.table)
-                if isinstance(source, exp.Table | Scope):
-                    self._sources.setdefault(id(column), source)
 
     def of(self, node: exp.Expr | None) -> Type | None:
         """Return a node's type, or None when it is not known."""

@@ -10,7 +10,7 @@ import pytest
 from changelog.avro.bodies import bare
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.rows.codec import frame
-from views.changes.documents import Documents
+from views.changes.feed import Documents
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 3}
 SCHEMA = {

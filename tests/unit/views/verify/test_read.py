@@ -20,7 +20,7 @@ from changelog.native.columns import SCHEMA, IntakeNews, Outcome
 from tests.support.native_ways import WAYS, needs_c, on
 from views.verify.records import read as asking
 from views.verify.records import topic as reading
-from views.verify.records.shares import require_whole, shared_out
+from views.verify.records.receipts import require_whole, shared_out
 from views.verify.records.survivors import Buckets
 from views.verify.records.topic import Findings, Reading, _Keys, read_share
 from views.verify.values.faults import Quarantine
@@ -138,7 +138,7 @@ spans_ = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=5)
 def test_each_offset_is_in_one_share(spans, threads):
     starts = [start for start, _ in spans]
     ends = [start + span for start, span in spans]
-    with patch("views.verify.records.shares.MANY_OFFSETS", 1):
+    with patch("views.verify.records.receipts.MANY_OFFSETS", 1):
         shares = shared_out(starts, ends, threads)
     found = sorted(
         (part, offset)
