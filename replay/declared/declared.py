@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from changelog.avro.arrow import arrow_type
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, VerdictError
 from changelog.contract.base.lsn import Lsn
@@ -30,7 +31,7 @@ from changelog.contract.forms.declared import (
 )
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import LoggedColumn, SchemaPin
-from changelog.contract.rows.types import ColumnType, Kind
+from changelog.contract.rows.types import ColumnType, Kind, spark_type
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
@@ -228,7 +229,7 @@ def open_declared(
 
 def _statements(source: _LogSource, raw: DataFrame) -> DataFrame:
     """Return the statements of the records, one row each."""
-    types = pa.struct([pa.field(c.column, _arrow(c.type)) for c in source.columns])
+    types = pa.struct([pa.field(c.column, arrow_type(c.type)) for c in source.columns])
     schema = pa.schema([*_COLUMNS, ("row", types)])
 
     def interpret(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -236,7 +237,7 @@ def _statements(source: _LogSource, raw: DataFrame) -> DataFrame:
         for batch in batches:
             yield _batch(batch, reader, source.columns, schema)
 
-    ddl = ", ".join(f"{_quoted(c.column)}: {_spark(c.type)}" for c in source.columns)
+    ddl = ", ".join(f"{_quoted(c.column)}: {spark_type(c.type)}" for c in source.columns)
     records = raw.select("key", "value", "partition", "offset")
     return records.mapInArrow(interpret, f"{_DDL}, row struct<{ddl}>")
 
@@ -270,7 +271,7 @@ def _batch(
     arrays = [pa.array([row[n] for row in out], kind) for n, (_, kind) in enumerate(_COLUMNS)]
     fields = [
         pa.array([None if s.row is None else s.row[n] for s in statements], _storage(c.type)).cast(
-            _arrow(c.type)
+            arrow_type(c.type)
         )
         for n, c in enumerate(columns)
     ]
@@ -285,7 +286,7 @@ def _carried(source: _LogSource, raw: DataFrame, left_out: LeftOut) -> DataFrame
     log = source.log
     if not (left_out.places and log.key_changes) or log.shape.is_flat:
         return None
-    types = {place: _spark(source.columns[place].type) for place in left_out.places}
+    types = {place: spark_type(source.columns[place].type) for place in left_out.places}
     order = ("lsn", "offset", "step") if log.order is Order.LSN else ("offset", "step")
     return carried(raw, partial(_statements, source), left_out.places, types, order)
 
@@ -386,44 +387,13 @@ class _LastStatements:
         return frame.select(*(row.getField(c.column).alias(c.column) for c in self.source.columns))
 
 
-_ARROW = {
-    Kind.BOOLEAN: (pa.bool_(), "boolean"),
-    Kind.INT: (pa.int32(), "int"),
-    Kind.LONG: (pa.int64(), "bigint"),
-    Kind.FLOAT: (pa.float32(), "float"),
-    Kind.DOUBLE: (pa.float64(), "double"),
-    Kind.STRING: (pa.string(), "string"),
-    Kind.UUID: (pa.string(), "string"),
-    Kind.BYTES: (pa.binary(), "binary"),
-    Kind.DATE: (pa.date32(), "date"),
-    Kind.TIMESTAMP: (pa.timestamp("us"), "timestamp_ntz"),
-    Kind.TIMESTAMPTZ: (pa.timestamp("us", tz="UTC"), "timestamp"),
-}
-
-
-def _arrow(kind: ColumnType) -> pa.DataType:
-    if kind.kind is Kind.DECIMAL:
-        return pa.decimal128(kind.precision, kind.scale)
-    if kind.element is not None:
-        return pa.list_(_arrow(kind.element))
-    return _ARROW[kind.kind][0]
-
-
 def _storage(kind: ColumnType) -> pa.DataType:
     """Return the type of the bare values: days and microseconds are numbers."""
     if kind.element is not None:
         return pa.list_(_storage(kind.element))
     if kind.kind is Kind.DATE:
         return pa.int32()
-    return pa.int64() if kind.kind in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ} else _arrow(kind)
-
-
-def _spark(kind: ColumnType) -> str:
-    if kind.kind is Kind.DECIMAL:
-        return f"decimal({kind.precision},{kind.scale})"
-    if kind.element is not None:
-        return f"array<{_spark(kind.element)}>"
-    return _ARROW[kind.kind][1]
+    return pa.int64() if kind.kind in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ} else arrow_type(kind)
 
 
 def _quoted(name: str) -> str:

@@ -95,6 +95,28 @@ class ColumnType:
         return self.kind in {Kind.DECIMAL, Kind.ARRAY}
 
 
+_SPARK = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INT: "int",
+    Kind.LONG: "bigint",
+    Kind.FLOAT: "float",
+    Kind.DOUBLE: "double",
+    Kind.STRING: "string",
+    Kind.UUID: "string",
+    Kind.BYTES: "binary",
+    Kind.DATE: "date",
+    Kind.TIMESTAMP: "timestamp_ntz",
+    Kind.TIMESTAMPTZ: "timestamp",
+}
+
+
+def spark_type(kind: ColumnType) -> str:
+    """Return Spark's simple name of the type that a column is read as."""
+    if kind.kind is Kind.DECIMAL:
+        return f"decimal({kind.precision},{kind.scale})"
+    return f"array<{spark_type(kind.element)}>" if kind.element is not None else _SPARK[kind.kind]
+
+
 class TypType(Enum):
     """The sort of type according to `pg_type.typtype`; a domain counts as its base type."""
 

@@ -17,23 +17,10 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
-from changelog.contract.rows.types import ColumnType, Kind
+from changelog.contract.rows.types import ColumnType, spark_type
 from views.base.spark_sql import SparkSql
 from views.rebuild.local.join_values import UnknownValueError
 
-_TYPES = {
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.INT: "INT",
-    Kind.LONG: "BIGINT",
-    Kind.FLOAT: "FLOAT",
-    Kind.DOUBLE: "DOUBLE",
-    Kind.STRING: "STRING",
-    Kind.UUID: "STRING",
-    Kind.BYTES: "BINARY",
-    Kind.DATE: "DATE",
-    Kind.TIMESTAMP: "TIMESTAMP_NTZ",
-    Kind.TIMESTAMPTZ: "TIMESTAMP",
-}
 _CLASSES = {
     **dict.fromkeys(
         (
@@ -137,7 +124,10 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
         if not isinstance(parsed, exp.Select):
             raise UnknownValueError("it is more than one SELECT")
         schema = MappingSchema(
-            {name: {c: _named(k) for c, k in columns.items()} for name, columns in tables.items()},
+            {
+                name: {c: spark_type(k) for c, k in columns.items()}
+                for name, columns in tables.items()
+            },
             dialect="spark",
         )
         query = qualify(
@@ -162,12 +152,6 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
             used[of_alias[column.table]][column.name] = None
     _translate(query)
     return LocalSql(query.sql(), {name: tuple(names) for name, names in used.items()}, lists)
-
-
-def _named(kind: ColumnType) -> str:
-    if kind.kind is Kind.DECIMAL:
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    return f"ARRAY<{_named(kind.element)}>" if kind.element is not None else _TYPES[kind.kind]
 
 
 def _collected(node: exp.Expr) -> bool:

@@ -13,7 +13,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from changelog.contract.rows.relation import TableName
-from changelog.contract.rows.types import ColumnType, Kind
+from changelog.contract.rows.types import ColumnType, spark_type
 from views.base.spark_sql import shown
 from views.verify.values.names import folded, parsed, reading_name, schema_of
 
@@ -21,18 +21,6 @@ DType = exp.DataType.Type
 ZONED = (DType.TIMESTAMPTZ, DType.TIMESTAMPLTZ)
 WITHOUT_ZONE = (DType.TIMESTAMP, DType.TIMESTAMPNTZ, DType.DATE)
 _TEXTS = re.compile(r"('(?:[^']|'')*')")
-
-_TYPES = {
-    Kind.BOOLEAN: "boolean",
-    Kind.INT: "int",
-    Kind.LONG: "bigint",
-    Kind.FLOAT: "float",
-    Kind.DOUBLE: "double",
-    Kind.DATE: "date",
-    Kind.TIMESTAMP: "timestamp_ntz",
-    Kind.TIMESTAMPTZ: "timestamp",
-    Kind.BYTES: "binary",
-}
 
 
 def annotated(sql: str, tables: Mapping[TableName, Mapping[str, ColumnType]]) -> exp.Expr | None:
@@ -44,7 +32,7 @@ def annotated(sql: str, tables: Mapping[TableName, Mapping[str, ColumnType]]) ->
     """
     schema = schema_of(
         {
-            reading_name(table): {folded(name): _name_of(kind) for name, kind in columns.items()}
+            reading_name(table): {folded(name): spark_type(kind) for name, kind in columns.items()}
             for table, columns in tables.items()
         }
     )
@@ -70,14 +58,6 @@ def captured_columns(
             kind = types.get((source.name, column.name)) if isinstance(source, exp.Table) else None
             if kind is not None:
                 yield column, kind
-
-
-def _name_of(kind: ColumnType) -> str:
-    if kind.kind is Kind.ARRAY and kind.element is not None:
-        return f"array<{_name_of(kind.element)}>"
-    if kind.kind is Kind.DECIMAL:
-        return f"decimal({kind.precision}, {kind.scale})"
-    return _TYPES.get(kind.kind, "string")
 
 
 def is_of(node: exp.Expr | None, types: tuple[Any, ...]) -> bool:
