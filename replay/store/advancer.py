@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from changelog.contract.base.connection import KafkaConnection
@@ -37,7 +36,7 @@ from replay.result.state import ReplayedState, TableMetrics
 from replay.scan.fold import last_of_each_key, with_values
 from replay.scan.scan import Scan
 from replay.store.checkpoint import Checkpoint, CheckpointStore, Layer, kept
-from replay.store.committed import committed, fetched, write
+from replay.store.committed import committed, write
 from replay.store.plan import Advance, Step
 from replay.store.stored import Stored, StoredRecords
 from replay.verdict.increment import Base
@@ -278,15 +277,11 @@ class Advancer:
     def _records(self, checkpoint: Checkpoint, schemas: TopicSchemas) -> StoredRecords:
         more = [layer.name for layer in checkpoint.layers[1:] if layer.rows]
         read = partial(self._union, checkpoint.topic)
-        fetch = partial(self._fetched, checkpoint.topic)
         base, layers = read([checkpoint.layers[0].name]), read(more) if more else None
         if layers is None:
-            return StoredRecords(checkpoint, schemas, base, None, None, read, fetch)
+            return StoredRecords(checkpoint, schemas, base, None, None, read)
         touched = layers if len(more) == 1 else last_of_each_key(layers, RECORD[1:])
-        return StoredRecords(checkpoint, schemas, base, touched, layers, read, fetch)
-
-    def _fetched(self, topic: str, names: Sequence[str]) -> pa.Table:
-        return fetched([self.store.layer(topic, name) for name in names], RECORD)
+        return StoredRecords(checkpoint, schemas, base, touched, layers, read)
 
     def _union(self, topic: str, names: Sequence[str]) -> DataFrame:
         places = [self.store.layer(topic, name) for name in names]

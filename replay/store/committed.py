@@ -24,14 +24,13 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import create_table_with_add_actions
 from pyspark.sql import DataFrame
 
 from replay.base.clock import clock_ms
 from replay.spark.files import Files
-from replay.spark.warehouse import adding_counted, is_plain, of_deltalake, paths_of, read_rows
+from replay.spark.warehouse import adding_counted, is_plain, of_deltalake, paths_of
 from replay.store.layout import Layout
 
 if TYPE_CHECKING:
@@ -179,18 +178,6 @@ def committed(spark: SparkSession, places: Sequence[str], schema: StructType | s
     frames = [parquet(spark, paths, schema)] if paths else []
     frames += [spark.read.format("delta").load(place) for place in others]
     return reduce(DataFrame.unionByName, frames) if frames else spark.createDataFrame([], schema)
-
-
-def fetched(places: Sequence[str], columns: Sequence[str]) -> pa.Table:
-    """Read columns of some Delta tables of few rows here, one table at least, without Spark.
-
-    Raises:
-        TableNotFoundError: there is none at a place.
-        DeltaError: a log cannot be read.
-        OSError: a file cannot be read.
-    """
-    tables = (read_rows(DeltaTable(of_deltalake(place)), columns) for place in places)
-    return pa.concat_tables(tables)
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame:

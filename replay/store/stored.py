@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -19,7 +18,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock
-from replay.base.record_place import RECORD, FetchedRecord, cut_of
+from replay.base.record_place import RECORD, cut_of
 from replay.cut.cut import Cut, recheck
 from replay.decode.decode import decode
 from replay.decode.schemas import TopicSchemas
@@ -34,7 +33,6 @@ from replay.scan.fold import (
 from replay.store.checkpoint import Checkpoint
 
 FEW_ROWS = 2_000_000  # so many keys fit every task's memory
-FEW_FETCHED = 100_000  # and so many records that of the driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +111,6 @@ class StoredRecords:
             when there is no such layer.
         layers: all records behind the base layer; None when there is none.
         read: gives the records of some layers, by their names.
-        fetch: brings those of small layers here.
     """
 
     checkpoint: Checkpoint
@@ -122,7 +119,6 @@ class StoredRecords:
     touched: DataFrame | None
     layers: DataFrame | None
     read: Callable[[Sequence[str]], DataFrame]
-    fetch: Callable[[Sequence[str]], pa.Table]
 
     def survivors(self) -> DataFrame:
         """Return the record of each live key."""
@@ -164,23 +160,6 @@ class StoredRecords:
         is_single = self.touched is self.layers
         return ChangedRecords(since if is_single else last_of_each_key(since, RECORD[1:]), None)
 
-    def fetched_since(self, position: Position) -> list[FetchedRecord] | None:
-        """Return the last record of each key touched from a position on, here; None for many."""
-        layers = self.checkpoint.layers_since(position)
-        if layers is None or sum(layer.rows for layer in layers) > FEW_FETCHED:
-            return None
-        if not layers:
-            return []
-        rows = self.fetch([layer.name for layer in layers])
-        last: dict[bytes, tuple[bytes, FetchedRecord]] = {}
-        for key, value, partition, offset, position_ in zip(
-            *(rows[name].to_pylist() for name in RECORD), strict=True
-        ):
-            # The bytes of positions are ordered as they are.
-            if key not in last or last[key][0] < position_:
-                last[key] = position_, (key, value, partition, offset)
-        return [record for _, record in last.values()]
-
     def before(self, position: Position, keys: DataFrame) -> DataFrame:
         """Return the records that some keys had before a position; a deleted key has none."""
         chosen = keys.select("key")
@@ -191,20 +170,6 @@ class StoredRecords:
             older = before_position(self.layers, position)
             records = records.unionByName(older.join(chosen, on="key", how="left_semi"))
         return with_values(last_of_each_key(records, RECORD[1:]))
-
-    def survivors_at(self, position: Position) -> DataFrame:
-        """Return the record that each key had before a position, if it lived then.
-
-        That is known where `knows_changes_since` and `knows_rows_at` say so.
-        """
-        changed = self.changed_since(position)
-        if changed is None:
-            return self.survivors().select(*RECORD)
-        keys = F.broadcast(changed.records.select("key"))
-        same = self.survivors().join(keys, on="key", how="left_anti")
-        return same.select(*RECORD).unionByName(
-            self.before(position, changed.records).select(*RECORD)
-        )
 
     def decoded(self, records: DataFrame) -> DataFrame:
         """Return the rows of this topic's records, none of which is a tombstone."""

@@ -110,7 +110,7 @@ def write_quarantined(
         VerdictError: records vanished under the scan.
         UnavailableLogError: the brokers stopped answering.
     """
-    place = f"{uri_of(settings.warehouse)}/{FOLDER}"
+    place = f"{uri_of(settings.warehouse)}/{QUARANTINE_FOLDER}"
     counts = {}
     for table, state in replay.states.items():
         if state.quarantined is None:

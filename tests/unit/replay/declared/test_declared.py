@@ -10,10 +10,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from changelog.avro.arrow import arrow_type
 from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, declared_columns
 from changelog.contract.rows.relation import TableName
 from replay.broker.topic_state import TopicState
-from replay.declared.declared import _COLUMNS, _arrow, _batch
+from replay.declared.declared import _COLUMNS, _batch
 from replay.declared.interpret import Interpreter
 from replay.verdict.declared_verdict import judge_declared, lost_meanwhile
 from replay.verdict.limits import Times
@@ -42,7 +43,7 @@ def records(*pairs: tuple[object, object]) -> pa.RecordBatch:
 
 
 def interpreted(batch: pa.RecordBatch) -> list[dict[str, object]]:
-    types = pa.struct([pa.field(each.column, _arrow(each.type)) for each in LOG.columns])
+    types = pa.struct([pa.field(each.column, arrow_type(each.type)) for each in LOG.columns])
     schema = pa.schema([*_COLUMNS, ("row", types)])
     found = _batch(batch, Interpreter(LOG, LOG.columns, {}, {}), LOG.columns, schema)
     assert found.schema == schema

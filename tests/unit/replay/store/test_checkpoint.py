@@ -140,7 +140,7 @@ def test_what_keys_held_is_known_between_layers_and_not_inside_of_one() -> None:
     layers = (Layer("base", 5), Layer("one", 3, 0, at(0), at(4)), Layer("two", 3, 0, at(6), at(9)))
     checkpoint = replace(made(1), layers=layers)
     nothing: Any = None
-    stored = StoredRecords(checkpoint, nothing, nothing, nothing, nothing, nothing, nothing)
+    stored = StoredRecords(checkpoint, nothing, nothing, nothing, nothing, nothing)
     known = [bytes_on for bytes_on in range(10) if stored.knows_rows_at(at(bytes_on))]
     assert known == [0, 4, 5, 6, 9]
     assert not stored.knows_rows_at(Position(begins.epoch, Lsn(0), 0))
