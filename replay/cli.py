@@ -140,29 +140,20 @@ def topics(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """Answers of the brokers and the registry.
+    """Answers of the brokers and the registry."""
 
-    Attributes:
-        record: the frontier of the project's capture, or None.
-        surveys: the state of each topic.
-        gone: the captured topics that are gone.
-        schemas_unknown: why the registry was not asked for the schemas; empty where it was.
-        is_registry_away: whether it was asked and did not answer.
-    """
-
-    record: FrontierRecord | None
-    surveys: list[TopicSurvey]
-    gone: list[str]
-    schemas_unknown: str
-    is_registry_away: bool
+    record: FrontierRecord | None  # the frontier of the project's capture, or None
+    surveys: list[TopicSurvey]  # the state of each topic
+    gone: list[str]  # the captured topics that are gone
+    schemas_unknown: str  # why the registry was not asked for the schemas; empty where it was
+    is_registry_away: bool  # whether it was asked and did not answer
 
 
 def _look(settings: Project, names: list[str], steps: Steps, *, all_topics: bool) -> _Look:
     """Ask the brokers about the topics, and the registry for the schemas of captured ones.
 
-    Raises:
-        ConfigurationError: there is no such topic.
-        NoFrontierError: only captured topics are asked for, and there is none.
+    Raises ConfigurationError: there is no such topic; NoFrontierError: only captured topics are
+    asked for, and there is none.
     """
     from changelog.sink.lost_schemas import PUT_BACK
     from replay.broker.topics import list_topics

@@ -40,24 +40,17 @@ SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSurvey:
-    """The state of one topic.
+    """The state of one topic."""
 
-    Attributes:
-        state: as the broker describes it.
-        table: what is captured there, by the frontier; None when the frontier does not speak of
-            it as a table.
-        ends: per partition the frontier's end; None without one.
-        cleanable: per partition the offset that the cleaner has not passed.
-        density: about how many records there are for each offset.
-        verdict: whether a read that begins now is exact: of a captured topic to the frontier, of
-            another one to its present end.
-    """
-
-    state: TopicState
+    state: TopicState  # as the broker describes it
+    # what is captured there, by the frontier; None when the frontier does not speak of it as a
+    # table
     table: TableName | None
-    ends: tuple[int, ...] | None
-    cleanable: tuple[int, ...]
-    density: Density
+    ends: tuple[int, ...] | None  # per partition the frontier's end; None without one
+    cleanable: tuple[int, ...]  # per partition the offset that the cleaner has not passed
+    density: Density  # about how many records there are for each offset
+    # whether a read that begins now is exact: of a captured topic to the frontier, of another one
+    # to its present end
     verdict: Verdict
 
     @property
@@ -157,9 +150,7 @@ def survey(
         others: topics of other captures, each with the frontier that it is judged at.
         steps: counts topics at each question to the brokers, and places where records are read.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     logs = {log.topic: log for log in declared}
     of_topic = {**dict.fromkeys(topics, record), **(others or {})}

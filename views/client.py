@@ -46,9 +46,7 @@ class Cache:
             For each key a dict of the JSON document, a dict of texts (`"value": "hash"`, nulls
             left out), a text (`"value": "string"`), or None when the view has no such row.
 
-        Raises:
-            ValueError: a key is none of this view.
-            redis.RedisError: the cache does not answer.
+        Raises ValueError: a key is none of this view; redis.RedisError: the cache does not answer.
         """
         while True:
             number = self._client.get(pointer(self._view))
@@ -99,8 +97,7 @@ class Cache:
 def identity(form: CacheForm, key: Key) -> str:
     """Return the id of the row under a key, by the types of the view's key.
 
-    Raises:
-        ValueError: the key has other columns, or a value that its column cannot have.
+    Raises ValueError: the key has other columns, or a value that its column cannot have.
     """
     if not form.key:
         if isinstance(key, (str, int)) and not isinstance(key, bool):

@@ -83,9 +83,7 @@ _WIDE = 200
 def run(request: Request, overrides: Given) -> None:
     """Run the requested action, with the settings of the command line.
 
-    Raises:
-        ChangelogError: it cannot be done.
-        Exit: with another code than 0.
+    Raises ChangelogError: it cannot be done; Exit: with another code than 0.
     """
     request.check()
     names = request.names

@@ -19,8 +19,7 @@ from views.runs.scheduled import Due, Scheduled, due_of
 def run(project: Path, app: Typer, *, next_times: bool) -> None:
     """Run the schedules of a project until a signal, or say when they are due.
 
-    Raises:
-        ConfigurationError: the settings or a schedule cannot be used.
+    Raises ConfigurationError: the settings or a schedule cannot be used.
     """
     loaded = load_project(project, needs=[BROKERS, REGISTRY])
     schedules = due_of(loaded.section(Schedule).root)

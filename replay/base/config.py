@@ -23,23 +23,18 @@ class OnBadRecord(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
-    """Settings for the caution and the speed of a replay.
+    """Settings for the caution and the speed of a replay."""
 
-    Attributes:
-        clock_allowance_ms: how far our clock and the broker's may be apart; the verdict ends
-            that much before its deadline.
-        records_per_second: what a replay does at least; its finish is estimated from this.
-        start_ms: what a replay takes whatever its size.
-        task_memory_mb: what a task holds of the keys it has read, and of their last records,
-            before it goes on in a file.
-        on_bad_record: what follows when a record cannot be read.
-    """
-
+    # how far our clock and the broker's may be apart; the verdict ends that much before its
+    # deadline
     clock_allowance_ms: int = 5_000
+    # what a replay does at least; its finish is estimated from this
     records_per_second: int = 50_000
-    start_ms: int = 30_000
+    start_ms: int = 30_000  # what a replay takes whatever its size
+    # what a task holds of the keys it has read, and of their last records, before it goes on in a
+    # file
     task_memory_mb: int = TASK_MEMORY_MB
-    on_bad_record: OnBadRecord = OnBadRecord.FAIL
+    on_bad_record: OnBadRecord = OnBadRecord.FAIL  # what follows when a record cannot be read
 
     def estimate_ms(self, records_at_most: int) -> int:
         """Estimate the duration of a replay, on the long side."""

@@ -28,21 +28,13 @@ Layer = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRange:
-    """A range of offsets in each partition of a topic.
+    """A range of offsets in each partition of a topic."""
 
-    Attributes:
-        topic: its name.
-        starts: per partition the first offset to read.
-        ends: per partition the first offset not to read.
-        key_schema_id: the schema id that every key bears; None where keys are documents.
-        keeps_faults: whether a record that cannot be placed is kept with its fault, instead of
-            ending the task.
-    """
-
-    topic: str
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-    key_schema_id: int | None
+    topic: str  # its name
+    starts: tuple[int, ...]  # per partition the first offset to read
+    ends: tuple[int, ...]  # per partition the first offset not to read
+    key_schema_id: int | None  # the schema id that every key bears; None where keys are documents
+    # whether a record that cannot be placed is kept with its fault, instead of ending the task
     keeps_faults: bool = False
 
 

@@ -93,8 +93,7 @@ class Kept(Section):
     def choices(self) -> tuple[ColumnChoice, ...]:
         """Return the replacement of values that have no form, by column.
 
-        Raises:
-            ChoicesError: a pattern is of no column.
+        Raises ChoicesError: a pattern is of no column.
         """
         return choices_of(self.values)
 
@@ -184,8 +183,7 @@ class Logs(RootModel[dict[str, Log]]):
     def all(self) -> tuple[DeclaredLog | CapturedLog, ...]:
         """Return the logs as they are read.
 
-        Raises:
-            ConfigurationError: a declaration contradicts itself.
+        Raises ConfigurationError: a declaration contradicts itself.
         """
         return _checked(self.root)
 

@@ -59,8 +59,7 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 def travelling(options: Mapping[str, str]) -> dict[str, str]:
     """Return the same settings for librdkafka on another machine: with texts in place of files.
 
-    Raises:
-        ConfigurationError: a file is missing, or is not PEM.
+    Raises ConfigurationError: a file is missing, or is not PEM.
     """
     return {
         _TRAVELLING.get(name, name): _read(name, value) if name in _TRAVELLING else value

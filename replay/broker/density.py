@@ -16,17 +16,11 @@ POINTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """A range of offsets of one partition, and about how many records are there.
+    """A range of offsets of one partition, and about how many records are there."""
 
-    Attributes:
-        start: its first offset.
-        end: the first offset behind it.
-        records: there, an estimate unless all were seen.
-    """
-
-    start: int
-    end: int
-    records: float
+    start: int  # its first offset
+    end: int  # the first offset behind it
+    records: float  # there, an estimate unless all were seen
 
     @classmethod
     def measured(cls, start: int, end: int, offsets: Sequence[int], *, is_whole: bool) -> Self:

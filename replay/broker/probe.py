@@ -30,19 +30,14 @@ _RECORDS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A place in a partition at which to read.
-
-    Attributes:
-        start: the first offset to read.
-        stop: the first one not to read; None when it does not matter.
-        epoch: of the leader that `start` is known from; with it the client asks the present
-            leader whether it has all before (OffsetForLeaderEpoch, KIP-320).
-    """
+    """A place in a partition at which to read."""
 
     topic: str
     partition: int
-    start: int
-    stop: int | None = None
+    start: int  # the first offset to read
+    stop: int | None = None  # the first one not to read; None when it does not matter
+    # of the leader that `start` is known from; with it the client asks the present leader whether
+    # it has all before (OffsetForLeaderEpoch, KIP-320)
     epoch: int | None = None
 
     def to_client(self) -> TopicPartition:
@@ -129,9 +124,7 @@ def past_ends(
 
     Reads at most one record of each partition, and of none that nothing was added to.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     known_topics = {
         topic: state
@@ -197,9 +190,7 @@ def sample_density(
         points: how many places of each partition are looked at, evenly spread.
         steps: counts these places.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     planned = {
         (topic, partition): strata_of(start, end, points)
@@ -221,9 +212,7 @@ def refine_density(
 ) -> Density:
     """Sample again where a cut into this number of tasks is uncertain; see `replay.broker.splits`.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     partitions = [list(strata) for strata in density.strata]
     with closing(_Probe(kafka)) as probe:

@@ -8,25 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic as the broker describes it at one moment.
+    """A topic as the broker describes it at one moment."""
 
-    Attributes:
-        topic: its name.
-        topic_id: Kafka's id; a topic made anew has another.
-        cluster_id: the cluster's id.
-        settings: every setting in force, by Kafka's names.
-        log_starts: per partition the first offset that is still there.
-        ends: per partition the first offset that is not there yet.
-        leader_epochs: per partition a number that grows when its leader changes; -1 for one
-            that the broker does not tell.
-    """
-
-    topic: str
-    topic_id: str
-    cluster_id: str
-    settings: Mapping[str, str]
-    log_starts: tuple[int, ...]
-    ends: tuple[int, ...]
+    topic: str  # its name
+    topic_id: str  # Kafka's id; a topic made anew has another
+    cluster_id: str  # the cluster's id
+    settings: Mapping[str, str]  # every setting in force, by Kafka's names
+    log_starts: tuple[int, ...]  # per partition the first offset that is still there
+    ends: tuple[int, ...]  # per partition the first offset that is not there yet
+    # per partition a number that grows when its leader changes; -1 for one that the broker does not
+    # tell
     leader_epochs: tuple[int, ...]
 
     @property
@@ -37,15 +28,12 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastEnds:
-    """The first records past the ends of a frontier in one topic, as far as the broker tells.
+    """The first records past the ends of a frontier in one topic, as far as the broker tells."""
 
-    Attributes:
-        first_ms: per partition when the first record there was appended, by the broker's clock,
-            milliseconds since 1970; None where there is no record.
-        truncated: partitions whose leader no longer has all that stood before the ends.
-    """
-
+    # per partition when the first record there was appended, by the broker's clock, milliseconds
+    # since 1970; None where there is no record
     first_ms: tuple[int | None, ...]
+    # partitions whose leader no longer has all that stood before the ends
     truncated: tuple[int, ...] = ()
 
 

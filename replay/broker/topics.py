@@ -39,9 +39,7 @@ _NAP_S = 0.05
 def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicState]:
     """Return the state of each topic that exists.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     names = list(topics)
     cluster = Cluster(kafka)
@@ -68,9 +66,7 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
 def list_topics(kafka: KafkaConnection) -> list[str]:
     """Return the names of all topics but Kafka's own.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     return [name for name in Cluster(kafka).names() if not name.startswith("__")]
 
@@ -90,9 +86,7 @@ def cleanable_ends(
         lags_ms: per topic how old a record must be before one before it is removed.
         now_ms: the time.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     times_ms = {
         (topic, partition): max(0, now_ms - lags_ms[topic])
@@ -112,9 +106,7 @@ def stable_ends(
 ) -> dict[str, tuple[int, ...]]:
     """Return per partition the end of what can be read: where the first open transaction begins.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     partitions = [(topic, n) for topic, state in states.items() for n in range(state.partitions)]
     return _by_topic(states, Cluster(kafka).ends(partitions, committed=True))
@@ -142,9 +134,7 @@ def require_stable(
     the brokers still have to write to each partition. A log that ends before the frontier holds
     nothing back: that it lost records is for the verdict to say.
 
-    Raises:
-        UnavailableLogError: one stays open, or the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: one stays open, or the brokers do not answer; LogError: they refuse.
     """
     deadline = time.monotonic() + patience_s
     while record := _held_back(stable_ends(kafka, states), frontier, states):
@@ -276,9 +266,7 @@ def _records(kafka: KafkaConnection, state: TopicState, begin: int = 0) -> Itera
 def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
     """Read the schemas that capture notes where no registry is, by subject, the oldest first.
 
-    Raises:
-        LogError: the topic is not there.
-        UnavailableLogError: the brokers do not answer.
+    Raises LogError: the topic is not there; UnavailableLogError: the brokers do not answer.
     """
     state = inspect(kafka, [topic]).get(topic)
     if state is None:

@@ -26,19 +26,12 @@ _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The moment asked for: an LSN or a time.
+    """The moment asked for: an LSN or a time."""
 
-    Attributes:
-        text: as it was written.
-        lsn: the LSN, or None for a time.
-        ts_us: the time in microseconds since 1970, or None for an LSN.
-        epoch: of the LSN, or None for the newest.
-    """
-
-    text: str
-    lsn: Lsn | None = None
-    ts_us: int | None = None
-    epoch: int | None = None
+    text: str  # as it was written
+    lsn: Lsn | None = None  # the LSN, or None for a time
+    ts_us: int | None = None  # the time in microseconds since 1970, or None for an LSN
+    epoch: int | None = None  # of the LSN, or None for the newest
 
     def reaches(self, frontier: Frontier, epoch: int) -> bool:
         """Return whether a frontier is at or before this moment; `epoch` is the newest one."""

@@ -32,17 +32,11 @@ _NAP_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """The broker's answers about some topics.
+    """The broker's answers about some topics."""
 
-    Attributes:
-        states: how each stands.
-        past: what stands behind a frontier's ends.
-        asked_ms: our clock before it was asked.
-    """
-
-    states: Mapping[str, TopicState]
-    past: Mapping[str, PastEnds]
-    asked_ms: int
+    states: Mapping[str, TopicState]  # how each stands
+    past: Mapping[str, PastEnds]  # what stands behind a frontier's ends
+    asked_ms: int  # our clock before it was asked
 
     def times(
         self,
@@ -71,26 +65,17 @@ class BrokerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The cut of a replay: what it will read, and whether the read can be exact.
+    """The cut of a replay: what it will read, and whether the read can be exact."""
 
-    Attributes:
-        record: the frontier.
-        topics: the topic of each table.
-        states: how each topic stood when the cut was made.
-        verdict: whether a read that starts now is exact.
-        started_ms: when the cut was made, by our clock.
-        settings: how careful the verdict is.
-        resumed: the frontier of a state that the read goes on from; None for one from the start.
-        densities: about how many records each topic has up to the frontier, where it was sampled.
-    """
-
-    record: FrontierRecord
-    topics: Mapping[TableName, str]
-    states: Mapping[str, TopicState]
-    verdict: Verdict
-    started_ms: int
-    settings: ReplaySettings
+    record: FrontierRecord  # the frontier
+    topics: Mapping[TableName, str]  # the topic of each table
+    states: Mapping[str, TopicState]  # how each topic stood when the cut was made
+    verdict: Verdict  # whether a read that starts now is exact
+    started_ms: int  # when the cut was made, by our clock
+    settings: ReplaySettings  # how careful the verdict is
+    # the frontier of a state that the read goes on from; None for one from the start
     resumed: FrontierRecord | None = None
+    # about how many records each topic has up to the frontier, where it was sampled
     densities: Mapping[str, Density] = field(default_factory=dict)
 
     @property
@@ -132,9 +117,8 @@ def freeze(
         sample: whether to read some records, for a better estimate of how many there are.
         steps: counts the topics that are asked for, and the places where records are read.
 
-    Raises:
-        ConfigurationError: a table is not part of the frontier.
-        UnavailableLogError: the brokers do not answer, or a transaction is open before the ends.
+    Raises ConfigurationError: a table is not part of the frontier; UnavailableLogError: the brokers
+    do not answer, or a transaction is open before the ends.
     """
     settings = settings or ReplaySettings()
     topics = {table: topic_of(record.frontier, table) for table in tables}
@@ -175,9 +159,7 @@ def ask(
     An end before the frontier's is asked for again for a moment, before the verdict calls it a
     loss: a leader that has just taken over tells one behind what was acknowledged (KIP-207).
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     asked_ms = clock()
     names = tuple(topics)
@@ -281,9 +263,7 @@ def estimated(
 
     `steps` counts the places where records are read.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     if not sample:
         return {}, settings.estimate_ms(_records_at_most(frontier, states))

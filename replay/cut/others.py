@@ -71,9 +71,8 @@ def table_of_source(kafka: KafkaConnection, log: CapturedLog) -> TableName:
 def newest_of(kafka: KafkaConnection, logs: Sequence[CapturedLog]) -> dict[str, FrontierRecord]:
     """Return by topic the newest frontier of the capture that writes it.
 
-    Raises:
-        LogError: a capture has no frontier there.
-        UnavailableLogError: the brokers do not answer.
+    Raises LogError: a capture has no frontier there; UnavailableLogError: the brokers do not
+    answer.
     """
     newest: dict[str, FrontierRecord] = {}
     for own in _by_capture(logs):

@@ -95,9 +95,7 @@ def freeze_declared(
     With `sample` a few records are read, for a better estimate of how many there are. `steps`
     counts as that of `freeze` does.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     settings = settings or ReplaySettings()
     started_ms = clock()
@@ -161,9 +159,8 @@ def recheck_declared(
 
     Gives for how many milliseconds that stays so; for long where nothing was appended.
 
-    Raises:
-        VerdictError: one may have been, or a topic changed.
-        UnavailableLogError: the brokers do not answer.
+    Raises VerdictError: one may have been, or a topic changed; UnavailableLogError: the brokers do
+    not answer.
     """
     answer = BrokerFacts(states=inspect(kafka, cut.states), past={}, asked_ms=cut.started_ms)
     reasons = list(changes(cut.states, answer.states))
@@ -402,21 +399,13 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _LogSource:
-    """A log and how its records are read.
+    """A log and how its records are read."""
 
-    Attributes:
-        log: as declared.
-        columns: of its rows.
-        keys: Avro schemas of keys by id; empty in JSON.
-        values: Avro schemas of values by id; empty in JSON.
-        reader_id: id of the newest of these; 0 in JSON.
-    """
-
-    log: DeclaredLog
-    columns: tuple[LoggedColumn, ...]
-    keys: Mapping[int, str]
-    values: Mapping[int, str]
-    reader_id: int
+    log: DeclaredLog  # as declared
+    columns: tuple[LoggedColumn, ...]  # of its rows
+    keys: Mapping[int, str]  # Avro schemas of keys by id; empty in JSON
+    values: Mapping[int, str]  # Avro schemas of values by id; empty in JSON
+    reader_id: int  # id of the newest of these; 0 in JSON
 
 
 def source_of(log: DeclaredLog, schemas: SchemaReader) -> _LogSource:

@@ -44,9 +44,6 @@ _INEXACT = (ValueError, TypeError, ArithmeticError, struct.error, ChangelogError
 class RowEncoder:
     """Encodes the rows of a declared log.
 
-    Attributes:
-        schemas: under which the rows are decoded.
-
     Raises:
         VerdictError: a column cannot be carried exactly.
     """
@@ -55,6 +52,7 @@ class RowEncoder:
         self._log, self._columns = log, tuple(columns)
         own = tuple(Column(column.column, column.type) for column in columns)
         schema = value_schema(Relation(oid=0, name=log.table, columns=own, key=log.key))
+        # under which the rows are decoded
         self.schemas = TopicSchemas(log.topic, None, {SCHEMA_ID: schema}, SCHEMA_ID)
         self._fields = field_names(column.column for column in columns)
         self._check(schema)

@@ -35,9 +35,7 @@ class Number(str):
 def loads(raw: bytes) -> Any:  # noqa: ANN401 - JSON
     """Parse JSON.
 
-    Raises:
-        FaultError: a member comes twice, or a number is none.
-        ValueError: it is no JSON.
+    Raises FaultError: a member comes twice, or a number is none; ValueError: it is no JSON.
     """
     return json.loads(
         raw.decode("utf-8"),

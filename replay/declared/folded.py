@@ -29,16 +29,13 @@ class Reached:
     Args:
         before: what was reached before; where it is given, nothing may come that is older than what
             was said of its key.
-
-    Attributes:
-        highest: the newest position of each key.
-        superseded: the keys of which the last thing that was said is a delete that does not count,
-            so that a tombstone right behind it does not count either.
     """
 
     def __init__(self, before: Reached | None = None) -> None:
         self._before = before
-        self.highest: dict[bytes, int] = {}
+        self.highest: dict[bytes, int] = {}  # the newest position of each key
+        # the keys of which the last thing that was said is a delete that does not count, so that a
+        # tombstone right behind it does not count either
         self.superseded: set[bytes] = set()
         self._deleted: set[bytes] = set()
         self._ended: set[bytes] = set()
@@ -82,15 +79,10 @@ class Reached:
 
 
 class _Filled(NamedTuple):
-    """The values that a row took from older statements of its key.
+    """The values that a row took from older statements of its key."""
 
-    Attributes:
-        since: the source's position of the one that had it; None where that is not known.
-        places: of the columns that were taken.
-    """
-
-    since: int | None
-    places: tuple[int, ...]
+    since: int | None  # the source's position of the one that had it; None where that is not known
+    places: tuple[int, ...]  # of the columns that were taken
 
 
 class LastStatements:
@@ -103,9 +95,6 @@ class LastStatements:
         fillable: places of the columns whose values older statements may have.
         held: gives the rows from before the range.
         reached: which statements count, where the source's position decides.
-
-    Attributes:
-        count: how many records were taken in.
     """
 
     def __init__(
@@ -123,7 +112,7 @@ class LastStatements:
         self._last: dict[bytes, tuple[bytes | None, int, int | None]] = {}
         self._lacks: dict[bytes, frozenset[int]] = {}
         self._filled: dict[bytes, _Filled] = {}
-        self.count = 0
+        self.count = 0  # how many records were taken in
 
     @property
     def keys(self) -> AbstractSet[bytes]:

@@ -38,17 +38,11 @@ MOST_RECORDS = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class _HeldCut:
-    """The cut whose rows are held, as far as it is about the log.
+    """The cut whose rows are held, as far as it is about the log."""
 
-    Attributes:
-        cut: as it was frozen.
-        state: how the topic stood then.
-        ends: the first offsets that were not read.
-    """
-
-    cut: Cut
-    state: TopicState
-    ends: tuple[int, ...]
+    cut: Cut  # as it was frozen
+    state: TopicState  # how the topic stood then
+    ends: tuple[int, ...]  # the first offsets that were not read
 
 
 class FollowedLog:
@@ -104,9 +98,8 @@ class FollowedLog:
         Nothing of it counts before the last one came: what makes the read doubtful may show only
         then.
 
-        Raises:
-            VerdictError: the log cannot give the rows, or not without a look at all of it.
-            UnavailableLogError: the brokers do not answer.
+        Raises VerdictError: the log cannot give the rows, or not without a look at all of it;
+        UnavailableLogError: the brokers do not answer.
         """
         self._held_cut = None
         self._homes = {}
@@ -132,9 +125,8 @@ class FollowedLog:
             cut: to go to.
             held_value: gives the rows at the cut that is held.
 
-        Raises:
-            VerdictError: they are not known for sure.
-            UnavailableLogError: the brokers do not answer.
+        Raises VerdictError: they are not known for sure; UnavailableLogError: the brokers do not
+        answer.
         """
         before, topic = self._held_cut, self._log.topic
         if before is None:

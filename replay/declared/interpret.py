@@ -42,25 +42,15 @@ timestamps as microseconds."""
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of a record about a key.
+    """One statement of a record about a key."""
 
-    Attributes:
-        key: canonical text of the key's values; None where it cannot be read.
-        row: the row that it has now; None when it is gone, or at fault.
-        lsn: the source's position; None where the record has none.
-        is_tombstone: whether the record has no value.
-        fault: why the record cannot be read, or None.
-        missing: places of the columns in `row` whose value the source left out.
-        begins: whether the row is new under its key, so that no older record of the key has what
-            is missing.
-    """
-
-    key: str | None
-    row: Row | None = None
-    lsn: int | None = None
-    is_tombstone: bool = False
-    fault: str | None = None
-    missing: tuple[int, ...] = ()
+    key: str | None  # canonical text of the key's values; None where it cannot be read
+    row: Row | None = None  # the row that it has now; None when it is gone, or at fault
+    lsn: int | None = None  # the source's position; None where the record has none
+    is_tombstone: bool = False  # whether the record has no value
+    fault: str | None = None  # why the record cannot be read, or None
+    missing: tuple[int, ...] = ()  # places of the columns in `row` whose value the source left out
+    # whether the row is new under its key, so that no older record of the key has what is missing
     begins: bool = False
 
 

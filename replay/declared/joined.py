@@ -21,17 +21,11 @@ from replay.verdict.verdict import Verdict, together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutParts:
-    """The parts of a cut of several logs.
+    """The parts of a cut of several logs."""
 
-    Attributes:
-        own: the cut of the project's own tables; None where none is read.
-        others: that of each other capture's tables.
-        declared: that of the logs of other programs; None where none is read.
-    """
-
-    own: Cut | None = None
-    others: tuple[Cut, ...] = ()
-    declared: Cut | None = None
+    own: Cut | None = None  # the cut of the project's own tables; None where none is read
+    others: tuple[Cut, ...] = ()  # that of each other capture's tables
+    declared: Cut | None = None  # that of the logs of other programs; None where none is read
 
     @property
     def captured(self) -> tuple[Cut, ...]:
@@ -41,8 +35,7 @@ class CutParts:
     def joined(self, logs: Sequence[DeclaredLog | CapturedLog]) -> Cut:
         """Return the cut that names all.
 
-        Raises:
-            ConfigurationError: a log has the name of a captured table, or its topic.
+        Raises ConfigurationError: a log has the name of a captured table, or its topic.
         """
         first = self.captured[0]
         if self.own is not None:

@@ -52,15 +52,11 @@ _MOMENTS = {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Surviving records, decoded: `key, value, partition, offset, fault, row`.
+    """Surviving records, decoded: `key, value, partition, offset, fault, row`."""
 
-    Attributes:
-        frame: one row a record; `fault` says what is wrong with it, else `row` holds its row.
-        schemas: under which it was decoded.
-    """
-
+    # one row a record; `fault` says what is wrong with it, else `row` holds its row
     frame: DataFrame
-    schemas: TopicSchemas
+    schemas: TopicSchemas  # under which it was decoded
 
     def rows(self) -> StateRows:
         """Return the rows, one column per column of the table; a fault ends the task."""

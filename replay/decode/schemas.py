@@ -43,25 +43,17 @@ _NOT_FOUND = 404
 
 @dataclass(frozen=True, slots=True)
 class TopicSchemas:
-    """The schemas of a topic.
+    """The schemas of a topic."""
 
-    Attributes:
-        topic: its name.
-        key_id: the pinned schema id of its keys; None where keys are documents, or not there.
-        writers: each version of the value's schema, by its id; of documents by its number.
-        reader_id: id of the newest version.
-        form: of the records.
-        key: the schema of its keys; empty where they are documents.
-        choices: as in its pin.
-    """
-
-    topic: str
+    topic: str  # its name
+    # the pinned schema id of its keys; None where keys are documents, or not there
     key_id: int | None
+    # each version of the value's schema, by its id; of documents by its number
     writers: Mapping[int, str]
-    reader_id: int
-    form: Form = PLAIN
-    key: str = ""
-    choices: tuple[tuple[str, str], ...] = ()
+    reader_id: int  # id of the newest version
+    form: Form = PLAIN  # of the records
+    key: str = ""  # the schema of its keys; empty where they are documents
+    choices: tuple[tuple[str, str], ...] = ()  # as in its pin
 
     def of_keys(self) -> TopicSchemas:
         """Return the schemas under which keys are read as if they were values.
@@ -76,8 +68,7 @@ class TopicSchemas:
     def with_choices(self, choices: Iterable[ColumnChoice]) -> TopicSchemas:
         """Return the same with the choices for values that have no form.
 
-        Raises:
-            ConfigurationError: two choices for one column contradict each other.
+        Raises ConfigurationError: two choices for one column contradict each other.
         """
         choice_of = chosen(choices, self.logged(self.reader_id))
         return replace(
@@ -192,9 +183,8 @@ class SchemaReader:
 
         For a log of another program: a key without a schema has none.
 
-        Raises:
-            LogError: the value's subject is not there, or the registry refuses.
-            UnavailableLogError: the registry does not answer.
+        Raises LogError: the value's subject is not there, or the registry refuses;
+        UnavailableLogError: the registry does not answer.
         """
         try:
             keys = self._versions(f"{topic}-key")

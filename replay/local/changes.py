@@ -29,19 +29,12 @@ class ChangeType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """A side of a change.
+    """A side of a change."""
 
-    Attributes:
-        kind: which one.
-        row: as it was before, of a delete and a preimage; else as it is since.
-        position: of the change.
-        ts_us: when it was committed, microseconds since 1970.
-    """
-
-    kind: ChangeType
-    row: Written
-    position: Position
-    ts_us: int
+    kind: ChangeType  # which one
+    row: Written  # as it was before, of a delete and a preimage; else as it is since
+    position: Position  # of the change
+    ts_us: int  # when it was committed, microseconds since 1970
 
 
 def touched(records: Iterable[Version], since: Position) -> dict[bytes, list[Version]]:

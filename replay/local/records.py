@@ -19,21 +19,13 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last record of a key.
+    """The last record of a key."""
 
-    Attributes:
-        key: its bytes.
-        position: in bytes, which compare as positions do.
-        value: None for a tombstone.
-        partition: where it stands.
-        offset: likewise.
-    """
-
-    key: bytes
-    position: bytes
-    value: bytes | None
-    partition: int
-    offset: int
+    key: bytes  # its bytes
+    position: bytes  # in bytes, which compare as positions do
+    value: bytes | None  # None for a tombstone
+    partition: int  # where it stands
+    offset: int  # likewise
 
     @property
     def order(self) -> tuple[bytes, int, int]:
@@ -43,27 +35,16 @@ class Last:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A record of a key.
+    """A record of a key."""
 
-    Attributes:
-        key: its bytes.
-        value: None for a tombstone.
-        position: in the order of changes.
-        op: what happened.
-        ts_us: when that was committed, microseconds since 1970.
-        appended_ms: when the broker took it, milliseconds since 1970.
-        partition: where it stands.
-        offset: likewise.
-    """
-
-    key: bytes
-    value: bytes | None
-    position: Position
-    op: Op
-    ts_us: int
-    appended_ms: int
-    partition: int
-    offset: int
+    key: bytes  # its bytes
+    value: bytes | None  # None for a tombstone
+    position: Position  # in the order of changes
+    op: Op  # what happened
+    ts_us: int  # when that was committed, microseconds since 1970
+    appended_ms: int  # when the broker took it, milliseconds since 1970
+    partition: int  # where it stands
+    offset: int  # likewise
 
     @property
     def is_gone(self) -> bool:

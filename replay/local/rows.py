@@ -42,9 +42,6 @@ class RowReader:
         schemas: under which they were written; in Avro.
         columns: names of the columns that are wanted, in their order; None for all.
 
-    Attributes:
-        schema: the columns of the tables.
-
     Raises:
         ConfigurationError: the table has no such column.
     """
@@ -53,6 +50,7 @@ class RowReader:
         self._schemas = schemas
         self._rows = _rows_of(schemas, columns)
         self._makers = [array_maker(column.type) for column in self._rows.columns]
+        # the columns of the tables
         self.schema = pa.schema(
             [(column.column, arrow_type(column.type)) for column in self._rows.columns]
         )

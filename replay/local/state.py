@@ -41,19 +41,12 @@ def untold(_records: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LocalScan:
-    """Reads one topic up to a cut.
+    """Reads one topic up to a cut."""
 
-    Attributes:
-        kafka: the brokers.
-        cut: what is read; its verdict allows it.
-        schemas: of the topic.
-        told: is told how far the reading is.
-    """
-
-    kafka: KafkaConnection
-    cut: Cut
-    schemas: TopicSchemas
-    told: Told = untold
+    kafka: KafkaConnection  # the brokers
+    cut: Cut  # what is read; its verdict allows it
+    schemas: TopicSchemas  # of the topic
+    told: Told = untold  # is told how far the reading is
 
     @property
     def _frontier(self) -> Frontier:
@@ -100,8 +93,7 @@ class LocalScan:
     ) -> Iterator[pa.Table]:
         """Return the rows of some ranges piece by piece; of a topic that grew all ranges at once.
 
-        Raises:
-            LogError: as `table`.
+        Raises LogError: as `table`.
         """
         reader = RowReader(self.schemas, columns)
         with ExitStack() as stack:

@@ -96,17 +96,15 @@ class Replay(States):
     def recheck(self) -> None:
         """Check after the scan, and before its result is used, that it was exact.
 
-        Raises:
-            VerdictError: a topic or its settings changed, a leader moved, or the deadline passed.
-            UnavailableLogError: the brokers do not answer.
+        Raises VerdictError: a topic or its settings changed, a leader moved, or the deadline
+        passed; UnavailableLogError: the brokers do not answer.
         """
         self._exact_for_ms()
 
     def watched(self, *, look_s: float = LOOK_S) -> ReadWatch:
         """Return a watch that rechecks while a block reads, and ends its jobs if it is not exact.
 
-        Raises:
-            VerdictError: when the block is left: what `recheck` has found meanwhile.
+        Raises VerdictError: when the block is left: what `recheck` has found meanwhile.
         """
         return watching(
             self._spark, self.verdict, self._exact_for_ms, clock=self._clock, look_s=look_s
@@ -162,8 +160,7 @@ def open_replay(
             `schemas_of`.
         clock: ours.
 
-    Raises:
-        VerdictError: the log cannot give the exact state any more.
+    Raises VerdictError: the log cannot give the exact state any more.
     """
     cut.verdict.require()
     scan = Scan(spark=spark, kafka=kafka, settings=cut.settings)
@@ -198,19 +195,12 @@ class Survivors(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """The facts about a table that are known before its state is opened.
+    """The facts about a table that are known before its state is opened."""
 
-    Attributes:
-        key: names of the primary key's columns; none of a table without one.
-        pin: the versions of the schemas that it is read by.
-        survivors: its rows, as far as they can be read.
-        observations: count what its scan sees.
-    """
-
-    key: tuple[str, ...]
-    pin: SchemaPin
-    survivors: Survivors
-    observations: StateObservations
+    key: tuple[str, ...]  # names of the primary key's columns; none of a table without one
+    pin: SchemaPin  # the versions of the schemas that it is read by
+    survivors: Survivors  # its rows, as far as they can be read
+    observations: StateObservations  # count what its scan sees
 
 
 def opened(

@@ -24,16 +24,12 @@ class StateRows:
     A value that no type of Spark holds ends the task that reads its column, and no other: what
     Spark leaves out of a plan is never looked at. So rows that are kept are kept as `logged`,
     with such values still beside their columns.
-
-    Attributes:
-        logged: one row a row of the table, in columns of our own.
-        read: gives one column per column of the table, under PostgreSQL's names.
-        formless: gives `column`, `key` of the values that no type here holds; None where there
-            are none.
     """
 
-    logged: DataFrame
+    logged: DataFrame  # one row a row of the table, in columns of our own
+    # gives one column per column of the table, under PostgreSQL's names
     read: Callable[[DataFrame], DataFrame]
+    # gives `column`, `key` of the values that no type here holds; None where there are none
     formless: Callable[[DataFrame], DataFrame] | None = None
 
     @property
@@ -44,24 +40,18 @@ class StateRows:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedState:
-    """The current rows of a table at a frontier.
+    """The current rows of a table at a frontier."""
 
-    Attributes:
-        table: schema and table.
-        key: names of the primary key's columns, in the key's own order.
-        rows: lazy: each action on them reads the log up to the frontier. Every column is
-            nullable in Spark's eyes.
-        frontier: what the rows are true at.
-        pin: the versions of the schemas that it is read by; None where that is not known.
-        quarantined: the records that cannot be read, of the same scan and lazy too: `topic,
-            partition, offset, key, value, reason`; None where such a record fails the replay.
-    """
-
-    table: TableName
-    key: tuple[str, ...]
+    table: TableName  # schema and table
+    key: tuple[str, ...]  # names of the primary key's columns, in the key's own order
+    # lazy: each action on them reads the log up to the frontier. Every column is nullable in
+    # Spark's eyes
     rows: StateRows
-    frontier: Frontier
+    frontier: Frontier  # what the rows are true at
+    # the versions of the schemas that it is read by; None where that is not known
     pin: SchemaPin | None = None
+    # the records that cannot be read, of the same scan and lazy too: `topic, partition, offset,
+    # key, value, reason`; None where such a record fails the replay
     quarantined: DataFrame | None = None
 
     @property
@@ -72,30 +62,19 @@ class ReplayedState:
 
 @dataclass(frozen=True, slots=True)
 class TableMetrics:
-    """The counts of the first action on a state.
+    """The counts of the first action on a state."""
 
-    Attributes:
-        records_read: records between the log start and the frontier's ends.
-        tombstones: those of them without a value.
-        rows: rows of the state.
-    """
-
-    records_read: int
-    tombstones: int
-    rows: int
+    records_read: int  # records between the log start and the frontier's ends
+    tombstones: int  # those of them without a value
+    rows: int  # rows of the state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States(ABC):
-    """The states of some tables at one frontier, wherever they come from.
+    """The states of some tables at one frontier, wherever they come from."""
 
-    Attributes:
-        cut: what was read for them, or is going to be.
-        states: the state of each table.
-    """
-
-    cut: Cut
-    states: Mapping[TableName, ReplayedState]
+    cut: Cut  # what was read for them, or is going to be
+    states: Mapping[TableName, ReplayedState]  # the state of each table
 
     @property
     @abstractmethod
@@ -121,9 +100,8 @@ class States(ABC):
     def recheck(self) -> None:
         """Check that the reading was exact, and that a verifier may read the log now.
 
-        Raises:
-            VerdictError: a topic or its settings changed, a leader moved, or a deadline passed.
-            UnavailableLogError: the brokers do not answer.
+        Raises VerdictError: a topic or its settings changed, a leader moved, or a deadline passed;
+        UnavailableLogError: the brokers do not answer.
         """
 
     @property

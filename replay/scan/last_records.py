@@ -35,21 +35,13 @@ class StrangeRecordError(Exception):
 
 
 class Columns(NamedTuple):
-    """Last records of some keys, by column.
+    """Last records of some keys, by column."""
 
-    Attributes:
-        keys: null for a record that has none.
-        positions: in bytes.
-        offsets: in their partition.
-        values: null for a tombstone.
-        faults: what is wrong with each, null where nothing is.
-    """
-
-    keys: pa.BinaryArray
-    positions: pa.BinaryArray
-    offsets: pa.Int64Array
-    values: pa.BinaryArray
-    faults: pa.StringArray
+    keys: pa.BinaryArray  # null for a record that has none
+    positions: pa.BinaryArray  # in bytes
+    offsets: pa.Int64Array  # in their partition
+    values: pa.BinaryArray  # null for a tombstone
+    faults: pa.StringArray  # what is wrong with each, null where nothing is
 
 
 NEVER = b"\xff" * POSITION_BYTES
@@ -58,25 +50,15 @@ NEVER = b"\xff" * POSITION_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRules:
-    """The rules by which records count, and the number of keys held.
+    """The rules by which records count, and the number of keys held."""
 
-    Attributes:
-        prefix: what every key begins with.
-        no_key: what is wrong with one that does not.
-        since: records before this position are dead; empty when none are.
-        before: the first position that does not count.
-        keeps_faults: whether a record without a place is kept with its fault.
-        most_bytes: of the memory for the keys of one range and their last records.
-        by_offset: whether the last record of a key decides, whatever its position.
-    """
-
-    prefix: bytes
-    no_key: str
-    since: bytes
-    before: bytes
-    keeps_faults: bool
-    most_bytes: int
-    by_offset: bool = False
+    prefix: bytes  # what every key begins with
+    no_key: str  # what is wrong with one that does not
+    since: bytes  # records before this position are dead; empty when none are
+    before: bytes  # the first position that does not count
+    keeps_faults: bool  # whether a record without a place is kept with its fault
+    most_bytes: int  # of the memory for the keys of one range and their last records
+    by_offset: bool = False  # whether the last record of a key decides, whatever its position
 
     @classmethod
     def of(

@@ -58,9 +58,8 @@ def read_into(
 ) -> None:
     """Add the records of a range to a fold, in the order of their offsets.
 
-    Raises:
-        MarkedError: the range is not on the log, or the brokers do not answer.
-        StrangeRecordError: a record has no place, and faults are not kept.
+    Raises MarkedError: the range is not on the log, or the brokers do not answer;
+    StrangeRecordError: a record has no place, and faults are not kept.
     """
     if part.start >= part.end:
         return
@@ -82,8 +81,7 @@ def read_into(
 def read_to_end(poll: Callable[[], News], topic: str, part: PartitionRange, stall_s: float) -> None:
     """Poll until a range is over.
 
-    Raises:
-        MarkedError: it is not on the log, or the brokers do not answer.
+    Raises MarkedError: it is not on the log, or the brokers do not answer.
     """
     is_short = False
     deadline = time.monotonic() + stall_s

@@ -35,17 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """The Spark session, brokers and settings with which topics are read.
+    """The Spark session, brokers and settings with which topics are read."""
 
-    Attributes:
-        spark: runs the tasks.
-        kafka: the brokers.
-        settings: how much memory a task has.
-    """
-
-    spark: SparkSession
-    kafka: KafkaConnection
-    settings: ReplaySettings
+    spark: SparkSession  # runs the tasks
+    kafka: KafkaConnection  # the brokers
+    settings: ReplaySettings  # how much memory a task has
 
     def last_records(
         self,
@@ -67,9 +61,7 @@ class Scan:
             has_grown: keys may lie in several partitions.
             seen: counts the `records` that are read, and the `tombstones` among them.
 
-        Raises:
-            UnavailableLogError: the brokers do not answer.
-            LogError: they refuse.
+        Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
         """
         parts = layers_of(self.kafka, topic_range, cores=cores_of(self.spark))
         warn_if_slow()
@@ -118,9 +110,7 @@ def layers_of(kafka: KafkaConnection, topic_range: TopicRange, *, cores: int) ->
 
     Reads a few records here and there, if so many offsets could be worth more tasks.
 
-    Raises:
-        UnavailableLogError: the brokers do not answer.
-        LogError: they refuse.
+    Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     topic, partitions = topic_range.topic, len(topic_range.ends)
     offsets = sum(topic_range.ends) - sum(topic_range.starts)

@@ -39,29 +39,21 @@ SPARK_SCHEMA = f"{RECORD_SCHEMA}, fault string, records bigint, tombstones bigin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The values that the tasks of one scan share.
+    """The values that the tasks of one scan share."""
 
-    Attributes:
-        kafka: the brokers; its options name no file.
-        topic: what is read.
-        ranges: one a task.
-        rules: which records count.
-        homes: the partitions of the topic, where each key has to lie in the one that its hash
-            names; None where keys may lie in others too.
-    """
-
-    kafka: KafkaConnection
-    topic: str
-    ranges: Sequence[PartitionRange]
-    rules: FoldRules
+    kafka: KafkaConnection  # the brokers; its options name no file
+    topic: str  # what is read
+    ranges: Sequence[PartitionRange]  # one a task
+    rules: FoldRules  # which records count
+    # the partitions of the topic, where each key has to lie in the one that its hash names; None
+    # where keys may lie in others too
     homes: int | None = field(default=None)
 
 
 def run(job: Job, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Return the last records of the ranges whose numbers come in.
 
-    Raises:
-        MarkedError: the range cannot be read, or holds a record that capture did not write.
+    Raises MarkedError: the range cannot be read, or holds a record that capture did not write.
     """
     for batch in numbers:
         for number in batch.column(0).to_pylist():

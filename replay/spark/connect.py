@@ -33,9 +33,8 @@ is left to ask when a server has gone, to let go of this and that, was four requ
 def connected(url: str, server: WantedServer) -> SparkSession:
     """Return the session of this process on the server at `url`, made at the first call.
 
-    Raises:
-        UnavailableError: nobody answers there.
-        ConfigurationError: the server refuses, or lacks what a rebuild needs.
+    Raises UnavailableError: nobody answers there; ConfigurationError: the server refuses, or lacks
+    what a rebuild needs.
     """
     _check_answer(url)
     if (spark_session := _of_this_process()) is not None:

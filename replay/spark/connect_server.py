@@ -77,8 +77,7 @@ def serve(
         ready: is told in which file the token is, when it was made here.
         stop: asked often.
 
-    Raises:
-        ConfigurationError: the port is taken, or Spark does not start with these settings.
+    Raises ConfigurationError: the port is taken, or Spark does not start with these settings.
     """
     _check_free(host, port)
     os.environ.update(SAFE_PATH)  # the daemon of Python workers starts in this folder

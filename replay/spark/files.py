@@ -157,9 +157,7 @@ def marked(warehouse: str) -> Iterator[Path]:
 def check_writable(warehouse: str) -> None:
     """Check that a warehouse, a folder here or on an S3-compatible store, can be written.
 
-    Raises:
-        ConfigurationError: it cannot.
-        UnavailableError: the store does not answer.
+    Raises ConfigurationError: it cannot; UnavailableError: the store does not answer.
     """
     if "://" not in warehouse:
         with marked(warehouse):

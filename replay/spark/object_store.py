@@ -82,8 +82,7 @@ def remove_markers(folder: str, environ: Mapping[str, str]) -> None:
         folder: `s3://BUCKET/FOLDER`.
         environ: of this process.
 
-    Raises:
-        OSError: the store does not do it.
+    Raises OSError: the store does not do it.
     """
     place, endpoint = urlsplit(folder), urlsplit(_first(environ, _ENDPOINTS))
     system = fs.S3FileSystem(

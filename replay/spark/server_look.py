@@ -43,26 +43,20 @@ _FACTS = "part int, zone string, properties string, lacks string"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedServer:
-    """The requirements of a session on a server.
+    """The requirements of a session on a server."""
 
-    Attributes:
-        settings: ours and the user's, by Spark's names. A session takes some; the others the
-            server must have been started with.
-        properties: of each executor's Java, which runs in UTC too.
-        warehouse: where the server writes and this process reads; None when nobody does.
-    """
-
+    # ours and the user's, by Spark's names. A session takes some; the others the server must have
+    # been started with
     settings: Mapping[str, str]
-    properties: Mapping[str, str]
-    warehouse: str | None
+    properties: Mapping[str, str]  # of each executor's Java, which runs in UTC too
+    warehouse: str | None  # where the server writes and this process reads; None when nobody does
 
 
 def settled(spark: SparkSession, server: WantedServer) -> list[str]:
     """Set what a session takes, and return what its server lacks, each in some words.
 
-    Raises:
-        ConfigurationError: the warehouse cannot be written here.
-        PySparkException: the server refuses what it is asked.
+    Raises ConfigurationError: the warehouse cannot be written here; PySparkException: the server
+    refuses what it is asked.
     """
     lacking = lacking_version(spark.version) + _settings(spark, server.settings)
     lacking += _sources(spark)

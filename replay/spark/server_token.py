@@ -67,8 +67,7 @@ def taken_token(url: str) -> Iterator[str]:
     Yields:
         The address for Spark: gRPC sends a token without TLS to `localhost` only, by that name.
 
-    Raises:
-        ConfigurationError: others may read the file that should hold it.
+    Raises ConfigurationError: others may read the file that should hold it.
     """
     parts = urlsplit(url)
     words = {part.partition("=")[0].strip("/") for part in parts.path.split(";")}

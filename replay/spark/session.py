@@ -59,19 +59,12 @@ _REDACTED = "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """How to make the Spark session.
+    """How to make the Spark session."""
 
-    Attributes:
-        master: Spark's master URL.
-        app_name: what Spark's own pages call the application.
-        warehouse: folder of Spark's managed tables, or None for Spark's default.
-        extra: further settings by Spark's names; they win over ours, but options for Java
-            stand beside ours.
-    """
-
-    master: str = "local[*]"
-    app_name: str = "changelog"
-    warehouse: str | None = None
+    master: str = "local[*]"  # Spark's master URL
+    app_name: str = "changelog"  # what Spark's own pages call the application
+    warehouse: str | None = None  # folder of Spark's managed tables, or None for Spark's default
+    # further settings by Spark's names; they win over ours, but options for Java stand beside ours
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -80,9 +73,8 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
 
     A session that is already there is given back as it is, with our settings of SQL on top.
 
-    Raises:
-        ConfigurationError: Spark does not start with these settings, or the server lacks some.
-        UnavailableError: the server does not answer.
+    Raises ConfigurationError: Spark does not start with these settings, or the server lacks some;
+    UnavailableError: the server does not answer.
     """
     settings = settings or SessionSettings()
     _silence()
@@ -145,8 +137,7 @@ def cancel_jobs() -> None:
 def spark_settings(settings: SessionSettings) -> dict[str, str]:
     """Return the settings of the session by Spark's names.
 
-    Raises:
-        ConfigurationError: the warehouse is in a store that cannot be reached so.
+    Raises ConfigurationError: the warehouse is in a store that cannot be reached so.
     """
     on_s3 = is_s3(settings.warehouse) and not is_remote(settings.master)
     ours = {

@@ -42,9 +42,7 @@ def read_rows(table: DeltaTable, columns: Sequence[str] = (), where: str = "") -
         columns: their names; none for all.
         where: a condition in SQL.
 
-    Raises:
-        OSError: a file cannot be read.
-        DeltaError: neither can the log.
+    Raises OSError: a file cannot be read; DeltaError: neither can the log.
     """
     listed = ", ".join(f'"{name}"' for name in columns) or "*"
     query = f"SELECT {listed} FROM t" + (f" WHERE {where}" if where else "")

@@ -70,9 +70,8 @@ class Advancer:
             plan: what is missing.
             tables: the schemas of the plan's tables, read when its frontier was there.
 
-        Raises:
-            VerdictError: the log cannot give it, or moved while it was read.
-            CheckpointConflictError: another run advanced one of the topics.
+        Raises VerdictError: the log cannot give it, or moved while it was read;
+        CheckpointConflictError: another run advanced one of the topics.
         """
         plan.verdict.require()
         schemas = {topic: tables[table] for table, topic in plan.topics.items()}

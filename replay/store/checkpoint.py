@@ -56,21 +56,13 @@ class CheckpointConflictError(CheckpointError, UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One Delta table of a checkpoint.
+    """One Delta table of a checkpoint."""
 
-    Attributes:
-        name: of its folder.
-        rows: how many records it holds.
-        tombstones: how many of them.
-        since: the first position that its records can have.
-        until: the first position behind theirs. Both are None for a base, and where nobody noted
-            them.
-    """
-
-    name: str
-    rows: int
-    tombstones: int = 0
-    since: Position | None = None
+    name: str  # of its folder
+    rows: int  # how many records it holds
+    tombstones: int = 0  # how many of them
+    since: Position | None = None  # the first position that its records can have
+    # the first position behind theirs. Both are None for a base, and where nobody noted them
     until: Position | None = None
 
 
@@ -87,24 +79,16 @@ def _layer(raw: Sequence[Any]) -> Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The state of a topic at a frontier.
+    """The state of a topic at a frontier."""
 
-    Attributes:
-        topic: which one.
-        base: the frontier, and what decides how long the log can be read on from it.
-        layers: the base layer first, then what came after, oldest first.
-        founded: the frontier of the base layer: what was deleted before it is not told.
-        folded: the frontier up to which layers were folded into one: what a key held between the
-            base and that is not told.
-        at: when it was made.
-    """
-
-    topic: str
-    base: Base
-    layers: tuple[Layer, ...]
-    founded: Frontier
+    topic: str  # which one
+    base: Base  # the frontier, and what decides how long the log can be read on from it
+    layers: tuple[Layer, ...]  # the base layer first, then what came after, oldest first
+    founded: Frontier  # the frontier of the base layer: what was deleted before it is not told
+    # the frontier up to which layers were folded into one: what a key held between the base and
+    # that is not told
     folded: Frontier
-    at: datetime
+    at: datetime  # when it was made
 
     @property
     def frontier(self) -> Frontier:
@@ -171,15 +155,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The checkpoints of a topic at one version of its manifest.
+    """The checkpoints of a topic at one version of its manifest."""
 
-    Attributes:
-        checkpoints: oldest first.
-        version: of the manifest's table; -1 when there is none yet.
-    """
-
-    checkpoints: tuple[Checkpoint, ...] = ()
-    version: int = -1
+    checkpoints: tuple[Checkpoint, ...] = ()  # oldest first
+    version: int = -1  # of the manifest's table; -1 when there is none yet
 
 
 class CheckpointStore:
@@ -204,8 +183,7 @@ class CheckpointStore:
     def manifest(self, topic: str) -> Manifest:
         """Read the checkpoints of a topic.
 
-        Raises:
-            CheckpointError: they are there and cannot be read.
+        Raises CheckpointError: they are there and cannot be read.
         """
         try:
             table = DeltaTable(self._place(topic))
@@ -228,9 +206,8 @@ class CheckpointStore:
             before: the manifest that it was made from.
             keep: the older ones that stay.
 
-        Raises:
-            CheckpointConflictError: another run has advanced the topic since `before`.
-            CheckpointError: it cannot be written.
+        Raises CheckpointConflictError: another run has advanced the topic since `before`;
+        CheckpointError: it cannot be written.
         """
         place = self._place(checkpoint.topic)
         if self.manifest(checkpoint.topic).version != before.version:

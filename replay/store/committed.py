@@ -71,9 +71,7 @@ def write(
         told: what the commit says besides.
         layout: how its files lie, for rows that are in its order.
 
-    Raises:
-        DeltaError: the log cannot be written.
-        OSError: a file cannot be read.
+    Raises DeltaError: the log cannot be written; OSError: a file cannot be read.
     """
     layout = layout or Layout(schema=frame.schema)
     with _exact_moments(frame.sparkSession):
@@ -162,9 +160,7 @@ def committed(spark: SparkSession, places: Sequence[str], schema: StructType | s
         places: URI or absolute path of each.
         schema: of their rows.
 
-    Raises:
-        TableNotFoundError: there is none at a place.
-        DeltaError: a log cannot be read.
+    Raises TableNotFoundError: there is none at a place; DeltaError: a log cannot be read.
     """
     paths: list[str] = []
     others: list[str] = []

@@ -39,21 +39,13 @@ _ROWS, _BYTES = 5_000, 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Tables whose states at a frontier are held.
+    """Tables whose states at a frontier are held."""
 
-    Attributes:
-        record: the frontier.
-        topics: of each table.
-        schemas: of each table's topic.
-        states: how the topics stood there.
-        settings: how careful the verdict is.
-    """
-
-    record: FrontierRecord
-    topics: Mapping[TableName, str]
-    schemas: Mapping[TableName, TopicSchemas]
-    states: Mapping[str, TopicState]
-    settings: ReplaySettings = field(default_factory=ReplaySettings)
+    record: FrontierRecord  # the frontier
+    topics: Mapping[TableName, str]  # of each table
+    schemas: Mapping[TableName, TopicSchemas]  # of each table's topic
+    states: Mapping[str, TopicState]  # how the topics stood there
+    settings: ReplaySettings = field(default_factory=ReplaySettings)  # how careful the verdict is
 
     @property
     def position(self) -> Position:
@@ -63,18 +55,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increment:
-    """The records that lead from one frontier to a later one.
+    """The records that lead from one frontier to a later one."""
 
-    Attributes:
-        held: the tables at the later one.
-        changed: of each table the last record of each key that was touched; a tombstone has no
-            value.
-        verdict: on the read.
-    """
-
-    held: Held
+    held: Held  # the tables at the later one
+    # of each table the last record of each key that was touched; a tombstone has no value
     changed: Mapping[TableName, list[FetchedRecord]]
-    verdict: Verdict
+    verdict: Verdict  # on the read
 
     @property
     def records(self) -> int:

@@ -32,21 +32,15 @@ _LONGEST_TEXT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The layout of one table's files.
+    """The layout of one table's files."""
 
-    Attributes:
-        schema: of the table, its partition columns too, which its files do not have.
-        folder: the column of the rows that names a partition's folder; nothing without partitions.
-        columns: the partition columns.
-        partitions: of each folder the texts of its values, None for a null.
-        bounded: the columns that the rows are ordered by, whose bounds are told.
-    """
-
-    schema: StructType
+    schema: StructType  # of the table, its partition columns too, which its files do not have
+    # the column of the rows that names a partition's folder; nothing without partitions
     folder: str = ""
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # the partition columns
+    # of each folder the texts of its values, None for a null
     partitions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
-    bounded: tuple[str, ...] = ()
+    bounded: tuple[str, ...] = ()  # the columns that the rows are ordered by, whose bounds are told
 
     def partition_of(self, path: str) -> dict[str, str | None]:
         """Return the texts of the partition columns in a file, by its path in the table."""

@@ -26,21 +26,13 @@ from replay.verdict.verdict import Verdict, VerdictKind, judge, together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The reading planned for one topic.
+    """The reading planned for one topic."""
 
-    Attributes:
-        topic: which one.
-        manifest: its checkpoints.
-        checkpoint: the one to go on from; None to read from the log's start.
-        why: why it is read from the start; empty otherwise.
-        is_there: the checkpoint holds the very state, nothing has to be read.
-    """
-
-    topic: str
-    manifest: Manifest
-    checkpoint: Checkpoint | None
-    why: str = ""
-    is_there: bool = False
+    topic: str  # which one
+    manifest: Manifest  # its checkpoints
+    checkpoint: Checkpoint | None  # the one to go on from; None to read from the log's start
+    why: str = ""  # why it is read from the start; empty otherwise
+    is_there: bool = False  # the checkpoint holds the very state, nothing has to be read
 
     def starts(self, frontier: Frontier, states: Mapping[str, TopicState]) -> tuple[int, ...]:
         """Return the first offset of each partition to read on the way to a frontier."""
@@ -52,27 +44,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """The reading planned to bring tables to a frontier; nothing has been read yet.
+    """The reading planned to bring tables to a frontier; nothing has been read yet."""
 
-    Attributes:
-        record: the frontier.
-        topics: the topic of each table.
-        steps: what is to be read of each topic.
-        states: how each topic stands.
-        verdict: whether that is exact.
-        started_ms: when it was judged, by our clock.
-        settings: how careful the verdict is.
-        proof: how the log stands to the verifier, which reads it from its start; None where
-            nobody asked.
-    """
-
-    record: FrontierRecord
-    topics: Mapping[TableName, str]
-    steps: Mapping[str, Step]
-    states: Mapping[str, TopicState]
-    verdict: Verdict
-    started_ms: int
-    settings: ReplaySettings
+    record: FrontierRecord  # the frontier
+    topics: Mapping[TableName, str]  # the topic of each table
+    steps: Mapping[str, Step]  # what is to be read of each topic
+    states: Mapping[str, TopicState]  # how each topic stands
+    verdict: Verdict  # whether that is exact
+    started_ms: int  # when it was judged, by our clock
+    settings: ReplaySettings  # how careful the verdict is
+    # how the log stands to the verifier, which reads it from its start; None where nobody asked
     proof: Cut | None = None
 
     @property

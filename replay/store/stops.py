@@ -28,18 +28,12 @@ MOST_STOPS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stops:
-    """Positions where layers are to end.
+    """Positions where layers are to end."""
 
-    Attributes:
-        kafka: the brokers.
-        store: of the checkpoints.
-        topic: that of the frontiers.
-        places: the first position that is not part of each state which somebody goes on from.
-    """
-
-    kafka: KafkaConnection
-    store: CheckpointStore
-    topic: str
+    kafka: KafkaConnection  # the brokers
+    store: CheckpointStore  # of the checkpoints
+    topic: str  # that of the frontiers
+    # the first position that is not part of each state which somebody goes on from
     places: Collection[Position]
 
     def before(self, plan: Advance, bring: Callable[[Advance], object]) -> Advance:
@@ -48,8 +42,7 @@ class Stops:
         What the log does not lead to exactly any more is passed by, which the caller finds out by
         `StoredRecords.knows_rows_at`.
 
-        Raises:
-            UnavailableLogError: the brokers do not answer.
+        Raises UnavailableLogError: the brokers do not answer.
         """
         stops = sorted({place for place in self.places if _is_inside(plan, place)})[-MOST_STOPS:]
         if not stops:

@@ -42,14 +42,11 @@ class Stored(States):
     Attributes:
         cut: what was read for it.
         states: the state of each table.
-        checkpoints: of each table.
-        from_start: the topics that were read from their start, and why.
-        superseded: places of layers that no checkpoint needs any more.
     """
 
-    checkpoints: Mapping[TableName, Checkpoint]
-    from_start: Mapping[str, str]
-    superseded: tuple[str, ...]
+    checkpoints: Mapping[TableName, Checkpoint]  # of each table
+    from_start: Mapping[str, str]  # the topics that were read from their start, and why
+    superseded: tuple[str, ...]  # places of layers that no checkpoint needs any more
     _metrics: Mapping[TableName, TableMetrics | None] = field(repr=False)
     _records: Mapping[TableName, StoredRecords] = field(repr=False)
     _proof: Cut | None = field(repr=False)
@@ -74,9 +71,8 @@ class Stored(States):
 
         What these states rest on was checked before the checkpoints were sealed.
 
-        Raises:
-            VerdictError: a topic or its settings changed, a leader moved, or a deadline passed.
-            UnavailableLogError: the brokers do not answer.
+        Raises VerdictError: a topic or its settings changed, a leader moved, or a deadline passed;
+        UnavailableLogError: the brokers do not answer.
         """
         if self._proof is not None:
             recheck(self._proof, self._kafka, self._clock)
@@ -88,37 +84,24 @@ class Stored(States):
 
 @dataclass(frozen=True, slots=True)
 class ChangedRecords:
-    """The last records of the keys that were touched from a position on.
+    """The last records of the keys that were touched from a position on."""
 
-    Attributes:
-        records: one a key, tombstones included.
-        count: how many, where that is known without reading them.
-    """
-
-    records: DataFrame
-    count: int | None
+    records: DataFrame  # one a key, tombstones included
+    count: int | None  # how many, where that is known without reading them
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecords:
-    """The records of a checkpoint, as they stood on the log.
+    """The records of a checkpoint, as they stood on the log."""
 
-    Attributes:
-        checkpoint: whose they are.
-        schemas: what they are decoded with.
-        base: one record of each key that lived when the base layer was made.
-        touched: the last record of each key that was touched since, tombstones included; None
-            when there is no such layer.
-        layers: all records behind the base layer; None when there is none.
-        read: gives the records of some layers, by their names.
-    """
-
-    checkpoint: Checkpoint
-    schemas: TopicSchemas
-    base: DataFrame
+    checkpoint: Checkpoint  # whose they are
+    schemas: TopicSchemas  # what they are decoded with
+    base: DataFrame  # one record of each key that lived when the base layer was made
+    # the last record of each key that was touched since, tombstones included; None when there is no
+    # such layer
     touched: DataFrame | None
-    layers: DataFrame | None
-    read: Callable[[Sequence[str]], DataFrame]
+    layers: DataFrame | None  # all records behind the base layer; None when there is none
+    read: Callable[[Sequence[str]], DataFrame]  # gives the records of some layers, by their names
 
     def survivors(self) -> DataFrame:
         """Return the record of each live key."""

@@ -44,19 +44,12 @@ _REMEDY = "rebuild from the start of the log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """The stored state of a topic, and the topic's settings when it was stored.
+    """The stored state of a topic, and the topic's settings when it was stored."""
 
-    Attributes:
-        record: the frontier that it is true at.
-        lag_ms: `min.compaction.lag.ms` of the topic when it was stored.
-        retention_ms: `delete.retention.ms` then.
-        pin: the versions of the schemas of its keys and values then.
-    """
-
-    record: FrontierRecord
-    lag_ms: int
-    retention_ms: int
-    pin: SchemaPin
+    record: FrontierRecord  # the frontier that it is true at
+    lag_ms: int  # `min.compaction.lag.ms` of the topic when it was stored
+    retention_ms: int  # `delete.retention.ms` then
+    pin: SchemaPin  # the versions of the schemas of its keys and values then
 
 
 def judge_increment(

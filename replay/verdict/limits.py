@@ -17,38 +17,24 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Limit:
-    """A moment from which on a read is not exact.
+    """A moment from which on a read is not exact."""
 
-    Attributes:
-        at_ms: the moment, by the broker's clock, milliseconds since 1970.
-        why: which setting of what sets it.
-        remedy: what to do when it is over.
-        is_of_frontier: whether a newer frontier would be exact then.
-    """
-
-    at_ms: int
-    why: str
-    remedy: str = field(compare=False)
+    at_ms: int  # the moment, by the broker's clock, milliseconds since 1970
+    why: str  # which setting of what sets it
+    remedy: str = field(compare=False)  # what to do when it is over
+    # whether a newer frontier would be exact then
     is_of_frontier: bool = field(compare=False, default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Moments of a read by our clock, and their uncertainty; milliseconds.
+    """Moments of a read by our clock, and their uncertainty; milliseconds."""
 
-    Attributes:
-        started_ms: when the scan began, or now.
-        asked_ms: before the broker was asked how the topics stand.
-        now_ms: now.
-        estimate_ms: how long the scan may take from its start; None when not known.
-        allowance_ms: how far our clock may be from the broker's.
-    """
-
-    started_ms: int
-    asked_ms: int
-    now_ms: int
-    estimate_ms: int | None
-    allowance_ms: int
+    started_ms: int  # when the scan began, or now
+    asked_ms: int  # before the broker was asked how the topics stand
+    now_ms: int  # now
+    estimate_ms: int | None  # how long the scan may take from its start; None when not known
+    allowance_ms: int  # how far our clock may be from the broker's
 
     def is_over(self, limit: Limit) -> bool:
         """Tell whether a limit has passed, or may have."""

@@ -16,15 +16,10 @@ from replay.broker.topic_state import PastEnds, TopicState
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One reason why no exact state can be read.
+    """One reason why no exact state can be read."""
 
-    Attributes:
-        reason: is wrong, with the topic's name.
-        remedy: what to do about it.
-    """
-
-    reason: str
-    remedy: str
+    reason: str  # is wrong, with the topic's name
+    remedy: str  # what to do about it
 
 
 _ASK_CAPTURE = "start `changelog capture`: it says how the log goes on"

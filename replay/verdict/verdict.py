@@ -67,26 +67,20 @@ _RANK = {kind: rank for rank, kind in enumerate(VerdictKind)}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a read now is exact.
+    """Whether a read now is exact."""
 
-    Attributes:
-        kind: EXACT; EXACT_UNTIL when the deadline may come before our own finish; FOLLOW when
-            only a later state can be had; NOT_EXACT when something has to be done first.
-        deadline_ms: when the scan must have ended, by the broker's clock, milliseconds since
-            1970; None where none is set, or no bounded scan is exact.
-        reasons: why it is refused; else what limits it.
-        allowance_ms: how far our clock may be from the broker's.
-        remedies: what to do, when it is refused.
-        finish_ms: when we expect to be done, by our clock; None when that is not known.
-        topics: the verdict on each topic, where there are several.
-    """
-
+    # EXACT; EXACT_UNTIL when the deadline may come before our own finish; FOLLOW when only a later
+    # state can be had; NOT_EXACT when something has to be done first
     kind: VerdictKind
+    # when the scan must have ended, by the broker's clock, milliseconds since 1970; None where none
+    # is set, or no bounded scan is exact
     deadline_ms: int | None
-    reasons: tuple[str, ...]
-    allowance_ms: int = 0
-    remedies: tuple[str, ...] = ()
+    reasons: tuple[str, ...]  # why it is refused; else what limits it
+    allowance_ms: int = 0  # how far our clock may be from the broker's
+    remedies: tuple[str, ...] = ()  # what to do, when it is refused
+    # when we expect to be done, by our clock; None when that is not known
     finish_ms: int | None = None
+    # the verdict on each topic, where there are several
     topics: Mapping[str, Verdict] = field(default_factory=dict)
 
     @property

@@ -62,8 +62,7 @@ class ReadWatch:
     ) -> None:
         """Stop watching.
 
-        Raises:
-            VerdictError: a check has failed.
+        Raises VerdictError: a check has failed.
         """
         self._ended.set()
         self._thread.join()

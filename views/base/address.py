@@ -29,14 +29,10 @@ class Address:
     documents are put to shards by it, and says what it has `left_out`: JSON of the id and the key,
     itself a JSON object, of each row that its server refuses. A topic has a `registry` too, and
     `options` of its clients in JSON.
-
-    Attributes:
-        sink: which kind of sink it is.
-        location: what a reader needs. A `url`, or `options`, may hold a password, so it is not in
-            `repr`.
     """
 
-    sink: str
+    sink: str  # which kind of sink it is
+    # what a reader needs. A `url`, or `options`, may hold a password, so it is not in `repr`
     location: Mapping[str, str] = field(repr=False)
 
     def __str__(self) -> str:

@@ -45,9 +45,8 @@ def is_cluster(url: str) -> bool:
 def connect(url: str, **settings: Any) -> Connection:  # noqa: ANN401 - redis-py's own
     """Open a connection: to a server, or by `redis+cluster://` to the cluster that it is of.
 
-    Raises:
-        ConfigurationError: the address is none of a cache.
-        redis.RedisError: a cluster cannot be asked for its servers.
+    Raises ConfigurationError: the address is none of a cache; redis.RedisError: a cluster cannot be
+    asked for its servers.
     """
     try:
         if not is_cluster(url):
@@ -88,21 +87,13 @@ def form_key(view: str, generation: int | str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheForm:
-    """Names and form of one generation's cache entries.
+    """Names and form of one generation's cache entries."""
 
-    Attributes:
-        prefix: what each entry's key starts with; the row's id follows.
-        suffix: what it ends with.
-        ids: the key of the set of the generation's ids.
-        value: what an entry is: a JSON document, a hash of texts, or one text.
-        key: names and types of the view's key columns.
-    """
-
-    prefix: str
-    suffix: str = ""
-    ids: str
-    value: Value = "json"
-    key: tuple[tuple[str, str], ...] = ()
+    prefix: str  # what each entry's key starts with; the row's id follows
+    suffix: str = ""  # what it ends with
+    ids: str  # the key of the set of the generation's ids
+    value: Value = "json"  # what an entry is: a JSON document, a hash of texts, or one text
+    key: tuple[tuple[str, str], ...] = ()  # names and types of the view's key columns
 
     @classmethod
     def of(

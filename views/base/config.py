@@ -39,30 +39,20 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildSettings:
-    """Settings of a run of `rebuild-view`.
+    """Settings of a run of `rebuild-view`."""
 
-    Attributes:
-        project: connections, warehouse, Spark.
-        verify: how much is proved.
-        as_of: the older state that is wanted, None for the newest.
-        source: the log from its start; checkpoints and what came after them; or these and the
-            rows that serve. None is the log, and a checkpoint for an older state that the log
-            cannot give any more.
-        together: whether all views of a run are published or none; else each for itself.
-        stage: whether the generations are put aside, to be looked at, in place of published.
-        forward: whether a generation that serves may be brought to the frontier, in place of
-            writing a new one.
-        looks: whether a generation that went forward is then compared whole.
-    """
-
-    project: Project = field(repr=False)
-    verify: VerifyMode = VerifyMode.FULL
-    as_of: AsOf | None = None
+    project: Project = field(repr=False)  # connections, warehouse, Spark
+    verify: VerifyMode = VerifyMode.FULL  # how much is proved
+    as_of: AsOf | None = None  # the older state that is wanted, None for the newest
+    # the log from its start; checkpoints and what came after them; or these and the rows that
+    # serve. None is the log, and a checkpoint for an older state that the log cannot give any more
     source: Source | None = None
-    together: bool = False
+    together: bool = False  # whether all views of a run are published or none; else each for itself
+    # whether the generations are put aside, to be looked at, in place of published
     stage: bool = False
+    # whether a generation that serves may be brought to the frontier, in place of writing a new one
     forward: bool = False
-    looks: bool = False
+    looks: bool = False  # whether a generation that went forward is then compared whole
 
     @property
     def spark(self) -> Spark:

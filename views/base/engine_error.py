@@ -156,15 +156,10 @@ _WIDEST, _MOST = 80, 3
 
 @dataclass(frozen=True, slots=True)
 class EngineError:
-    """An error of an engine, for people.
+    """An error of an engine, for people."""
 
-    Attributes:
-        text: in a sentence, lower case.
-        hint: what to do about it; empty where nothing is known.
-    """
-
-    text: str
-    hint: str = ""
+    text: str  # in a sentence, lower case
+    hint: str = ""  # what to do about it; empty where nothing is known
 
 
 @dataclass(frozen=True, slots=True)

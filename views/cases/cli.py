@@ -87,9 +87,8 @@ def check_cases(
 def case_files(catalog: Catalog, views: list[str] | None) -> list[tuple[ViewSpec, CaseFile]]:
     """Return the cases of views; of all that have some when none is named.
 
-    Raises:
-        ConfigurationError: no view has cases, or the cases of one cannot be used.
-        ViewError: a view cannot be used.
+    Raises ConfigurationError: no view has cases, or the cases of one cannot be used; ViewError: a
+    view cannot be used.
     """
     files, unusable = usable_case_files(catalog, views)
     for error in unusable.values():

@@ -14,22 +14,15 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that is not as expected.
+    """One thing that is not as expected."""
 
-    Attributes:
-        kind: `missing`, `unexpected`, `different`; or `twice`, a key that two rows have, or
-            `null`, a key with a null in it.
-        row: the row's key; of a row without a partner, the row.
-        column: the column that differs, else empty.
-        expected: its expected value.
-        found: its value.
-    """
-
+    # `missing`, `unexpected`, `different`; or `twice`, a key that two rows have, or `null`, a key
+    # with a null in it
     kind: str
-    row: Row
-    column: str = ""
-    expected: Any = None
-    found: Any = None
+    row: Row  # the row's key; of a row without a partner, the row
+    column: str = ""  # the column that differs, else empty
+    expected: Any = None  # its expected value
+    found: Any = None  # its value
 
     def to_json(self) -> dict[str, object]:
         """Return it as plain values; a value without a JSON form as text."""

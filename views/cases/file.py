@@ -25,34 +25,23 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One case of a view.
+    """One case of a view."""
 
-    Attributes:
-        name: tells people what it shows.
-        tables: rows of each table; each row has all columns.
-        rows: the rows that the view must have, as they are written; None of an expected error.
-        whole: whether these are all rows with all columns, or some of them.
-        error: a part of what Spark must say; None where the view must give rows.
-    """
-
-    name: str
-    tables: Mapping[TableName, Sequence[Row]]
+    name: str  # tells people what it shows
+    tables: Mapping[TableName, Sequence[Row]]  # rows of each table; each row has all columns
+    # the rows that the view must have, as they are written; None of an expected error
     rows: Sequence[Row] | None
-    whole: bool = True
-    error: str | None = None
+    whole: bool = True  # whether these are all rows with all columns, or some of them
+    error: str | None = None  # a part of what Spark must say; None where the view must give rows
 
 
 @dataclass(frozen=True, slots=True)
 class CaseFile:
-    """The cases of one view.
+    """The cases of one view."""
 
-    Attributes:
-        columns: names and types of the columns of each table.
-        cases: in the order of the file.
-    """
-
+    # names and types of the columns of each table
     columns: Mapping[TableName, Mapping[str, ColumnType]]
-    cases: Sequence[Case]
+    cases: Sequence[Case]  # in the order of the file
 
 
 def path_of(spec: ViewSpec) -> Path:

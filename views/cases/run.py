@@ -40,17 +40,11 @@ Columns = Sequence[tuple[str, Type]]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The result of a case in one engine.
+    """The result of a case in one engine."""
 
-    Attributes:
-        engine: its name.
-        problem: why there are no rows to compare, or an empty string.
-        differences: of its rows.
-    """
-
-    engine: str
-    problem: str = ""
-    differences: tuple[Difference, ...] = ()
+    engine: str  # its name
+    problem: str = ""  # why there are no rows to compare, or an empty string
+    differences: tuple[Difference, ...] = ()  # of its rows
 
     @property
     def passed(self) -> bool:
@@ -60,17 +54,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a case.
+    """The result of a case."""
 
-    Attributes:
-        view: the view's name.
-        case: the case's name.
-        told: by each engine that was asked.
-    """
-
-    view: str
-    case: str
-    told: tuple[Told, ...]
+    view: str  # the view's name
+    case: str  # the case's name
+    told: tuple[Told, ...]  # by each engine that was asked
 
     @property
     def passed(self) -> bool:
@@ -102,9 +90,8 @@ def run_case(
         case: which.
         prove: whether the verifier computes a SQL view too.
 
-    Raises:
-        ViewError: the case expects what the view's columns cannot hold, or the view compares
-            values whose carried form has another meaning.
+    Raises ViewError: the case expects what the view's columns cannot hold, or the view compares
+    values whose carried form has another meaning.
     """
     # A case does not say which columns are primary keys, on which the view's own key may rest: what
     # has to be one is looked at by the plan.
@@ -223,8 +210,7 @@ class _Compared:
     ) -> None:
         """Bring the expected rows in the types that the view has.
 
-        Raises:
-            ViewError: one has a column that the view lacks, or a value that it cannot hold.
+        Raises ViewError: one has a column that the view lacks, or a value that it cannot hold.
         """
         self._database = database
         self._key = spec.key

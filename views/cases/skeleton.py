@@ -53,8 +53,7 @@ def skeleton(spec: ViewSpec, types: Types) -> str:
 def types_of_log(spec: ViewSpec, settings: RebuildSettings) -> dict[TableName, dict[str, str]]:
     """Return the columns of a view's tables as the log has them now.
 
-    Raises:
-        ChangelogError: the log does not answer, or does not have the tables.
+    Raises ChangelogError: the log does not answer, or does not have the tables.
     """
     schemas = schemas_now(planned([spec], settings), settings)
     return {

@@ -93,8 +93,7 @@ def type_named(name: str) -> ColumnType:
 def value_of(kind: ColumnType, case_value: object) -> Any:  # noqa: ANN401 - of any type
     """Return a column's value, as Arrow takes it, of what a case gives for it.
 
-    Raises:
-        ViewError: it is no value of this type, or the log has no exact form of it.
+    Raises ViewError: it is no value of this type, or the log has no exact form of it.
     """
     try:
         raw = encoder(kind, nullable=True)(_text(kind, case_value))

@@ -65,15 +65,10 @@ _SMALL: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A key, and the row that it has now.
+    """A key, and the row that it has now."""
 
-    Attributes:
-        key: JSON, an object of the key's columns.
-        row: JSON, an object of all columns; null where the key has no row any more.
-    """
-
-    key: bytes
-    row: bytes
+    key: bytes  # JSON, an object of the key's columns
+    row: bytes  # JSON, an object of all columns; null where the key has no row any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +80,11 @@ class Some:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A frontier: with all changes up to it a client has the view as it was at that LSN.
+    """A frontier: with all changes up to it a client has the view as it was at that LSN."""
 
-    Attributes:
-        moment: the frontier.
-        mark: what a client gives back to go on from it.
-        count: of the changes since the one before.
-    """
-
-    moment: Moment
-    mark: str
-    count: int
+    moment: Moment  # the frontier
+    mark: str  # what a client gives back to go on from it
+    count: int  # of the changes since the one before
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +153,8 @@ class Feed:
     def events(self) -> Iterator[Event]:
         """Yield the events that a client lacks, and then new ones, until it stops.
 
-        Raises:
-            GoneError: the topic is another one, or the client took too long.
-            SinkError: the brokers refuse.
+        Raises GoneError: the topic is another one, or the client took too long; SinkError: the
+        brokers refuse.
         """
         with self._server.errors(f'topic "{self._topic}"'):
             while True:
@@ -350,9 +338,8 @@ class Feed:
 def opened_feed(project: Project, view: str) -> Feed:
     """Return the feed of a view's changes; it is closed by whoever asks for it.
 
-    Raises:
-        ViewError: there is no such view, or it has no topic that changes.
-        SinkError: the brokers refuse, or do not answer.
+    Raises ViewError: there is no such view, or it has no topic that changes; SinkError: the brokers
+    refuse, or do not answer.
     """
     spec = catalog_of(project).load(view)
     if "topic" not in spec.sinks:

@@ -36,19 +36,12 @@ class AheadError(ViewError):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A frontier of a view's topic.
+    """A frontier of a view's topic."""
 
-    Attributes:
-        lsn: what the rows are true at.
-        end: the offset behind them.
-        generation: that readers see.
-        written_s: when it was written, seconds since 1970: what is behind it was written later.
-    """
-
-    lsn: Lsn
-    end: int
-    generation: int
-    written_s: int
+    lsn: Lsn  # what the rows are true at
+    end: int  # the offset behind them
+    generation: int  # that readers see
+    written_s: int  # when it was written, seconds since 1970: what is behind it was written later
 
     def mark(self, life: str) -> str:
         """Return the mark with which a client continues from this moment.
@@ -61,15 +54,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """From where a client lacks changes.
+    """From where a client lacks changes."""
 
-    Attributes:
-        offset: of the first of them.
-        written_s: none of them was written before, seconds since 1970.
-    """
-
-    offset: int
-    written_s: int
+    offset: int  # of the first of them
+    written_s: int  # none of them was written before, seconds since 1970
 
 
 def place_after(since: str, moments: Sequence[Moment], life: str) -> Place:

@@ -16,8 +16,7 @@ from views.rebuild.rebuild import Rebuild
 def rebuild_views(project: Project) -> Sequence[dict[str, Any]]:
     """Rebuild and publish all views; returns their reports as `rebuild-view --json` does.
 
-    Raises:
-        ChangelogError: the rebuild failed or a view was refuted; the old generations serve.
+    Raises ChangelogError: the rebuild failed or a view was refuted; the old generations serve.
     """
     specs = catalog_of(project).load_all()
     outcome = Rebuild(RebuildSettings(project=project), Stages(console)).run(specs)

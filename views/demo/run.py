@@ -36,21 +36,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """Result of the demo.
+    """Result of the demo."""
 
-    Attributes:
-        capture: the report of the capture process.
-        changed: rows that the writer changed, by kind.
-        rebuilds: the report of each view, as `rebuild-view --json` gives it.
-        seconds: from the first step to the last, downloads left out.
-        stages: seconds of each step.
-    """
-
-    capture: dict[str, Any]
-    changed: dict[str, int]
-    rebuilds: Sequence[dict[str, Any]]
-    seconds: float
-    stages: dict[str, float]
+    capture: dict[str, Any]  # the report of the capture process
+    changed: dict[str, int]  # rows that the writer changed, by kind
+    rebuilds: Sequence[dict[str, Any]]  # the report of each view, as `rebuild-view --json` gives it
+    seconds: float  # from the first step to the last, downloads left out
+    stages: dict[str, float]  # seconds of each step
 
     @property
     def proven(self) -> bool:
@@ -103,8 +95,7 @@ def run_demo(
         rebuild: rebuilds and verifies every view of a project, and gives their reports.
         say: told one line a step.
 
-    Raises:
-        ChangelogError: a step failed; the message says which.
+    Raises ChangelogError: a step failed; the message says which.
     """
     write_demo_project(directory)
     resolve(ALL)  # with its own progress bar, and before the clock starts
@@ -220,8 +211,7 @@ class _CaptureProcess:
     def check_ended(self, out: bytes) -> None:
         """Take capture's report.
 
-        Raises:
-            ChangelogError: it did not end well.
+        Raises ChangelogError: it did not end well.
         """
         if self._process is not None and self._process.returncode != 0:
             self.check()

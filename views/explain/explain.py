@@ -266,8 +266,7 @@ class _Work:
     def _row(self) -> dict[str, str | None] | None:
         """Compute the row, or return None if DuckDB cannot.
 
-        Raises:
-            NoSuchRowError: it can, and there is none.
+        Raises NoSuchRowError: it can, and there is none.
         """
         try:
             translation = translate(self._spec.sql or "", self._types(with_places=False))

@@ -16,21 +16,13 @@ from views.rebuild.result.report import frontier_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A record on the log.
+    """A record on the log."""
 
-    Attributes:
-        partition: of its topic.
-        offset: in its partition.
-        position: its place in the order of changes.
-        schema_id: under which its value was written; None for a document or a tombstone.
-        deleted: whether it is a tombstone.
-    """
-
-    partition: int
-    offset: int
-    position: Position
-    schema_id: int | None
-    deleted: bool = False
+    partition: int  # of its topic
+    offset: int  # in its partition
+    position: Position  # its place in the order of changes
+    schema_id: int | None  # under which its value was written; None for a document or a tombstone
+    deleted: bool = False  # whether it is a tombstone
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -52,61 +44,38 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """A record that the row is made of, and the records that it superseded.
+    """A record that the row is made of, and the records that it superseded."""
 
-    Attributes:
-        place: of the record.
-        key: of its row, as text by column.
-        superseded: older records of its key that are still on the log, the newest first.
-        superseded_count: how many there are.
-    """
-
-    place: Place
-    key: Mapping[str, str | None]
+    place: Place  # of the record
+    key: Mapping[str, str | None]  # of its row, as text by column
+    # older records of its key that are still on the log, the newest first
     superseded: tuple[Place, ...] = ()
-    superseded_count: int = 0
+    superseded_count: int = 0  # how many there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contributions:
-    """The records of one table that go into the row.
+    """The records of one table that go into the row."""
 
-    Attributes:
-        alias: what the query calls the table.
-        table: its name.
-        topic: where the records lie.
-        records: the first of them.
-        count: how many there are; None where they are not traced.
-    """
-
-    alias: str
-    table: TableName
-    topic: str
-    records: tuple[Contribution, ...] = ()
-    count: int | None = None
+    alias: str  # what the query calls the table
+    table: TableName  # its name
+    topic: str  # where the records lie
+    records: tuple[Contribution, ...] = ()  # the first of them
+    count: int | None = None  # how many there are; None where they are not traced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The origin of a row.
+    """The origin of a row."""
 
-    Attributes:
-        view: its name.
-        key: the row's key, as text by column.
-        plan: frontier and verdict.
-        row: its values as text; None when the view has no such row, or none is computed here.
-        fields: where each column comes from.
-        sources: the records of each table.
-        notes: what is not traced.
-    """
-
-    view: str
-    key: Mapping[str, str]
-    plan: Plan
+    view: str  # its name
+    key: Mapping[str, str]  # the row's key, as text by column
+    plan: Plan  # frontier and verdict
+    # its values as text; None when the view has no such row, or none is computed here
     row: Mapping[str, str | None] | None
-    fields: Mapping[str, FieldOrigin] = field(default_factory=dict)
-    sources: tuple[Contributions, ...] = ()
-    notes: tuple[str, ...] = ()
+    fields: Mapping[str, FieldOrigin] = field(default_factory=dict)  # where each column comes from
+    sources: tuple[Contributions, ...] = ()  # the records of each table
+    notes: tuple[str, ...] = ()  # what is not traced
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--explain --json`."""

@@ -37,35 +37,23 @@ class QueryTable:
 
 @dataclass(frozen=True, slots=True)
 class FieldOrigin:
-    """The origin of a column of a view.
+    """The origin of a column of a view."""
 
-    Attributes:
-        columns: alias and column of what its expression reads.
-        expression: the expression, where it is more than one column as it stands.
-        note: what cannot be told, or nothing.
-    """
-
-    columns: tuple[tuple[str, str], ...]
-    expression: str = ""
-    note: str = ""
+    columns: tuple[tuple[str, str], ...]  # alias and column of what its expression reads
+    expression: str = ""  # the expression, where it is more than one column as it stands
+    note: str = ""  # what cannot be told, or nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLineage:
-    """The origin of a query's rows and columns.
+    """The origin of a query's rows and columns."""
 
-    Attributes:
-        sources: the tables that its rows are made of.
-        fields: where each column comes from.
-        places: Spark SQL that gives the key's columns, then partition and offset of each
-            source's row, for each combination of rows that goes into a row of the view.
-        notes: what is not traced.
-    """
-
-    sources: tuple[QueryTable, ...]
-    fields: Mapping[str, FieldOrigin]
+    sources: tuple[QueryTable, ...]  # the tables that its rows are made of
+    fields: Mapping[str, FieldOrigin]  # where each column comes from
+    # Spark SQL that gives the key's columns, then partition and offset of each source's row, for
+    # each combination of rows that goes into a row of the view
     places: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is not traced
 
 
 class UntraceableError(Exception):
@@ -327,8 +315,7 @@ def _with_places(
 ) -> tuple[exp.Select, list[int]]:
     """Return the query that gives the places too, as `p0, o0, p1, …`, and the numbers it has.
 
-    Raises:
-        UnnestableError: it does something that is not followed.
+    Raises UnnestableError: it does something that is not followed.
     """
     if isinstance(query, exp.Subquery):
         return _with_places(query.this, leaf, columns)

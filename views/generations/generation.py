@@ -65,17 +65,11 @@ class IllegalMoveError(ChangelogError):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One complete build of a view.
+    """One complete build of a view."""
 
-    Attributes:
-        view: the view's name.
-        number: grows by one with each build of the view.
-        state: where it is in its life.
-    """
-
-    view: str
-    number: int
-    state: GenerationState = GenerationState.OPEN
+    view: str  # the view's name
+    number: int  # grows by one with each build of the view
+    state: GenerationState = GenerationState.OPEN  # where it is in its life
 
     def __post_init__(self) -> None:
         """Refuse a number that no generation has."""

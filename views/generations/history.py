@@ -87,57 +87,34 @@ Step = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRow:
-    """One step of one generation; the columns of the table, in its order.
+    """One step of one generation; the columns of the table, in its order."""
 
-    Attributes:
-        view: the view's name.
-        generation: its number.
-        state: one of the constants of this module.
-        at: when the step was done.
-        run: the rebuild; the views of one run share it.
-        epoch: of the frontier.
-        lsn: of the frontier.
-        ts: of the frontier.
-        verdict: of the log at that frontier.
-        rows: of the view.
-        records_read: from the topics.
-        tombstones: among these.
-        seconds: by stage.
-        verified: None when it was not asked for or could not be done.
-        mismatches: that verification found.
-        certificate: verification's own account.
-        sinks: where the view is served.
-        note: why, when there is something to say.
-        definition: fingerprint of what the rows were made by, besides the log.
-        origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
-        switch_seconds: from the moment the first sink had moved until the last one had.
-        declaration: the view as it was: `text` of its file, `key`, `columns` with their types,
-            `options` of its sinks where it has any.
-        together: the generations of all views that are published with it, or none of them is.
-    """
-
-    view: str
-    generation: int
-    state: str
-    at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    run: str = ""
-    epoch: int | None = None
-    lsn: str | None = None
-    ts: datetime | None = None
-    verdict: str | None = None
-    rows: int | None = None
-    records_read: int | None = None
-    tombstones: int | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    verified: bool | None = None
-    mismatches: int | None = None
-    certificate: Mapping[str, Any] = field(default_factory=dict)
-    sinks: tuple[str, ...] = ()
-    note: str = ""
-    definition: str = ""
-    origin: str = ""
+    view: str  # the view's name
+    generation: int  # its number
+    state: str  # one of the constants of this module
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))  # when the step was done
+    run: str = ""  # the rebuild; the views of one run share it
+    epoch: int | None = None  # of the frontier
+    lsn: str | None = None  # of the frontier
+    ts: datetime | None = None  # of the frontier
+    verdict: str | None = None  # of the log at that frontier
+    rows: int | None = None  # of the view
+    records_read: int | None = None  # from the topics
+    tombstones: int | None = None  # among these
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by stage
+    verified: bool | None = None  # None when it was not asked for or could not be done
+    mismatches: int | None = None  # that verification found
+    certificate: Mapping[str, Any] = field(default_factory=dict)  # verification's own account
+    sinks: tuple[str, ...] = ()  # where the view is served
+    note: str = ""  # why, when there is something to say
+    definition: str = ""  # fingerprint of what the rows were made by, besides the log
+    origin: str = ""  # what they were made of: `start`, `checkpoint`, or how a refresh went
+    # from the moment the first sink had moved until the last one had
     switch_seconds: float | None = None
+    # the view as it was: `text` of its file, `key`, `columns` with their types, `options` of its
+    # sinks where it has any
     declaration: Mapping[str, Any] = field(default_factory=dict)
+    # the generations of all views that are published with it, or none of them is
     together: Mapping[str, int] = field(default_factory=dict)
 
     def to_columns(self) -> dict[str, Any]:
@@ -235,8 +212,7 @@ class History:
     def known_identity(self) -> str | None:
         """Return the id of this history, or None where there is no history yet.
 
-        Raises:
-            ChangelogError: the table is there and cannot be read.
+        Raises ChangelogError: the table is there and cannot be read.
         """
         table = self._table()
         return None if table is None else str(table.metadata().id)
@@ -244,8 +220,7 @@ class History:
     def append(self, rows: Iterable[HistoryRow]) -> None:
         """Add rows in one commit.
 
-        Raises:
-            ChangelogError: the table cannot be written.
+        Raises ChangelogError: the table cannot be written.
         """
         table = pa.Table.from_pylist([row.to_columns() for row in rows], schema=_SCHEMA)
         if table.num_rows == 0:
@@ -260,8 +235,7 @@ class History:
     ) -> list[HistoryRow]:
         """Read the rows of some views, or of all, oldest first.
 
-        Raises:
-            ChangelogError: the table is there and cannot be read.
+        Raises ChangelogError: the table is there and cannot be read.
         """
         conditions = ["true"]
         if views is not None:
@@ -276,8 +250,7 @@ class History:
     def steps(self, view: str) -> list[Step]:
         """Return generation and state of each row of a view, oldest first.
 
-        Raises:
-            ChangelogError: the table is there and cannot be read.
+        Raises ChangelogError: the table is there and cannot be read.
         """
         table = self._table()
         version = _version(table)
@@ -294,8 +267,7 @@ class History:
     def declaration(self, view: str, generation: int) -> Mapping[str, Any] | None:
         """Return a view as it was declared for a generation, or None if that is not on record.
 
-        Raises:
-            ChangelogError: the table is there and cannot be read.
+        Raises ChangelogError: the table is there and cannot be read.
         """
         table = self._table()
         version = _version(table)
@@ -318,16 +290,14 @@ class History:
     def states(self, view: str) -> dict[int, str]:
         """Return the last state of each generation of a view.
 
-        Raises:
-            ChangelogError: the table is there and cannot be read.
+        Raises ChangelogError: the table is there and cannot be read.
         """
         return states_of(self.steps(view))
 
     def version(self) -> tuple[str, int] | None:
         """Return a version that changes with every append, or None if there is no history.
 
-        Raises:
-            ChangelogError: the table is there and cannot be read.
+        Raises ChangelogError: the table is there and cannot be read.
         """
         return _version(self._table())
 
@@ -354,8 +324,7 @@ class History:
     def tidy(self) -> None:
         """Compact the files of many appends into one, and remove files replaced long ago.
 
-        Raises:
-            ChangelogError: the table cannot be written.
+        Raises ChangelogError: the table cannot be written.
         """
         try:
             table = self._table()

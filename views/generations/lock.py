@@ -50,15 +50,10 @@ _PROBED_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """A limit on the wait for a view's lock.
+    """A limit on the wait for a view's lock."""
 
-    Attributes:
-        until: a moment of the monotonic clock; the locks of a run share it.
-        stop: tells whether somebody asked to end.
-    """
-
-    until: float
-    stop: Callable[[], bool] = lambda: False
+    until: float  # a moment of the monotonic clock; the locks of a run share it
+    stop: Callable[[], bool] = lambda: False  # tells whether somebody asked to end
 
     @classmethod
     def of(cls, seconds: float, stop: Callable[[], bool]) -> Patience:
@@ -175,9 +170,8 @@ class Moving:
     def __enter__(self) -> Self:
         """Wait until no other process moves the views.
 
-        Raises:
-            LockedError: somebody asked to end meanwhile, or a lock that this process had is lost.
-            ChangelogError: the project's folder cannot be written, or the brokers do not answer.
+        Raises LockedError: somebody asked to end meanwhile, or a lock that this process had is
+        lost; ChangelogError: the project's folder cannot be written, or the brokers do not answer.
         """
         if self._depth == 0:
             with ExitStack() as stack:
@@ -196,9 +190,8 @@ class Moving:
     def holding(self, views: Iterable[str]) -> Iterator[None]:
         """Keep some of the views between the times in which all are moved.
 
-        Raises:
-            LockedError: somebody asked to end meanwhile.
-            ChangelogError: the project's folder cannot be written, or the brokers do not answer.
+        Raises LockedError: somebody asked to end meanwhile; ChangelogError: the project's folder
+        cannot be written, or the brokers do not answer.
         """
         assert self._depth == 0  # noqa: S101 - else they are held already
         with ExitStack() as stack:
@@ -317,8 +310,7 @@ def others_of(place: Place, view: str, *, builds: bool) -> Others:
 def reserve(place: Place, view: str, generations: Collection[int]) -> None:
     """Record the generations that the lock's holder builds; see `views.generations.reservation`.
 
-    Raises:
-        LockedError: another one has the lock by now.
+    Raises LockedError: another one has the lock by now.
     """
     reservation.reserve(folder_of(place.root), view, generations)
     if place.leases is not None:
@@ -333,9 +325,8 @@ def advancing(place: Place, stop: Callable[[], bool] = lambda: False) -> Iterato
         place: the project's locks.
         stop: tells whether somebody asked to end, and nobody waits any longer.
 
-    Raises:
-        LockedError: it was asked to end while another process had the lock.
-        ChangelogError: the project's folder cannot be written, or the brokers do not answer.
+    Raises LockedError: it was asked to end while another process had the lock; ChangelogError: the
+    project's folder cannot be written, or the brokers do not answer.
     """
     with ExitStack() as stack:
         taken = "another process brings checkpoints forward"

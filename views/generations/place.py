@@ -42,16 +42,14 @@ class Place:
     def lock(self, view: str, kind: str) -> str:
         """Return the name of a lease.
 
-        Raises:
-            ChangelogError: the warehouse does not answer.
+        Raises ChangelogError: the warehouse does not answer.
         """
         return f"{self._identity}/{view}/{kind}"
 
     def check(self) -> None:
         """Raise if a lease is known to be lost.
 
-        Raises:
-            LockedError: that is so.
+        Raises LockedError: that is so.
         """
         if self.leases is not None:
             self.leases.check()
@@ -59,9 +57,8 @@ class Place:
     def confirm(self) -> None:
         """Make sure that this process still has its leases; see `Leases.confirm`.
 
-        Raises:
-            LockedError: it has not.
-            UnavailableError: the brokers do not answer, so nobody knows.
+        Raises LockedError: it has not; UnavailableError: the brokers do not answer, so nobody
+        knows.
         """
         if self.leases is not None:
             self.leases.confirm()
@@ -70,8 +67,7 @@ class Place:
 def place_for(settings: RebuildSettings) -> Place:
     """Return the place where a run locks its views, by the settings; takes no lock.
 
-    Raises:
-        ChangelogError: the project's folder cannot be written.
+    Raises ChangelogError: the project's folder cannot be written.
     """
     project, rebuild = settings.project, settings.rebuild
     if rebuild.lock is LockOn.LOCAL or not project.kafka.brokers:

@@ -20,17 +20,11 @@ from filelock import FileLock, Timeout
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """The generations that other processes have built of a view.
+    """The generations that other processes have built of a view."""
 
-    Attributes:
-        spared: under construction now.
-        dead: of builders that are gone.
-        files: name the dead, and are removed with them.
-    """
-
-    spared: frozenset[int] = frozenset()
-    dead: frozenset[int] = frozenset()
-    files: tuple[Path, ...] = ()
+    spared: frozenset[int] = frozenset()  # under construction now
+    dead: frozenset[int] = frozenset()  # of builders that are gone
+    files: tuple[Path, ...] = ()  # name the dead, and are removed with them
 
     def cleared(self) -> None:
         """Record that the generations of dead builders are removed."""

@@ -66,8 +66,7 @@ class Unanswered:
     def waiting_once(self, sinks: Iterable[str]) -> Iterator[None]:
         """Ask the named sinks of a view in a block.
 
-        Raises:
-            UnavailableSinkError: one does not answer, or did not answer before.
+        Raises UnavailableSinkError: one does not answer, or did not answer before.
         """
         for name in sinks:
             if name in self._errors:
@@ -104,8 +103,7 @@ def served_of(
         retry_seconds: how long a server that is busy or away is asked again.
         answer_seconds: how long one that took a request may be silent.
 
-    Raises:
-        ConfigurationError: there is no such sink, or the project does not say where it is.
+    Raises ConfigurationError: there is no such sink, or the project does not say where it is.
     """
     sinks = project.section(Sinks)
     settings = SinkSettings(

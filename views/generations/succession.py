@@ -23,15 +23,10 @@ from views.generations.history import (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The generations in one sink of a view.
+    """The generations in one sink of a view."""
 
-    Attributes:
-        published: the generation that readers see, or None.
-        generations: all that are there, the published one included.
-    """
-
-    published: int | None
-    generations: frozenset[int]
+    published: int | None  # the generation that readers see, or None
+    generations: frozenset[int]  # all that are there, the published one included
 
 
 States = Mapping[int, str]

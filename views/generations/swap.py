@@ -158,8 +158,7 @@ class _Swap:
     def run(self, database: Database | None) -> float:
         """Move all readers once; returns the seconds during which sinks differed.
 
-        Raises:
-            BusyError: somebody holds a lock; nothing has moved.
+        Raises BusyError: somebody holds a lock; nothing has moved.
         """
         self._moved, self._ends = [], []
         try:

@@ -30,44 +30,27 @@ _MOST_LEFT = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenure:
-    """Somebody's time with a lock.
+    """Somebody's time with a lock."""
 
-    Attributes:
-        id: the claim.
-        token: the offset of the record that was granted; grows from holder to holder.
-        offset: that of the newest record which counts.
-        until_ms: when others may have it, by the brokers' clock.
-        is_over: whether it was given back.
-        owner: who it is.
-        place: where it has its local locks.
-        building: the generations that it builds.
-        unremoved: generations of earlier holders that nobody has removed.
-    """
-
-    id: str
-    token: int
-    offset: int
-    until_ms: int
-    is_over: bool
-    owner: Owner
-    place: str
-    building: tuple[int, ...] = ()
-    unremoved: tuple[int, ...] = ()
+    id: str  # the claim
+    token: int  # the offset of the record that was granted; grows from holder to holder
+    offset: int  # that of the newest record which counts
+    until_ms: int  # when others may have it, by the brokers' clock
+    is_over: bool  # whether it was given back
+    owner: Owner  # who it is
+    place: str  # where it has its local locks
+    building: tuple[int, ...] = ()  # the generations that it builds
+    unremoved: tuple[int, ...] = ()  # generations of earlier holders that nobody has removed
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The state of a lock according to the records read so far.
+    """The state of a lock according to the records read so far."""
 
-    Attributes:
-        tenure: the newest one, None before the first.
-        waiting: claims that were not granted, with the moment until which they count.
-        claims: all that the topic has a record of.
-    """
-
-    tenure: Tenure | None = None
+    tenure: Tenure | None = None  # the newest one, None before the first
+    # claims that were not granted, with the moment until which they count
     waiting: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    claims: frozenset[str] = frozenset()
+    claims: frozenset[str] = frozenset()  # all that the topic has a record of
 
     def then(self, placed: Placed) -> Lock:
         """Return the state of the lock after the next record."""

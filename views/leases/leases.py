@@ -38,21 +38,13 @@ class LeaseLostError(LockedError):
 
 @dataclass(slots=True)
 class _Held:
-    """A lock that this process has.
+    """A lock that this process has."""
 
-    Attributes:
-        id: the claim.
-        token: the offset at which its tenure began.
-        until: when it ends unless it is renewed, by this machine's clock in seconds.
-        building: the generations that it builds.
-        is_lost: whether another one was granted it.
-    """
-
-    id: str
-    token: int
-    until: float
-    building: tuple[int, ...] = ()
-    is_lost: bool = False
+    id: str  # the claim
+    token: int  # the offset at which its tenure began
+    until: float  # when it ends unless it is renewed, by this machine's clock in seconds
+    building: tuple[int, ...] = ()  # the generations that it builds
+    is_lost: bool = False  # whether another one was granted it
 
 
 class Leases:
@@ -78,9 +70,7 @@ class Leases:
     def open(self) -> Iterator[None]:
         """Open a connection, and a thread that renews the leases held.
 
-        Raises:
-            UnavailableError: the brokers do not answer.
-            ChangelogError: they refuse.
+        Raises UnavailableError: the brokers do not answer; ChangelogError: they refuse.
         """
         with self._mutex:
             if self._topic is None:
@@ -169,9 +159,7 @@ class Leases:
     def say(self, lock: str, building: Collection[int]) -> None:
         """Record the generations that the holder of a lock builds.
 
-        Raises:
-            LeaseLostError: another one has it.
-            UnavailableError: the brokers do not answer.
+        Raises LeaseLostError: another one has it; UnavailableError: the brokers do not answer.
         """
         with self._mutex:
             self._held[lock].building = tuple(sorted(building))
@@ -181,8 +169,7 @@ class Leases:
     def tenure(self, lock: str) -> Tenure | None:
         """Return the present or last holder of a lock, according to the topic.
 
-        Raises:
-            UnavailableError: the brokers do not answer.
+        Raises UnavailableError: the brokers do not answer.
         """
         with self.open(), self._mutex:
             self._look()
@@ -195,8 +182,7 @@ class Leases:
     def is_wanted(self, locks: Iterable[str]) -> bool:
         """Tell whether somebody waits for one of the locks.
 
-        Raises:
-            UnavailableError: the brokers do not answer.
+        Raises UnavailableError: the brokers do not answer.
         """
         with self._mutex:
             self._look()
@@ -205,8 +191,7 @@ class Leases:
     def check(self) -> None:
         """Raise if a lock is known to be lost; asks no broker.
 
-        Raises:
-            LeaseLostError: that is so.
+        Raises LeaseLostError: that is so.
         """
         with self._mutex:
             self._raise_if_lost()
@@ -214,9 +199,8 @@ class Leases:
     def confirm(self) -> None:
         """Make sure that this process has all that it holds, by the topic's end as it is now.
 
-        Raises:
-            LeaseLostError: another process was granted a lock.
-            UnavailableError: the brokers do not answer, so nobody knows.
+        Raises LeaseLostError: another process was granted a lock; UnavailableError: the brokers do
+        not answer, so nobody knows.
         """
         with self._mutex:
             if not self._held:

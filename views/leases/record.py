@@ -28,19 +28,12 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process, for people: nothing is decided by it.
+    """A process, for people: nothing is decided by it."""
 
-    Attributes:
-        host: the machine's name.
-        pid: the number of the process.
-        started: when it asked for the lock, by its own clock.
-        command: its command line, without secrets.
-    """
-
-    host: str
-    pid: int
-    started: str
-    command: str
+    host: str  # the machine's name
+    pid: int  # the number of the process
+    started: str  # when it asked for the lock, by its own clock
+    command: str  # its command line, without secrets
 
     @classmethod
     def this_process(cls) -> Self:
@@ -56,8 +49,7 @@ class Owner:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Read an owner.
 
-        Raises:
-            KeyError: a field is missing.
+        Raises KeyError: a field is missing.
         """
         return cls(
             host=str(value["host"]),
@@ -77,25 +69,16 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record's value.
+    """One record's value."""
 
-    Attributes:
-        step: what it does.
-        seen: the last offset of the topic that its writer had read, -1 for none.
-        ttl_ms: how long the lease lasts from this record on.
-        owner: who wrote it.
-        place: a folder of local locks on one machine, empty where the machine cannot be told.
-        building: the generations that its writer builds.
-        unremoved: generations of earlier holders that nobody has removed.
-    """
-
-    step: Step
-    seen: int
-    ttl_ms: int
-    owner: Owner
+    step: Step  # what it does
+    seen: int  # the last offset of the topic that its writer had read, -1 for none
+    ttl_ms: int  # how long the lease lasts from this record on
+    owner: Owner  # who wrote it
+    # a folder of local locks on one machine, empty where the machine cannot be told
     place: str = ""
-    building: tuple[int, ...] = ()
-    unremoved: tuple[int, ...] = ()
+    building: tuple[int, ...] = ()  # the generations that its writer builds
+    unremoved: tuple[int, ...] = ()  # generations of earlier holders that nobody has removed
 
     def to_bytes(self) -> bytes:
         """Return the record as JSON."""
@@ -133,21 +116,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A record on the topic.
+    """A record on the topic."""
 
-    Attributes:
-        offset: where it lies.
-        at_ms: when the brokers took it, by their clock.
-        lock: what it is about.
-        id: the claim that it belongs to; its key is both.
-        record: its value, None where the claim was taken back or cleared up.
-    """
-
-    offset: int
-    at_ms: int
-    lock: str
-    id: str
-    record: Record | None
+    offset: int  # where it lies
+    at_ms: int  # when the brokers took it, by their clock
+    lock: str  # what it is about
+    id: str  # the claim that it belongs to; its key is both
+    record: Record | None  # its value, None where the claim was taken back or cleared up
 
 
 def key_of(lock: str, claim: str) -> bytes:

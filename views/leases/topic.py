@@ -78,9 +78,7 @@ class LeaseTopic:
     def is_there(kafka: KafkaConnection, topic: str) -> bool:
         """Tell whether the topic exists.
 
-        Raises:
-            UnavailableError: the brokers do not answer.
-            ChangelogError: they refuse.
+        Raises UnavailableError: the brokers do not answer; ChangelogError: they refuse.
         """
         return bool(Cluster(kafka).topics([topic]))
 
@@ -104,9 +102,7 @@ class LeaseTopic:
         Returns:
             The offset behind the last of them.
 
-        Raises:
-            UnavailableError: the brokers do not answer.
-            ChangelogError: they refuse.
+        Raises UnavailableError: the brokers do not answer; ChangelogError: they refuse.
         """
         outgoing = [
             OutgoingRecord(key, None if record is None else record.to_bytes(), partition=0)
@@ -125,9 +121,8 @@ class LeaseTopic:
         Args:
             end: the offset up to which, that of the topic's end as it is now if None.
 
-        Raises:
-            UnavailableError: the brokers do not answer.
-            ChangelogError: they refuse, or a record is none of ours.
+        Raises UnavailableError: the brokers do not answer; ChangelogError: they refuse, or a record
+        is none of ours.
         """
         if end is None:
             with self._explaining():

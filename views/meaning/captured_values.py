@@ -59,17 +59,12 @@ _OF_ITS_VALUE = (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The captured values that a part of a query holds.
+    """The captured values that a part of a query holds."""
 
-    Attributes:
-        kinds: PostgreSQL's types whose comparison is not simply that of what carries them.
-        nested: whether they may be inside of a list or a struct.
-        mixed: whether other values may stand beside them, constants for example.
-    """
-
+    # PostgreSQL's types whose comparison is not simply that of what carries them
     kinds: frozenset[tuple[str, Meaning]] = frozenset()
-    nested: bool = False
-    mixed: bool = False
+    nested: bool = False  # whether they may be inside of a list or a struct
+    mixed: bool = False  # whether other values may stand beside them, constants for example
 
     @property
     def meanings(self) -> list[Meaning]:

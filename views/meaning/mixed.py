@@ -83,8 +83,7 @@ _OF_MOMENTS = (exp.DateTrunc, exp.TimestampTrunc, exp.LastDay, exp.TsOrDsAdd, ex
 def check_mixed(query: exp.Expr, tables: Tables, holders: Holders) -> None:
     """Check that no values of two categories are compared, or are to become one type.
 
-    Raises:
-        ViewError: some are.
+    Raises ViewError: some are.
     """
     categories = _Categories(tables, holders)
     for node in query.walk():
@@ -130,8 +129,7 @@ class _Categories:
     def check(self, node: exp.Expr, values: list[exp.Expr], *, compared: bool) -> None:
         """Check that values are of one category, as far as that is known.
 
-        Raises:
-            ViewError: two are not.
+        Raises ViewError: two are not.
         """
         categorised = [(value, own) for value in values if (own := self.of(value)) is not None]
         for value, category in categorised[1:]:

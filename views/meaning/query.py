@@ -95,9 +95,8 @@ def meant(
         key: the view's.
         primary: the primary key of each table.
 
-    Raises:
-        ViewError: a comparison means something else in the engines than in PostgreSQL; the text
-            says which column it is of, and what to write.
+    Raises ViewError: a comparison means something else in the engines than in PostgreSQL; the text
+    says which column it is of, and what to write.
     """
     special = {
         name
@@ -665,8 +664,7 @@ class _Reader:
     ) -> None:
         """Require that the carried form has the type's equality, or its order.
 
-        Raises:
-            ViewError: it has not.
+        Raises ViewError: it has not.
         """
         if order and (not meaning.ordered or (nested and meaning.is_char)):
             collated = is_text(meaning) or meaning.is_char
@@ -712,8 +710,7 @@ class _Reader:
     def _strip(self, node: exp.Expr, value: exp.Expr) -> None:  # noqa: C901, PLR0912 - a table
         """Put a value without the blanks at its end into the text.
 
-        Raises:
-            ViewError: the place of its column in the text is not known.
+        Raises ViewError: the place of its column in the text is not known.
         """
         match value:
             case exp.Column() | exp.Literal():

@@ -26,8 +26,7 @@ def check_spelled(text: str, columns: Collection[str]) -> None:
         text: the query.
         columns: names of the columns of the tables that it reads.
 
-    Raises:
-        ViewError: it has; the hint is what to write.
+    Raises ViewError: it has; the hint is what to write.
     """
     tokens = sqlglot.tokenize(text, read=SparkSql)
     names = {name.lower() for name in columns} | {
@@ -109,8 +108,7 @@ _ORDERS = (exp.LT, exp.LTE, exp.GT, exp.GTE)
 def check_rows(query: exp.Expr) -> None:
     """Check that a query compares no rows.
 
-    Raises:
-        ViewError: it does; the hint has the comparison of their fields.
+    Raises ViewError: it does; the hint has the comparison of their fields.
     """
     for node in query.walk():
         match node:

@@ -37,29 +37,19 @@ _ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Which of PostgreSQL's comparisons the carried form of a type keeps.
+    """Which of PostgreSQL's comparisons the carried form of a type keeps."""
 
-    Attributes:
-        base: name of the type, without its modifier.
-        equal: whether equal values, and they alone, have equal forms.
-        ordered: whether the forms sort as the values do.
-        functions: whether a function of texts may have it: PostgreSQL's answer is its text's.
-        length: of a char(n); 0 for one that is not padded, None for other types.
-        advice: what to write where a comparison has another meaning.
-        is_list: whether it is an array.
-        element: of an array, what comparisons of an element mean; None when its form has all of it.
-        is_composite: whether it is a composite type.
-    """
-
-    base: str
-    equal: bool = False
-    ordered: bool = False
+    base: str  # name of the type, without its modifier
+    equal: bool = False  # whether equal values, and they alone, have equal forms
+    ordered: bool = False  # whether the forms sort as the values do
+    # whether a function of texts may have it: PostgreSQL's answer is its text's
     functions: bool = False
-    length: int | None = None
-    advice: str = ""
-    is_list: bool = False
+    length: int | None = None  # of a char(n); 0 for one that is not padded, None for other types
+    advice: str = ""  # what to write where a comparison has another meaning
+    is_list: bool = False  # whether it is an array
+    # of an array, what comparisons of an element mean; None when its form has all of it
     element: Meaning | None = None
-    is_composite: bool = False
+    is_composite: bool = False  # whether it is a composite type
 
     @property
     def is_plain_list(self) -> bool:

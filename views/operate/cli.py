@@ -116,8 +116,7 @@ def teardown(
 def _agreed(part: Part) -> bool:
     """Ask whether a part goes.
 
-    Raises:
-        ConfigurationError: nobody is there to ask.
+    Raises ConfigurationError: nobody is there to ask.
     """
     from views.operate.teardown import refused
 

@@ -24,17 +24,11 @@ _ANSWER_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a command.
+    """The answer of a command."""
 
-    Attributes:
-        code: its exit code.
-        result: its last JSON object, empty where it gave none.
-        error: its last line on standard error.
-    """
-
-    code: int
-    result: Mapping[str, Any]
-    error: str
+    code: int  # its exit code
+    result: Mapping[str, Any]  # its last JSON object, empty where it gave none
+    error: str  # its last line on standard error
 
     def refusal(self) -> ChangelogError:
         """Return the error for a command that gave no result."""

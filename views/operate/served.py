@@ -99,27 +99,18 @@ def refused_by_plan(specs: Sequence[ViewSpec], project: Project) -> dict[str, Ch
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A look at views.
+    """A look at views."""
 
-    Attributes:
-        findings: gets a line for each view.
-        project: whose views.
-        make_served: gives the sinks of a view.
-        refused: why views cannot be built, by name.
-        unanswered: the sinks that do not answer.
-    """
-
-    findings: Findings
-    project: Project
-    make_served: MakeServed
-    refused: Mapping[str, ChangelogError]
-    unanswered: Unanswered = field(default_factory=Unanswered)
+    findings: Findings  # gets a line for each view
+    project: Project  # whose views
+    make_served: MakeServed  # gives the sinks of a view
+    refused: Mapping[str, ChangelogError]  # why views cannot be built, by name
+    unanswered: Unanswered = field(default_factory=Unanswered)  # the sinks that do not answer
 
     def at(self, spec: ViewSpec, own: Sequence[HistoryRow]) -> None:
         """Look at a view with its rows of the history.
 
-        Raises:
-            ChangelogError: it needs somebody's attention.
+        Raises ChangelogError: it needs somebody's attention.
         """
         _look(self.findings, spec, own, self._serving(spec), self.refused.get(spec.name))
 

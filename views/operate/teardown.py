@@ -44,8 +44,7 @@ _KEPT = (CHECKPOINTS, PROVED, PROOFS_AT_WORK, "_quarantine", HISTORY)
 def _check_no_run(project: Project) -> None:
     """Check that no process builds or follows a view of the project.
 
-    Raises:
-        LockedError: somebody does.
+    Raises LockedError: somebody does.
     """
     if (project.root / LOCKS).is_dir():
         with locked(place_for(RebuildSettings(project=project)), _names(project)):
@@ -55,8 +54,7 @@ def _check_no_run(project: Project) -> None:
 def _left_by_views(project: Project) -> list[Part]:
     """Find the views that were built and not dropped, each a part; removes nothing.
 
-    Raises:
-        ChangelogError: the history cannot be read, or a view's file cannot.
+    Raises ChangelogError: the history cannot be read, or a view's file cannot.
     """
     names = _names(project)
     if not names:
@@ -147,19 +145,12 @@ _PLACES: Mapping[str, Callable[[Project], Sequence[Found]]] = {
 
 @dataclass(slots=True)
 class Teardown:
-    """The parts that a project has made outside, and their removal.
+    """The parts that a project has made outside, and their removal."""
 
-    Attributes:
-        parts: that can be removed, in order.
-        strange: what bears a name of ours and stays.
-        staying: kinds of which something stays.
-        findings: what was seen and done.
-    """
-
-    parts: list[Part] = field(default_factory=list)
-    strange: list[NotOurs] = field(default_factory=list)
-    staying: set[str] = field(default_factory=set)
-    findings: Findings = field(default_factory=Findings)
+    parts: list[Part] = field(default_factory=list)  # that can be removed, in order
+    strange: list[NotOurs] = field(default_factory=list)  # what bears a name of ours and stays
+    staying: set[str] = field(default_factory=set)  # kinds of which something stays
+    findings: Findings = field(default_factory=Findings)  # what was seen and done
 
     def plan(self, keep: Collection[str]) -> None:
         """List the parts that would be removed; removes nothing.
@@ -221,9 +212,7 @@ class Teardown:
 def look(project: Project, steps: Steps = UNSEEN) -> Teardown:
     """List everything that a project has made outside; removes nothing.
 
-    Raises:
-        SlotBusyError: a capture runs.
-        LockedError: a rebuild or a follower works on a view.
+    Raises SlotBusyError: a capture runs; LockedError: a rebuild or a follower works on a view.
     """
     steps.more(1 + len(_PLACES))
     steps.begin("what still runs")
@@ -253,8 +242,7 @@ def check_kinds(kinds: Collection[str]) -> None:
 def _check_at_rest(project: Project) -> None:
     """Check that no capture or rebuild is running, which would make again what is removed.
 
-    Raises:
-        ChangelogError: something does.
+    Raises ChangelogError: something does.
     """
     _check_no_run(project)
     try:

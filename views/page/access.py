@@ -29,17 +29,11 @@ _PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Rights of a request.
+    """Rights of a request."""
 
-    Attributes:
-        admission: of the worker.
-        is_tls: whether the cookie goes by HTTPS alone.
-        sessions: those that were ended.
-    """
-
-    admission: Admission
-    is_tls: bool
-    sessions: Sessions
+    admission: Admission  # of the worker
+    is_tls: bool  # whether the cookie goes by HTTPS alone
+    sessions: Sessions  # those that were ended
     _key: bytes = field(repr=False)
 
     @classmethod
@@ -102,8 +96,7 @@ class Access:
     def sign_out(self, request: Request) -> None:
         """End the session of a request: its cookie holds no more, wherever it was copied to.
 
-        Raises:
-            ChangelogError: it could not be told to all workers.
+        Raises ChangelogError: it could not be told to all workers.
         """
         parts = self.cookie(request).split(".")
         if len(parts) == _PARTS:

@@ -29,23 +29,14 @@ ACTION_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Plan of an action.
+    """Plan of an action."""
 
-    Attributes:
-        serving: the generation that readers see.
-        to: the one that they would see; None where it is not possible.
-        sinks: whose readers.
-        note: on that generation.
-        words: of `rebuild-view`.
-        why: it is not possible.
-    """
-
-    serving: int | None
-    to: int | None
-    sinks: tuple[str, ...]
-    note: str = ""
-    words: tuple[str, ...] = ()
-    why: str = ""
+    serving: int | None  # the generation that readers see
+    to: int | None  # the one that they would see; None where it is not possible
+    sinks: tuple[str, ...]  # whose readers
+    note: str = ""  # on that generation
+    words: tuple[str, ...] = ()  # of `rebuild-view`
+    why: str = ""  # it is not possible
 
     @property
     def command(self) -> str:
@@ -55,36 +46,25 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Result of an action.
+    """Result of an action."""
 
-    Attributes:
-        is_done: whether readers see what was asked for.
-        text: in a line.
-    """
-
-    is_done: bool
-    text: str
+    is_done: bool  # whether readers see what was asked for
+    text: str  # in a line
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that can be done with a view.
+    """Something that can be done with a view."""
 
-    Attributes:
-        name: in addresses.
-        title: for people.
-        target: returns the generation that readers would see, and the words of `rebuild-view`.
-    """
-
-    name: str
-    title: str
+    name: str  # in addresses
+    title: str  # for people
+    # returns the generation that readers would see, and the words of `rebuild-view`
     target: Callable[[str, Mapping[str, Held], History], tuple[int | None, tuple[str, ...]]]
 
     def plan(self, project: Project, view: str) -> Plan:
         """Return the plan of the action, from what serves now.
 
-        Raises:
-            ChangelogError: a sink or the history does not tell.
+        Raises ChangelogError: a sink or the history does not tell.
         """
         spec = catalog_of(project).load(view)
         holdings = served_of(spec, project, None).held()

@@ -36,21 +36,15 @@ _SUFFIXES = (".sql", ".py")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The files that declare views; a file is read when its view is asked for.
+    """The files that declare views; a file is read when its view is asked for."""
 
-    Attributes:
-        root: the project's folder.
-        paths: the file of each view, by name.
-        parameters: values that views in SQL may name.
-        broken: views whose files cannot be read, and why.
-        misnamed: files whose names cannot be a view's, and why; a mistake in one keeps back no
-            other view.
-    """
-
-    root: Path
-    paths: dict[str, Path]
+    root: Path  # the project's folder
+    paths: dict[str, Path]  # the file of each view, by name
+    # values that views in SQL may name
     parameters: Mapping[str, object] = field(default_factory=dict)
+    # views whose files cannot be read, and why
     broken: Mapping[str, ViewError] = field(default_factory=dict)
+    # files whose names cannot be a view's, and why; a mistake in one keeps back no other view
     misnamed: Mapping[str, ViewError] = field(default_factory=dict)
 
     @classmethod
@@ -97,9 +91,8 @@ class Catalog:
     def load(self, name: str) -> ViewSpec:
         """Read the declaration of one view.
 
-        Raises:
-            ViewError: there is no such view, its file or that of a view that it reads cannot be
-                used, or views read each other in a circle.
+        Raises ViewError: there is no such view, its file or that of a view that it reads cannot be
+        used, or views read each other in a circle.
         """
         if name in self.misnamed:
             raise self.misnamed[name]
@@ -133,8 +126,7 @@ class Catalog:
 
         Of all, files whose names cannot be a view's are told and left out.
 
-        Raises:
-            ViewError: one is unknown or unusable, or there is none at all.
+        Raises ViewError: one is unknown or unusable, or there is none at all.
         """
         chosen = self._chosen(names)
         for name in self.misnamed if names is None else ():
@@ -146,8 +138,7 @@ class Catalog:
     ) -> tuple[list[ViewSpec], dict[str, ViewError]]:
         """Read the declarations; return the usable ones, and the error of each broken one by name.
 
-        Raises:
-            ViewError: one is unknown, or there is none at all.
+        Raises ViewError: one is unknown, or there is none at all.
         """
         specs: list[ViewSpec] = []
         unusable = dict(self.misnamed) if names is None else {}
@@ -180,8 +171,7 @@ class Catalog:
 def catalog_of(project: Project) -> Catalog:
     """Return the views of a project, with its parameters.
 
-    Raises:
-        ViewError: there is no folder `views`.
+    Raises ViewError: there is no folder `views`.
     """
     return Catalog.of(project.root, project.section(Parameters).root)
 
@@ -212,8 +202,7 @@ def with_views(spec: ViewSpec, views: Mapping[str, ViewSpec]) -> ViewSpec:
         spec: as its file declares it, where each name is taken for a table's.
         views: those that it names, with the views that they name in turn.
 
-    Raises:
-        ViewError: one is in Python, or reads a table that a WITH clause around it hides.
+    Raises ViewError: one is in Python, or reads a table that a WITH clause around it hides.
     """
     source = spec.source
     if not isinstance(source, SqlSource) or not views:

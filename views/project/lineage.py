@@ -64,26 +64,20 @@ class JoinEdge:
 
 @dataclass(frozen=True, slots=True)
 class KeyLineage:
-    """The derivation of a view's keys from rows of its tables.
+    """The derivation of a view's keys from rows of its tables."""
 
-    Attributes:
-        source: the query.
-        origins: of each key column.
-        names: under which the query speaks of each place that names a table.
-        clause: the FROM clause in the query's text, from its first to behind its last character.
-        where: the condition behind WHERE likewise, None when it does not narrow the keys.
-        by_key: for a view by key, the column of the view that holds each column of the table's
-            primary key; None for a view by query.
-        edges: the equalities of plain columns that joins ask for.
-    """
-
-    source: SqlSource
-    origins: tuple[KeyOrigin, ...]
+    source: SqlSource  # the query
+    origins: tuple[KeyOrigin, ...]  # of each key column
+    # under which the query speaks of each place that names a table
     names: Mapping[TableReference, str]
+    # the FROM clause in the query's text, from its first to behind its last character
     clause: tuple[int, int]
+    # the condition behind WHERE likewise, None when it does not narrow the keys
     where: tuple[int, int] | None
+    # for a view by key, the column of the view that holds each column of the table's primary key;
+    # None for a view by query
     by_key: Mapping[str, str] | None
-    edges: tuple[JoinEdge, ...] = ()
+    edges: tuple[JoinEdge, ...] = ()  # the equalities of plain columns that joins ask for
 
     @property
     def anchor(self) -> TableReference | None:

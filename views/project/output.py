@@ -21,15 +21,10 @@ _GENERATORS = {"explode", "posexplode", "inline", "stack", "json_tuple", "varian
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One column of a query.
+    """One column of a query."""
 
-    Attributes:
-        name: as its author spelled it; empty for an expression without one.
-        value: the expression; None for a column that `*` stands for.
-    """
-
-    name: str
-    value: exp.Expr | None = None
+    name: str  # as its author spelled it; empty for an expression without one
+    value: exp.Expr | None = None  # the expression; None for a column that `*` stands for
 
     @property
     def text(self) -> str:

@@ -29,46 +29,34 @@ Transform = Callable[[Mapping[TableName, "DataFrame"]], "DataFrame"]
 
 @dataclass(frozen=True, slots=True)
 class TableReference:
-    """One place in a query's text that names a table.
+    """One place in a query's text that names a table."""
 
-    Attributes:
-        table: the table that is meant.
-        start: place of the reference's first character in the text.
-        end: place behind its last one.
-        alias: the name under which the query speaks of it, or None when the query gave one.
-        qualified: whether its schema is written; a view has none.
-    """
-
-    table: TableName
-    start: int
-    end: int
+    table: TableName  # the table that is meant
+    start: int  # place of the reference's first character in the text
+    end: int  # place behind its last one
+    # the name under which the query speaks of it, or None when the query gave one
     alias: str | None
-    qualified: bool = False
+    qualified: bool = False  # whether its schema is written; a view has none
 
 
 @dataclass(frozen=True, slots=True)
 class SqlSource:
-    """A query in Spark's SQL.
+    """A query in Spark's SQL."""
 
-    Attributes:
-        text: the whole file, as its author wrote it.
-        references: where it names tables, in the order of the text.
-        qualifiers: places of schema names before a column (`public.` of `public.a.b`).
-        views: the other views that it names, by name.
-        inlined: the file with the queries of these views in their places; empty without any.
-        quoted: places of names in double quotes, which are texts to Spark, and the names.
-        columns: names of the columns that it gives, as far as its text alone tells them.
-        written: as its author wrote it, where this one was changed to mean in the engines what
-            that one means in PostgreSQL.
-    """
-
-    text: str = field(repr=False)
-    references: tuple[TableReference, ...]
+    text: str = field(repr=False)  # the whole file, as its author wrote it
+    references: tuple[TableReference, ...]  # where it names tables, in the order of the text
+    # places of schema names before a column (`public.` of `public.a.b`)
     qualifiers: tuple[tuple[int, int], ...] = ()
+    # the other views that it names, by name
     views: Mapping[str, SqlSource] = field(default_factory=dict)
+    # the file with the queries of these views in their places; empty without any
     inlined: str = field(default="", repr=False)
+    # places of names in double quotes, which are texts to Spark, and the names
     quoted: tuple[tuple[int, int, str], ...] = ()
+    # names of the columns that it gives, as far as its text alone tells them
     columns: tuple[str, ...] = ()
+    # as its author wrote it, where this one was changed to mean in the engines what that one means
+    # in PostgreSQL
     written: SqlSource | None = None
 
     @property
@@ -105,32 +93,23 @@ class PythonSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpec:
-    """The declaration of one view.
+    """The declaration of one view."""
 
-    Attributes:
-        name: also the name of its file, table, alias and key prefix.
-        path: the file that declares it.
-        tables: the tables that it reads, each once, in the order of first mention; also those
-            of the views that it names.
-        key: its key's columns; no two rows share a key and no part of one is null.
-        sinks: where it is served.
-        source: the query or the function.
-        description: a sentence for `--list`, or an empty string.
-        columns: what a Python view reads of a table, where it says so; else it is given all.
-        options: by sink what its author wants of it, as `views/NAME.KIND.json` says.
-        parameters: the literals that stand for the parameters that it names, by name; also those
-            of the views that it names.
-    """
-
-    name: str
-    path: Path
+    name: str  # also the name of its file, table, alias and key prefix
+    path: Path  # the file that declares it
+    # the tables that it reads, each once, in the order of first mention; also those of the views
+    # that it names
     tables: tuple[TableName, ...]
-    key: tuple[str, ...]
-    sinks: tuple[str, ...]
-    source: SqlSource | PythonSource
-    description: str = ""
+    key: tuple[str, ...]  # its key's columns; no two rows share a key and no part of one is null
+    sinks: tuple[str, ...]  # where it is served
+    source: SqlSource | PythonSource  # the query or the function
+    description: str = ""  # a sentence for `--list`, or an empty string
+    # what a Python view reads of a table, where it says so; else it is given all
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+    # by sink what its author wants of it, as `views/NAME.KIND.json` says
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # the literals that stand for the parameters that it names, by name; also those of the views
+    # that it names
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property

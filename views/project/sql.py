@@ -48,9 +48,8 @@ _QUOTED = re.compile(r"""(?:^|(?<=,))\s*(`(?:[^`]|``)*`|"(?:[^"]|"")*")\s*(?=,|$
 def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
     """Read the declaration and the tables of a SQL view.
 
-    Raises:
-        ViewError: the header is incomplete, the SQL does not parse, is not one query, or can
-            give another answer each time it runs.
+    Raises ViewError: the header is incomplete, the SQL does not parse, is not one query, or can
+    give another answer each time it runs.
     """
     header = _header(path, text)
     source = sql_source(path, text)

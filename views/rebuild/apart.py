@@ -35,15 +35,11 @@ _WELL_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class FollowCommand:
-    """Command line of a process that follows some of the views.
+    """Command line of a process that follows some of the views."""
 
-    Attributes:
-        words: of `rebuild-view`, for the views that are named.
-        variables: the settings that were given to this command.
-    """
-
+    # of `rebuild-view`, for the views that are named
     words: Callable[[Sequence[str]], Sequence[str]]
-    variables: Mapping[str, str]
+    variables: Mapping[str, str]  # the settings that were given to this command
 
 
 @dataclass(slots=True, kw_only=True)

@@ -39,21 +39,13 @@ _KINDS = {"missing": "added", "extra": "removed", "different": "changed"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One row, or of a changed row one value, that differs.
+    """One row, or of a changed row one value, that differs."""
 
-    Attributes:
-        kind: `added`, `removed` or `changed`, seen from what serves.
-        key: the row's key as text.
-        column: the column that differs; None when the whole row does.
-        before: the value or row that serves, None when there is none or it is null.
-        after: the same of the other generation.
-    """
-
-    kind: str
-    key: Mapping[str, str]
-    column: str | None
-    before: str | None
-    after: str | None
+    kind: str  # `added`, `removed` or `changed`, seen from what serves
+    key: Mapping[str, str]  # the row's key as text
+    column: str | None  # the column that differs; None when the whole row does
+    before: str | None  # the value or row that serves, None when there is none or it is null
+    after: str | None  # the same of the other generation
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -68,17 +60,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """How the columns of two generations differ: names with their types.
+    """How the columns of two generations differ: names with their types."""
 
-    Attributes:
-        added: that only the newer one has.
-        removed: that only the one that serves has.
-        retyped: that both have, with the type before and after.
-    """
-
-    added: Mapping[str, str]
-    removed: Mapping[str, str]
-    retyped: Mapping[str, tuple[str, str]]
+    added: Mapping[str, str]  # that only the newer one has
+    removed: Mapping[str, str]  # that only the one that serves has
+    retyped: Mapping[str, tuple[str, str]]  # that both have, with the type before and after
 
     @classmethod
     def of(cls, before: Mapping[str, str], after: Mapping[str, str]) -> Columns:
@@ -115,35 +101,20 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDiff:
-    """Difference that readers of a view would see.
+    """Difference that readers of a view would see."""
 
-    Attributes:
-        view: its name.
-        sink: where both generations were read.
-        serving: the generation that serves.
-        generation: the other one.
-        rows_serving: rows of the one that serves.
-        rows: rows of the other one.
-        added: rows whose key only the other one has.
-        removed: rows whose key only the one that serves has.
-        changed: rows of one key that differ in a column that both have.
-        by_column: in how many of these each column differs.
-        columns: how the columns themselves differ.
-        samples: the first rows of each kind, by key.
-    """
-
-    view: str
-    sink: str
-    serving: int
-    generation: int
-    rows_serving: int
-    rows: int
-    added: int
-    removed: int
-    changed: int
-    by_column: Mapping[str, int]
-    columns: Columns
-    samples: Sequence[Sample]
+    view: str  # its name
+    sink: str  # where both generations were read
+    serving: int  # the generation that serves
+    generation: int  # the other one
+    rows_serving: int  # rows of the one that serves
+    rows: int  # rows of the other one
+    added: int  # rows whose key only the other one has
+    removed: int  # rows whose key only the one that serves has
+    changed: int  # rows of one key that differ in a column that both have
+    by_column: Mapping[str, int]  # in how many of these each column differs
+    columns: Columns  # how the columns themselves differ
+    samples: Sequence[Sample]  # the first rows of each kind, by key
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--diff --json`."""

@@ -30,20 +30,14 @@ log = logging.getLogger("changelog.views")
 
 @dataclass(frozen=True, slots=True)
 class ToDrop:
-    """A view that is to be removed.
+    """A view that is to be removed."""
 
-    Attributes:
-        spec: its declaration with all sinks where it is or was served, by its file and its
-            history; without a file as much of it as its sinks have to know.
-        has_file: whether the project still declares it.
-        last: its newest generation, 0 when none was ever recorded.
-        topics: those of its certificates that no other view was proved by.
-    """
-
+    # its declaration with all sinks where it is or was served, by its file and its history; without
+    # a file as much of it as its sinks have to know
     spec: ViewSpec
-    has_file: bool
-    last: int
-    topics: tuple[str, ...]
+    has_file: bool  # whether the project still declares it
+    last: int  # its newest generation, 0 when none was ever recorded
+    topics: tuple[str, ...]  # those of its certificates that no other view was proved by
 
     @property
     def view(self) -> str:
@@ -64,8 +58,7 @@ class ToDrop:
 def to_drop(names: Sequence[str], settings: RebuildSettings) -> list[ToDrop]:
     """Look up views to drop in the project and its history; removes nothing.
 
-    Raises:
-        ViewError: neither the project nor the history knows one of them.
+    Raises ViewError: neither the project nor the history knows one of them.
     """
     catalog = catalog_of(settings.project)
     rows = History(settings.warehouse).rows()

@@ -124,10 +124,8 @@ def follow(
         make: makes a round.
         command: follows some of the views; None to follow all of them here, whoever waits.
 
-    Raises:
-        LockedError: another process follows one of the views.
-        ViewError: some views read logs of others, and some own tables alone, and all have to be
-            followed here.
+    Raises LockedError: another process follows one of the views; ViewError: some views read logs of
+    others, and some own tables alone, and all have to be followed here.
     """
     with Apart(None if settings.together else command) as apart:
         here, *others = groups_of(specs, settings)
@@ -154,18 +152,14 @@ def follow(
 
 @dataclass(slots=True, kw_only=True)
 class _Following:
-    """Follows some views in this process, until it ends or some have to be followed apart.
-
-    Attributes:
-        parted: those, with the reason of each.
-    """
+    """Follows some views in this process, until it ends or some have to be followed apart."""
 
     stages: Callable[[], Stages]
     stop: Callable[[], bool]
     show: Callable[[Outcome], None]
     make: Callable[..., Rebuild]
     apart: Apart
-    parted: Mapping[str, str] = field(default_factory=dict)
+    parted: Mapping[str, str] = field(default_factory=dict)  # those, with the reason of each
 
     def follow(self, specs: Sequence[ViewSpec], settings: RebuildSettings) -> Outcome:
         """Refresh the views again and again; their locks are given back at the end."""
@@ -306,8 +300,7 @@ class Follower:
     def round(self) -> Outcome | None:
         """Refresh once if there are new records; return None if there are none.
 
-        Raises:
-            LockedError: it was asked to end while a rebuild moved readers.
+        Raises LockedError: it was asked to end while a rebuild moved readers.
         """
         try:
             self._hold_still()

@@ -32,23 +32,14 @@ class UncomparableError(ChangelogError):
 
 @dataclass(frozen=True, slots=True)
 class BuiltGeneration:
-    """A generation in one sink: its address and the form of its rows.
+    """A generation in one sink: its address and the form of its rows."""
 
-    Attributes:
-        view: its view.
-        sink: name of the sink.
-        number: of the generation.
-        address: where the sink has it.
-        types: of its columns, as Spark writes them.
-        key: its columns.
-    """
-
-    view: str
-    sink: str
-    number: int
-    address: Address
-    types: Mapping[str, str]
-    key: tuple[str, ...]
+    view: str  # its view
+    sink: str  # name of the sink
+    number: int  # of the generation
+    address: Address  # where the sink has it
+    types: Mapping[str, str]  # of its columns, as Spark writes them
+    key: tuple[str, ...]  # its columns
 
     @classmethod
     def of(
@@ -56,8 +47,7 @@ class BuiltGeneration:
     ) -> BuiltGeneration | None:
         """Find a generation by the view's history, or return None where its columns are unknown.
 
-        Raises:
-            SinkError: the sink does not answer, or does not hold the generation whole.
+        Raises SinkError: the sink does not answer, or does not hold the generation whole.
         """
         declared = next(
             (r.declaration for r in reversed(rows) if r.generation == number and r.declaration), {}
@@ -77,9 +67,8 @@ class BuiltGeneration:
     def read(self, database: duckdb.DuckDBPyConnection, table: str) -> int:
         """Read all rows into a new table; return their number.
 
-        Raises:
-            UncomparableError: a row is not in the form in which it was written.
-            SinkError: the generation cannot be read.
+        Raises UncomparableError: a row is not in the form in which it was written; SinkError: the
+        generation cannot be read.
         """
         rows = read_served(database, table, self.address, self.columns, self.key)
         fault = f"FROM {table} WHERE {FAULT_COLUMN} IS NOT NULL LIMIT 1"
@@ -105,9 +94,8 @@ def check_whole(served: Served, sink: str, generation: int, rows: Sequence[Histo
         generation: one that no reader sees; others may have changed it since it was proved.
         rows: the view's history.
 
-    Raises:
-        SinkError: it has other rows, or does not hold the generation at all.
-        UncomparableError: a row is not in the form in which it was written.
+    Raises SinkError: it has other rows, or does not hold the generation at all; UncomparableError:
+    a row is not in the form in which it was written.
     """
     written = served.sinks[sink].rows(generation)
     built = BuiltGeneration.of(served, sink, generation, rows)

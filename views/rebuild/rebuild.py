@@ -433,8 +433,7 @@ def attempted(attempt: Callable[[], Outcome], stop: Callable[[], bool]) -> Outco
         attempt: freezes a frontier, judges, reads and publishes; leaves nothing when it fails.
         stop: tells whether somebody asked to end.
 
-    Raises:
-        ChangelogError: the first attempt could not begin.
+    Raises ChangelogError: the first attempt could not begin.
     """
     outcome = attempt()
     for number, wait_s in enumerate(_WAITS_S, start=2):

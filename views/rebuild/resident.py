@@ -92,35 +92,20 @@ class NotHereError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _View:
-    """A view that goes forward without Spark.
+    """A view that goes forward without Spark."""
 
-    Attributes:
-        spec: its declaration.
-        generation: the number that serves.
-        sinks: where.
-        schema: of its rows.
-        columns: their names and types.
-        lineage: how its keys follow from rows.
-        query: computes rows.
-        spark: computes and renders what is not known to be the same here.
-        declared: what the history says of how it is made.
-        recorded_at: when the history was last told of it.
-        refused: how many rows each sink goes without.
-        is_told: whether that is on record.
-    """
-
-    spec: ViewSpec
-    generation: int
-    sinks: Mapping[str, ForwardSink]
-    schema: StructType
-    columns: tuple[tuple[str, str], ...]
-    lineage: KeyLineage
-    query: RowsQuery
-    spark: BySpark
-    declared: Mapping[str, Any]
-    recorded_at: datetime
-    refused: Mapping[str, int] = field(default_factory=dict)
-    is_told: bool = field(default=True)
+    spec: ViewSpec  # its declaration
+    generation: int  # the number that serves
+    sinks: Mapping[str, ForwardSink]  # where
+    schema: StructType  # of its rows
+    columns: tuple[tuple[str, str], ...]  # their names and types
+    lineage: KeyLineage  # how its keys follow from rows
+    query: RowsQuery  # computes rows
+    spark: BySpark  # computes and renders what is not known to be the same here
+    declared: Mapping[str, Any]  # what the history says of how it is made
+    recorded_at: datetime  # when the history was last told of it
+    refused: Mapping[str, int] = field(default_factory=dict)  # how many rows each sink goes without
+    is_told: bool = field(default=True)  # whether that is on record
     delta: Delta | None = field(default=None)
     reports: dict[str, VerifyReport] = field(default_factory=dict)
     rows: int | None = field(default=None)
@@ -128,17 +113,13 @@ class _View:
 
 
 class Resident:
-    """The views of one follower, in this process; a context manager.
-
-    Attributes:
-        kafka: the brokers, whose clients are kept.
-    """
+    """The views of one follower, in this process; a context manager."""
 
     def __init__(
         self, settings: RebuildSettings, confirm: Callable[[], None] = lambda: None
     ) -> None:
         self._settings = settings
-        self.kafka = KeptKafka.of(settings.project.kafka)
+        self.kafka = KeptKafka.of(settings.project.kafka)  # the brokers, whose clients are kept
         self._local = LocalTables()
         self._run = uuid.uuid4().hex
         self._entered = ExitStack()
@@ -332,9 +313,8 @@ class Resident:
     def round(self, newest: Newest, stages: Stages, *, looks: bool) -> Outcome:
         """Bring all views to a frontier.
 
-        Raises:
-            NotHereError: Spark has to make the round.
-            ChangelogError: the log or a server does not answer.
+        Raises NotHereError: Spark has to make the round; ChangelogError: the log or a server does
+        not answer.
         """
         assert self._held is not None  # noqa: S101 - the caller asked
         started = time.monotonic()

@@ -118,9 +118,8 @@ def abort_staged(
 ) -> dict[str, int]:
     """Remove the staged generation of each view from all its sinks; returns their numbers.
 
-    Raises:
-        LockedError: another run works on one of them.
-        NothingStagedError: of one nothing is staged.
+    Raises LockedError: another run works on one of them; NothingStagedError: of one nothing is
+    staged.
     """
     history = History(settings.warehouse)
     gone = {}

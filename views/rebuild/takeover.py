@@ -32,29 +32,19 @@ _SHORT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """An unpublished generation that is brought forward.
+    """An unpublished generation that is brought forward."""
 
-    Attributes:
-        generation: its number.
-        next: that of the one which takes its place where it cannot go forward itself.
-    """
-
-    generation: int
-    next: int
+    generation: int  # its number
+    next: int  # that of the one which takes its place where it cannot go forward itself
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Brings unpublished generations to where readers are.
+    """Brings unpublished generations to where readers are."""
 
-    Attributes:
-        settings: of the run.
-        history: knows the frontiers of generations that never went forward.
-        move: brings some views' generations to the newest frontier.
-    """
-
-    settings: RebuildSettings
-    history: History
+    settings: RebuildSettings  # of the run
+    history: History  # knows the frontiers of generations that never went forward
+    # brings some views' generations to the newest frontier
     move: Callable[[Sequence[ViewBuild]], None]
 
     def bring_near(self, builds: Sequence[ViewBuild]) -> None:

@@ -20,19 +20,12 @@ from views.rebuild.result.report import ViewResult
 
 @dataclass(slots=True)
 class TimeLimit:
-    """The time that a run may take.
+    """The time that a run may take."""
 
-    Attributes:
-        seconds: from now on; None is for ever.
-        stop: tells whether somebody else asked the run to end.
-        clock: seconds that only grow.
-        grace_s: from the end of the time until the process is ended, done or not.
-    """
-
-    seconds: float | None
-    stop: Callable[[], bool]
-    clock: Callable[[], float] = time.monotonic
-    grace_s: float = 60.0
+    seconds: float | None  # from now on; None is for ever
+    stop: Callable[[], bool]  # tells whether somebody else asked the run to end
+    clock: Callable[[], float] = time.monotonic  # seconds that only grow
+    grace_s: float = 60.0  # from the end of the time until the process is ended, done or not
     _begun: float = field(init=False)
     _was_up: bool = field(init=False, default=False)
 

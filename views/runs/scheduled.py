@@ -44,17 +44,11 @@ class Times(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One schedule.
+    """One schedule."""
 
-    Attributes:
-        name: as the project calls it.
-        times: when it is due.
-        words: the options of `rebuild-view`.
-    """
-
-    name: str
-    times: Times
-    words: tuple[str, ...]
+    name: str  # as the project calls it
+    times: Times  # when it is due
+    words: tuple[str, ...]  # the options of `rebuild-view`
 
 
 def due_of(planned: Mapping[str, Planned]) -> list[Due]:

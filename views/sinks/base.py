@@ -53,63 +53,42 @@ class BusyError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """The addresses of a project's sinks.
+    """The addresses of a project's sinks."""
 
-    Attributes:
-        warehouse: folder or URI below which each view has its Delta table.
-        search_url: OpenSearch; user and password may be in it.
-        cache_url: Redis or Valkey, `redis://…`; user and password may be in it.
-        postgres_url: PostgreSQL, as libpq takes it; user and password may be in it.
-        kafka: the brokers that topics of views are written to.
-        registry: of the schemas of such topics.
-        topic_prefix: what the names of such topics begin with, before a point.
-        retry_seconds: how long a server that is busy or away is asked again.
-        answer_seconds: how long one that took a request may be silent before it counts as away.
-        left_out_at_most: how many rows that a server refuses a generation may go without.
-    """
-
-    warehouse: str
+    warehouse: str  # folder or URI below which each view has its Delta table
+    # OpenSearch; user and password may be in it
     search_url: str | None = field(default=None, repr=False)
+    # Redis or Valkey, `redis://…`; user and password may be in it
     cache_url: str | None = field(default=None, repr=False)
+    # PostgreSQL, as libpq takes it; user and password may be in it
     postgres_url: str | None = field(default=None, repr=False)
-    kafka: KafkaConnection | None = None
-    registry: RegistryConnection | None = None
-    topic_prefix: str = "views"
-    retry_seconds: float = 60.0
+    kafka: KafkaConnection | None = None  # the brokers that topics of views are written to
+    registry: RegistryConnection | None = None  # of the schemas of such topics
+    topic_prefix: str = "views"  # what the names of such topics begin with, before a point
+    retry_seconds: float = 60.0  # how long a server that is busy or away is asked again
+    # how long one that took a request may be silent before it counts as away
     answer_seconds: float = 60.0
-    left_out_at_most: int = 0
+    left_out_at_most: int = 0  # how many rows that a server refuses a generation may go without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The difference between a generation and an earlier one.
+    """The difference between a generation and an earlier one."""
 
-    Attributes:
-        prior: number of the other one, which is sealed.
-        gone: the keys whose rows go, by all or some columns of the view's key, none of them twice.
-        keys: how many these are.
-        rows: the rows that come, each under one of these keys.
-    """
-
-    prior: int
+    prior: int  # number of the other one, which is sealed
+    # the keys whose rows go, by all or some columns of the view's key, none of them twice
     gone: DataFrame
-    keys: int
-    rows: DataFrame
+    keys: int  # how many these are
+    rows: DataFrame  # the rows that come, each under one of these keys
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A row that a server refuses, and that a generation goes without.
+    """A row that a server refuses, and that a generation goes without."""
 
-    Attributes:
-        id: what it is called in the sink.
-        key: the columns of its key, a JSON object.
-        reason: what the server says.
-    """
-
-    id: str
-    key: str
-    reason: str
+    id: str  # what it is called in the sink
+    key: str  # the columns of its key, a JSON object
+    reason: str  # what the server says
 
 
 class Sink(Protocol):
@@ -118,33 +97,29 @@ class Sink(Protocol):
     def check(self, schema: StructType) -> None:
         """Refuse columns that the sink cannot hold, by their names and types; asks no server.
 
-        Raises:
-            SinkError: naming the column and what to do.
+        Raises SinkError: naming the column and what to do.
         """
         ...
 
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation.
 
-        Raises:
-            SinkError: the sink holds that generation already, cannot hold such columns exactly,
-                or its stable name belongs to somebody else.
+        Raises SinkError: the sink holds that generation already, cannot hold such columns exactly,
+        or its stable name belongs to somebody else.
         """
         ...
 
     def write(self, rows: DataFrame) -> None:
         """Write all rows of the generation, once.
 
-        Raises:
-            SinkError: the sink refuses a row, or is full.
+        Raises SinkError: the sink refuses a row, or is full.
         """
         ...
 
     def seal(self) -> Address:
         """End writing, and mark the generation as whole.
 
-        Raises:
-            SinkError: the sink does not hold each row under a key of its own.
+        Raises SinkError: the sink does not hold each row under a key of its own.
         """
         ...
 
@@ -159,16 +134,14 @@ class Sink(Protocol):
     def publish(self, generation: int) -> None:
         """Show readers a sealed generation instead of the present one, atomically.
 
-        Raises:
-            SinkError: there is no such generation, or it is not sealed.
+        Raises SinkError: there is no such generation, or it is not sealed.
         """
         ...
 
     def discard(self, generation: int) -> None:
         """Remove a generation, sealed or left by a killed rebuild; none there is no error.
 
-        Raises:
-            SinkError: it is the published one.
+        Raises SinkError: it is the published one.
         """
         ...
 
@@ -177,8 +150,7 @@ class Sink(Protocol):
 
         Nothing there is no error, and one that was killed is ended by the next.
 
-        Raises:
-            SinkError: its stable name belongs to somebody else; nothing is removed.
+        Raises SinkError: its stable name belongs to somebody else; nothing is removed.
         """
         ...
 
@@ -220,17 +192,14 @@ class TransactionalSink(Sink, Protocol):
     def prepare(self, generation: int) -> None:
         """Do what can be done before the transaction, and takes long.
 
-        Raises:
-            SinkError: there is no such generation, or it is not sealed.
+        Raises SinkError: there is no such generation, or it is not sealed.
         """
         ...
 
     def move(self, connection: Connection, generation: int) -> None:
         """Publish within the transaction of a connection; readers see it once that is committed.
 
-        Raises:
-            BusyError: somebody holds a lock that it needs.
-            SinkError: readers cannot be moved.
+        Raises BusyError: somebody holds a lock that it needs; SinkError: readers cannot be moved.
         """
         ...
 
@@ -246,8 +215,7 @@ class ChangeableSink(Sink, Protocol):
     def change(self, change: Change) -> None:
         """Write the generation as a change of an older one, instead of `write`.
 
-        Raises:
-            SinkError: two rows of the other one have the same key.
+        Raises SinkError: two rows of the other one have the same key.
         """
         ...
 
@@ -295,8 +263,7 @@ class ForwardSink(Sink, Protocol):
     def delta_values(self, schema: StructType, delta: pa.Table) -> Mapping[str, pa.Array]:
         """Return the columns of `delta_columns` for a delta computed without Spark.
 
-        Raises:
-            NotRenderedError: a value is left to Spark.
+        Raises NotRenderedError: a value is left to Spark.
         """
         ...
 
@@ -311,8 +278,7 @@ class ForwardSink(Sink, Protocol):
             delta: columns `GONE` and `delta_columns`; each key once.
             position: the first one that the generation does not hold any more, afterwards.
 
-        Raises:
-            SinkError: there is no such generation, it is not sealed, or refuses a row.
+        Raises SinkError: there is no such generation, it is not sealed, or refuses a row.
         """
         ...
 
@@ -323,19 +289,12 @@ class ForwardSink(Sink, Protocol):
 
 @dataclass(slots=True)
 class Opened:
-    """The generation that a sink is writing.
+    """The generation that a sink is writing."""
 
-    Attributes:
-        generation: its number.
-        schema: its columns.
-        rows: what was written, None before `write`.
-        written: the number of rows sent, None when only the sink knows it.
-    """
-
-    generation: int
-    schema: StructType
-    rows: DataFrame | None = None
-    written: int | None = None
+    generation: int  # its number
+    schema: StructType  # its columns
+    rows: DataFrame | None = None  # what was written, None before `write`
+    written: int | None = None  # the number of rows sent, None when only the sink knows it
 
     def begin(self, rows: DataFrame) -> None:
         """Take note of the rows; `write` is allowed once."""
@@ -358,8 +317,7 @@ class Opened:
 def opened(current: Opened | None, view: str) -> Opened:
     """Return the generation being written.
 
-    Raises:
-        SinkError: `open` was not called.
+    Raises SinkError: `open` was not called.
     """
     if current is None:
         raise SinkError(f'no generation of view "{view}" is open')

@@ -47,8 +47,7 @@ def entry_values(
 ) -> dict[str, pa.Array]:
     """Return the columns of `entry_columns` for a delta computed without Spark.
 
-    Raises:
-        NotRenderedError: a value is left to Spark.
+    Raises NotRenderedError: a value is left to Spark.
     """
     is_gone = delta[GONE].to_pylist()
     rows = delta.filter(pc.invert(delta[GONE])).drop_columns([GONE])
@@ -64,8 +63,7 @@ def entry_values(
 def entries_of(kind: str, delta: pa.Table) -> tuple[list[Entry], list[str]]:
     """Return the entries to write, and the ids to remove.
 
-    Raises:
-        SinkError: a row has no text, so that it would be none.
+    Raises SinkError: a row has no text, so that it would be none.
     """
     come: list[Entry] = []
     gone: list[str] = []

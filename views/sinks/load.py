@@ -51,15 +51,10 @@ class BatchWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The result of tasks that write rows.
+    """The result of tasks that write rows."""
 
-    Attributes:
-        rows: how many.
-        refused: those that they went without.
-    """
-
-    rows: int
-    refused: tuple[Refused, ...]
+    rows: int  # how many
+    refused: tuple[Refused, ...]  # those that they went without
 
 
 def load(
@@ -70,8 +65,7 @@ def load(
 ) -> Loaded:
     """Write every row.
 
-    Raises:
-        SinkError: a task could not write; the first reason is given.
+    Raises SinkError: a task could not write; the first reason is given.
     """
     results = rendered(rows, key, form).mapInArrow(_task(writer, tuple(key)), RESULT).collect()
     written = counted(results)
@@ -83,8 +77,7 @@ def load(
 def counted(results: Iterable[Row]) -> int:
     """Return the number of rows that tasks have written, from their reports.
 
-    Raises:
-        SinkError: one could not write; the first reason is given.
+    Raises SinkError: one could not write; the first reason is given.
     """
     written = 0
     for result in results:
@@ -96,8 +89,7 @@ def counted(results: Iterable[Row]) -> int:
 def require_success(result: Row) -> None:
     """Raise the error in a task's report.
 
-    Raises:
-        SinkError: the task could not write; the report has the reason.
+    Raises SinkError: the task could not write; the report has the reason.
     """
     if result.error is not None:
         kind = UnavailableSinkError if result.unavailable else SinkError

@@ -68,8 +68,7 @@ def rendered(
 ) -> DataFrame:
     """Return the columns `id` and `document` of each row.
 
-    Raises:
-        SinkError: the session's settings would change the text of values.
+    Raises SinkError: the session's settings would change the text of values.
     """
     check_session(rows.sparkSession)
     text = (form or document)(rows.schema)

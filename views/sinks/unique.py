@@ -31,8 +31,7 @@ def of_keys(keys: DataFrame, names: Mapping[str, str]) -> tuple[DataFrame, list[
 def assert_unique(rows: DataFrame, key: Sequence[str]) -> None:
     """Raise when two rows share a key or a key holds a null; runs one Spark job over the key.
 
-    Raises:
-        SinkError: naming one such key.
+    Raises SinkError: naming one such key.
     """
     names = [column(name) for name in key]
     null = reduce(or_, (name.isNull() for name in names))

@@ -31,8 +31,7 @@ class NotRenderedError(Exception):
 def documents(rows: pa.Table) -> list[str]:
     """Return each row's JSON object.
 
-    Raises:
-        NotRenderedError: a value is left to Spark.
+    Raises NotRenderedError: a value is left to Spark.
     """
     return [_json(row) for row in _objects(rows)]
 
@@ -40,8 +39,7 @@ def documents(rows: pa.Table) -> list[str]:
 def json_texts(values: pa.ChunkedArray) -> list[str | None]:
     """Return the JSON of lists or structs, null for null.
 
-    Raises:
-        NotRenderedError: a value is left to Spark.
+    Raises NotRenderedError: a value is left to Spark.
     """
     return [None if value is None else _json(value) for value in plain(values.combine_chunks())]
 

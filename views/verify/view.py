@@ -57,60 +57,40 @@ Mode = Literal["full", "changed", "sample"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """Rows of some keys that are about to be sent to the sinks of a view.
+    """Rows of some keys that are about to be sent to the sinks of a view."""
 
-    Attributes:
-        rows: the view's columns.
-        keys: the key's columns: all keys of which something is said, also those without a row.
-    """
-
-    rows: pa.Table
+    rows: pa.Table  # the view's columns
+    # the key's columns: all keys of which something is said, also those without a row
     keys: pa.Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyRequest:
-    """Request to verify a view.
+    """Request to verify a view."""
 
-    Attributes:
-        kafka: the brokers.
-        registry: the schema registry.
-        frontier: the one that the view was built at.
-        view: its name.
-        tables: the tables that it reads.
-        sql: its query in Spark SQL, None for a view in Python.
-        key: its key's columns.
-        schema: names of its columns and Spark's simple names of their types.
-        address: where the generation is served; None for what is sent.
-        sent: rows of some keys, to verify these alone before any sink has them.
-        mode: `full`; `changed` for the same from what is kept of earlier proofs, where there is
-            such; `sample` for a part of the keys and the counts.
-        sample_share: the part that `sample` compares.
-        states: of a view in Python, where the states that it was given can be read.
-        columns: of a view in Python, the columns that it was given of a table, where not all.
-        work_directory: where scratch space is made, None for the system's place.
-        memory_limit: DuckDB's, in its own notation.
-        max_differences: how many mismatched rows the report shows.
-        left_out_at_most: how many rows a sink may say that it goes without; of more it is none.
-    """
-
-    kafka: KafkaConnection
-    registry: RegistryConnection
-    frontier: Frontier
-    view: str
-    tables: tuple[TableName, ...]
-    sql: str | None
-    key: tuple[str, ...]
+    kafka: KafkaConnection  # the brokers
+    registry: RegistryConnection  # the schema registry
+    frontier: Frontier  # the one that the view was built at
+    view: str  # its name
+    tables: tuple[TableName, ...]  # the tables that it reads
+    sql: str | None  # its query in Spark SQL, None for a view in Python
+    key: tuple[str, ...]  # its key's columns
+    # names of its columns and Spark's simple names of their types
     schema: tuple[tuple[str, str], ...]
-    address: Address | None
-    sent: Sent | None = None
+    address: Address | None  # where the generation is served; None for what is sent
+    sent: Sent | None = None  # rows of some keys, to verify these alone before any sink has them
+    # `full`; `changed` for the same from what is kept of earlier proofs, where there is such;
+    # `sample` for a part of the keys and the counts
     mode: Mode = "full"
-    sample_share: float = 0.05
+    sample_share: float = 0.05  # the part that `sample` compares
+    # of a view in Python, where the states that it was given can be read
     states: Mapping[TableName, Address] = field(default_factory=dict)
+    # of a view in Python, the columns that it was given of a table, where not all
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
-    work_directory: Path | None = None
-    memory_limit: str = MEMORY_LIMIT
-    max_differences: int = 20
+    work_directory: Path | None = None  # where scratch space is made, None for the system's place
+    memory_limit: str = MEMORY_LIMIT  # DuckDB's, in its own notation
+    max_differences: int = 20  # how many mismatched rows the report shows
+    # how many rows a sink may say that it goes without; of more it is none
     left_out_at_most: int = 0
 
     @property
@@ -129,9 +109,8 @@ def verify_view(
         evidence: of the same frontier, to share what was read, or the states of a follower; None
             reads for this request alone.
 
-    Raises:
-        ChangelogError: the log, the registry or the sink cannot be read, or breaks its contract.
-            A mismatch is no error: it is in the report.
+    Raises ChangelogError: the log, the registry or the sink cannot be read, or breaks its contract.
+    A mismatch is no error: it is in the report.
     """
     if not 0.0 < request.sample_share <= 1.0:
         raise ConfigurationError(f"a sample's share lies in (0, 1], not {request.sample_share}")

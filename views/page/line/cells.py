@@ -16,15 +16,10 @@ from views.page.line.standing import Standing, ViewLine
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text, and the level of its subject.
+    """A text, and the level of its subject."""
 
-    Attributes:
-        text: for people.
-        state: `ok`, `note`, `unknown`, `problem`, or an empty text.
-    """
-
-    text: str
-    state: str = ""
+    text: str  # for people
+    state: str = ""  # `ok`, `note`, `unknown`, `problem`, or an empty text
 
 
 def cells(line: Line) -> dict[str, Cell]:

@@ -14,36 +14,22 @@ HEIGHT, STEP, WIDE = 72, 12, 8
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One rebuild.
+    """One rebuild."""
 
-    Attributes:
-        x: left edge.
-        y: upper edge.
-        height: of the bar; one at least.
-        title: generation, time and value.
-    """
-
-    x: int
-    y: int
-    height: int
-    title: str
+    x: int  # left edge
+    y: int  # upper edge
+    height: int  # of the bar; one at least
+    title: str  # generation, time and value
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Bars from nothing to the largest.
+    """Bars from nothing to the largest."""
 
-    Attributes:
-        title: what they are.
-        last: the newest value, as text.
-        most: the largest value, as text.
-        bars: one a rebuild, oldest first.
-    """
-
-    title: str
-    last: str
-    most: str
-    bars: tuple[Bar, ...]
+    title: str  # what they are
+    last: str  # the newest value, as text
+    most: str  # the largest value, as text
+    bars: tuple[Bar, ...]  # one a rebuild, oldest first
 
     @property
     def width(self) -> int:

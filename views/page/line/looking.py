@@ -27,17 +27,11 @@ WAIT_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """Result of a look at the servers.
+    """Result of a look at the servers."""
 
-    Attributes:
-        value: what it found; None where it found nothing out.
-        why: why it found nothing out, or an empty text.
-        age_s: how long ago that was.
-    """
-
-    value: T | None
-    why: str = ""
-    age_s: float = 0.0
+    value: T | None  # what it found; None where it found nothing out
+    why: str = ""  # why it found nothing out, or an empty text
+    age_s: float = 0.0  # how long ago that was
 
 
 class Look(Generic[T]):

@@ -27,25 +27,15 @@ from views.sinks.base import ForwardSink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """The line at one moment.
+    """The line at one moment."""
 
-    Attributes:
-        at: the moment.
-        folder: of the project.
-        slot: its name.
-        capture: result of `changelog status`.
-        topics: result of `changelog topics`.
-        views: how each stands.
-        unknown: what could not be found out of the project itself.
-    """
-
-    at: datetime
-    folder: str
-    slot: str
-    capture: Seen[Mapping[str, Any]]
-    topics: Seen[Mapping[str, Any]]
-    views: tuple[ViewLine, ...]
-    unknown: tuple[Standing, ...] = ()
+    at: datetime  # the moment
+    folder: str  # of the project
+    slot: str  # its name
+    capture: Seen[Mapping[str, Any]]  # result of `changelog status`
+    topics: Seen[Mapping[str, Any]]  # result of `changelog topics`
+    views: tuple[ViewLine, ...]  # how each stands
+    unknown: tuple[Standing, ...] = ()  # what could not be found out of the project itself
 
     @property
     def seen_at(self) -> datetime:
@@ -126,8 +116,7 @@ class Sources:
     def project(self) -> Project:
         """Read the settings.
 
-        Raises:
-            ConfigurationError: they cannot be used.
+        Raises ConfigurationError: they cannot be used.
         """
         return load_project(self.folder, needs=[BROKERS])
 
@@ -257,8 +246,7 @@ def _of_spec(spec: ViewSpec) -> Declared:
 def _said(folder: Path, words: Sequence[str], member: str) -> Mapping[str, Any]:
     """Return the output of a command.
 
-    Raises:
-        ChangelogError: its result has no such member.
+    Raises ChangelogError: its result has no such member.
     """
     answer: Answer = ask_one(folder, words)
     if member not in answer.result:

@@ -39,99 +39,59 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A fact about the line, its level, and the command that mends it.
+    """A fact about the line, its level, and the command that mends it."""
 
-    Attributes:
-        level: how bad it is.
-        text: a sentence about it.
-        mend: a command, or an empty text.
-    """
-
-    level: Level
-    text: str
-    mend: str = ""
+    level: Level  # how bad it is
+    text: str  # a sentence about it
+    mend: str = ""  # a command, or an empty text
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """State of one sink of a view.
+    """State of one sink of a view."""
 
-    Attributes:
-        generation: that readers see; None for none.
-        lsn: up to which it went forward; None where it never did.
-    """
-
-    generation: int | None
-    lsn: str | None = None
+    generation: int | None  # that readers see; None for none
+    lsn: str | None = None  # up to which it went forward; None where it never did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """Declaration of a view in the project.
+    """Declaration of a view in the project."""
 
-    Attributes:
-        name: its name.
-        sinks: where it is served.
-        tables: that it reads.
-        key: its key's columns.
-        description: a sentence, or an empty text.
-        wrong: why its file cannot be used, or an empty text.
-    """
-
-    name: str
-    sinks: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
-    description: str = ""
-    wrong: str = ""
+    name: str  # its name
+    sinks: tuple[str, ...] = ()  # where it is served
+    tables: tuple[str, ...] = ()  # that it reads
+    key: tuple[str, ...] = ()  # its key's columns
+    description: str = ""  # a sentence, or an empty text
+    wrong: str = ""  # why its file cannot be used, or an empty text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """How far the log is.
+    """How far the log is."""
 
-    Attributes:
-        lsn: of its newest frontier; None without one.
-        lag_s: how old the oldest commit can be that it lacks.
-        wal_lsn: where the source's WAL ends.
-    """
-
-    lsn: str | None = None
-    lag_s: float | None = None
-    wal_lsn: str | None = None
+    lsn: str | None = None  # of its newest frontier; None without one
+    lag_s: float | None = None  # how old the oldest commit can be that it lacks
+    wal_lsn: str | None = None  # where the source's WAL ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewLine:
-    """One view.
+    """One view."""
 
-    Attributes:
-        declared: by the project.
-        standings: all that is so of it, the worst first.
-        serving: the generation that readers see; None where there is none, or that is unknown.
-        lsn: what its rows are true at; the least of its sinks.
-        lag_s: how old the oldest commit can be that its readers lack, in seconds.
-        lag_bytes: the WAL between its rows and the source's end.
-        rows: of the generation that serves.
-        proof: what the certificate of that generation says.
-        last: the last step of a run.
-        next: when a schedule rebuilds it.
-        staged: the generation that waits to be published.
-        sinks: what each tells.
-    """
-
-    declared: Declared
-    standings: tuple[Standing, ...]
+    declared: Declared  # by the project
+    standings: tuple[Standing, ...]  # all that is so of it, the worst first
+    # the generation that readers see; None where there is none, or that is unknown
     serving: int | None = None
-    lsn: str | None = None
-    lag_s: float | None = None
-    lag_bytes: int | None = None
-    rows: int | None = None
-    proof: str = ""
-    last: HistoryRow | None = None
-    next: datetime | None = None
-    staged: int | None = None
-    sinks: Mapping[str, Seen[Serving]] = field(default_factory=dict)
+    lsn: str | None = None  # what its rows are true at; the least of its sinks
+    lag_s: float | None = None  # how old the oldest commit can be that its readers lack, in seconds
+    lag_bytes: int | None = None  # the WAL between its rows and the source's end
+    rows: int | None = None  # of the generation that serves
+    proof: str = ""  # what the certificate of that generation says
+    last: HistoryRow | None = None  # the last step of a run
+    next: datetime | None = None  # when a schedule rebuilds it
+    staged: int | None = None  # the generation that waits to be published
+    sinks: Mapping[str, Seen[Serving]] = field(default_factory=dict)  # what each tells
 
     @property
     def worst(self) -> Standing:

@@ -98,17 +98,12 @@ _TAKEN = (
 
 @dataclass(frozen=True, slots=True)
 class LocalSql:
-    """A query as DataFusion reads it.
+    """A query as DataFusion reads it."""
 
-    Attributes:
-        text: the query; its columns are in the order of the view's.
-        used: of each table that it names, the columns that it reads, in lower case.
-        lists: places of the columns that hold a list which is never null.
-    """
-
-    text: str
+    text: str  # the query; its columns are in the order of the view's
+    # of each table that it names, the columns that it reads, in lower case
     used: Mapping[str, Sequence[str]]
-    lists: frozenset[int]
+    lists: frozenset[int]  # places of the columns that hold a list which is never null
 
 
 def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> LocalSql:

@@ -52,8 +52,7 @@ class RowsQuery(Protocol):
         Args:
             records: at each place that names a table those that take part.
 
-        Raises:
-            UnknownValueError: they cannot be computed here.
+        Raises UnknownValueError: they cannot be computed here.
         """
         ...
 

@@ -37,33 +37,21 @@ _RECORD = ("key", "value", "partition", "offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step of a follower's tables from one position to a later one.
+    """A step of a follower's tables from one position to a later one."""
 
-    Attributes:
-        logs: the later places.
-        changed: of each table the last record of each key that was touched; a tombstone has no
-            value.
-        verdict: on the read.
-    """
-
-    logs: HeldLogs
+    logs: HeldLogs  # the later places
+    # of each table the last record of each key that was touched; a tombstone has no value
     changed: Mapping[TableName, list[FetchedRecord]]
-    verdict: Verdict
+    verdict: Verdict  # on the read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLogs:
-    """The positions in the logs of a follower's tables.
+    """The positions in the logs of a follower's tables."""
 
-    Attributes:
-        record: the frontier that names all.
-        captured: the tables of each capture.
-        declared: the logs of other programs.
-    """
-
-    record: FrontierRecord
-    captured: tuple[Held, ...]
-    declared: Mapping[TableName, FollowedLog]
+    record: FrontierRecord  # the frontier that names all
+    captured: tuple[Held, ...]  # the tables of each capture
+    declared: Mapping[TableName, FollowedLog]  # the logs of other programs
 
     @property
     def position(self) -> Position:
@@ -134,19 +122,12 @@ class HeldLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedLogs:
-    """The tables of a run, to be held from the run's position on.
+    """The tables of a run, to be held from the run's position on."""
 
-    Attributes:
-        logs: where they stand.
-        states: what the run was made of.
-        plan: of the run.
-        kafka: the brokers.
-    """
-
-    logs: HeldLogs
-    states: States
-    plan: Plan
-    kafka: KafkaConnection
+    logs: HeldLogs  # where they stand
+    states: States  # what the run was made of
+    plan: Plan  # of the run
+    kafka: KafkaConnection  # the brokers
 
     def records(self, table: TableName) -> Iterable[FetchedRecord]:
         """Return the records of a table's live keys.
@@ -175,9 +156,8 @@ class OpenedLogs:
     def recheck(self) -> None:
         """Check that what was read of the logs is exact, once all of it is.
 
-        Raises:
-            VerdictError: a log moved meanwhile, or a deadline passed.
-            UnavailableLogError: the brokers do not answer.
+        Raises VerdictError: a log moved meanwhile, or a deadline passed; UnavailableLogError: the
+        brokers do not answer.
         """
         if not isinstance(self.states, Stored):
             for cut in self.plan.cuts.captured:
@@ -199,9 +179,8 @@ def opened_logs(
 ) -> OpenedLogs:
     """Take the tables of a run.
 
-    Raises:
-        UnknownValueError: a log of another program cannot be gone on from.
-        ChangelogError: the registry does not answer.
+    Raises UnknownValueError: a log of another program cannot be gone on from; ChangelogError: the
+    registry does not answer.
     """
     if isinstance(states, Stored):
         schemas = {table: states.records(table).schemas for table in states.states}

@@ -22,17 +22,11 @@ from views.rebuild.plan.plan import Plan, captured_of, logs_of, planned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newest:
-    """The ends to which a follower's logs can be read.
+    """The ends to which a follower's logs can be read."""
 
-    Attributes:
-        record: the frontier that names all.
-        captured: that of each capture, in the order of a plan.
-        declared: where the logs of other programs end; None where none is read.
-    """
-
-    record: FrontierRecord
-    captured: tuple[FrontierRecord, ...]
-    declared: Cut | None = None
+    record: FrontierRecord  # the frontier that names all
+    captured: tuple[FrontierRecord, ...]  # that of each capture, in the order of a plan
+    declared: Cut | None = None  # where the logs of other programs end; None where none is read
 
     @property
     def asked_ms(self) -> int | None:

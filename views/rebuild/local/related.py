@@ -29,15 +29,12 @@ Rows = dict[bytes, Record]
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """Rows that are needed to compute the affected keys of a view again.
+    """Rows that are needed to compute the affected keys of a view again."""
 
-    Attributes:
-        affected: the rows, old and new, of the place that the key comes from: their keys are
-            those that may differ.
-        rows: of each place, those of the new state that can take part.
-    """
-
+    # the rows, old and new, of the place that the key comes from: their keys are those that may
+    # differ
     affected: tuple[Record, ...]
+    # of each place, those of the new state that can take part
     rows: Mapping[TableReference, tuple[Record, ...]]
 
 
@@ -92,8 +89,7 @@ class Walk:
     def related(self) -> Related:
         """Return the rows.
 
-        Raises:
-            UnknownValueError: they are too many.
+        Raises UnknownValueError: they are too many.
         """
         reached: list[Record] = []
         for place in self._lineage.names:

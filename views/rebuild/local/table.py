@@ -26,34 +26,21 @@ _AT_ONCE = 10_000
 
 
 class Record(NamedTuple):
-    """A record of a row; thousands of them are made in each round.
+    """A record of a row; thousands of them are made in each round."""
 
-    Attributes:
-        key: its bytes.
-        value: its bytes.
-        partition: where it lies.
-        offset: of it there.
-        values: of the columns that are looked up.
-    """
-
-    key: bytes
-    value: bytes
-    partition: int
-    offset: int
-    values: tuple[Value, ...]
+    key: bytes  # its bytes
+    value: bytes  # its bytes
+    partition: int  # where it lies
+    offset: int  # of it there
+    values: tuple[Value, ...]  # of the columns that are looked up
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Changes of a table between two frontiers.
+    """Changes of a table between two frontiers."""
 
-    Attributes:
-        older: what the touched keys held; nothing of a new one.
-        newer: what they hold now; nothing of a deleted one.
-    """
-
-    older: tuple[Record, ...] = ()
-    newer: tuple[Record, ...] = ()
+    older: tuple[Record, ...] = ()  # what the touched keys held; nothing of a new one
+    newer: tuple[Record, ...] = ()  # what they hold now; nothing of a deleted one
 
     @property
     def is_any(self) -> bool:
@@ -93,8 +80,7 @@ class LocalTable:
     def fill(self, records: Iterable[tuple[bytes, bytes, int, int]], position: Position) -> None:
         """Take the records of all live keys, once.
 
-        Raises:
-            UnknownValueError: one cannot be read.
+        Raises UnknownValueError: one cannot be read.
         """
         self._database.execute("BEGIN")
         self._put(Record(*record, self._values.of(record[1])) for record in records)
@@ -108,8 +94,7 @@ class LocalTable:
     ) -> Touched:
         """Take the last records of all keys that were touched since; a tombstone has no value.
 
-        Raises:
-            UnknownValueError: one cannot be read; the table is of no use any more.
+        Raises UnknownValueError: one cannot be read; the table is of no use any more.
         """
         records = list(changed)
         self.until = position
@@ -206,8 +191,7 @@ class LocalTables:
             columns: by which rows are to be found.
             position: the first that the records do not hold.
 
-        Raises:
-            UnknownValueError: it cannot be here.
+        Raises UnknownValueError: it cannot be here.
         """
         self._files += 1
         local_table = LocalTable(self._folder.name, f"table{self._files}", schemas, columns)
@@ -221,8 +205,7 @@ class LocalTables:
     ) -> dict[TableName, Touched]:
         """Apply the new records; returns the touched records of each table.
 
-        Raises:
-            UnknownValueError: a record cannot be read; the tables are of no use any more.
+        Raises UnknownValueError: a record cannot be read; the tables are of no use any more.
         """
         return {
             table: self._tables[table].advance(records, position)

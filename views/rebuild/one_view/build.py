@@ -39,9 +39,8 @@ def frame_of(
 ) -> DataFrame:
     """Return the rows of a view, analysed but not computed.
 
-    Raises:
-        ViewError: Spark does not accept the query, the function fails, a column's name comes
-            twice, or a key column is missing.
+    Raises ViewError: Spark does not accept the query, the function fails, a column's name comes
+    twice, or a key column is missing.
     """
     own = {table: read_of(spec, table, states[table]) for table in spec.tables}
     try:

@@ -239,9 +239,8 @@ class _SparkLauncher:
     def __call__(self, work: Callable[[Given], str], items: Sequence[Given], /) -> Iterator[str]:
         """Yield the result of each item, in any order; see `Launcher`.
 
-        Raises:
-            UnavailableError: a server that runs Spark went away.
-            PySparkException: a task fails again and again, or Spark does.
+        Raises UnavailableError: a server that runs Spark went away; PySparkException: a task fails
+        again and again, or Spark does.
         """
         packed = cloudpickle.dumps((work, list(items)))  # type: ignore[no-untyped-call]
 

@@ -43,17 +43,11 @@ KEY = "__key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """Rows of some keys of a view at a frontier.
+    """Rows of some keys of a view at a frontier."""
 
-    Attributes:
-        table: a row for each key: the view's columns, `GONE`, what each sink is sent of it.
-        schema: of the view's columns.
-        key: names of the key's.
-    """
-
-    table: pa.Table
-    schema: StructType
-    key: tuple[str, ...]
+    table: pa.Table  # a row for each key: the view's columns, `GONE`, what each sink is sent of it
+    schema: StructType  # of the view's columns
+    key: tuple[str, ...]  # names of the key's
 
     def sent(self) -> Sent:
         """Return the request for its proof."""
@@ -85,8 +79,7 @@ def delta_of(
 ) -> Delta:
     """Fetch the rows of a change from Spark, with the keys that have no row any more.
 
-    Raises:
-        SinkError: a row has a null in its key, or two rows have the same.
+    Raises SinkError: a row has a null in its key, or two rows have the same.
     """
     (delta,) = deltas_of(change, schema, key, sinks, parts=1)
     return delta
@@ -125,17 +118,11 @@ def deltas_of(
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """The rows of some keys, computed without Spark.
+    """The rows of some keys, computed without Spark."""
 
-    Attributes:
-        rows: in the types of the view.
-        keys: all that are affected, each once, in the types of the view's key.
-        gone: those without a row.
-    """
-
-    rows: pa.Table
-    keys: pa.Table
-    gone: pa.Table
+    rows: pa.Table  # in the types of the view
+    keys: pa.Table  # all that are affected, each once, in the types of the view's key
+    gone: pa.Table  # those without a row
 
 
 def affected(rows: pa.Table, names: Sequence[str], keys: Collection[tuple[Value, ...]]) -> Affected:
@@ -169,9 +156,8 @@ def delta_here(
 ) -> Delta:
     """Return a delta of rows that were computed without Spark.
 
-    Raises:
-        SinkError: a row has a null in its key, or two rows have the same.
-        NotRenderedError: a value is left to Spark.
+    Raises SinkError: a row has a null in its key, or two rows have the same; NotRenderedError: a
+    value is left to Spark.
     """
     rows, gone = few.rows, few.gone
     columns = [

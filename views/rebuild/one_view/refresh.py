@@ -45,21 +45,14 @@ DELTA = "delta"
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """The generation of a view that serves now.
+    """The generation of a view that serves now."""
 
-    Attributes:
-        generation: its number.
-        position: the first position that it does not hold any more.
-        definition: what it was made by.
-        rows: how many it has.
-        path: where its rows are as a Delta table; None where nothing is to be carried over,
-            because the generation itself goes forward.
-    """
-
-    generation: int
-    position: Position
-    definition: str
-    rows: int
+    generation: int  # its number
+    position: Position  # the first position that it does not hold any more
+    definition: str  # what it was made by
+    rows: int  # how many it has
+    # where its rows are as a Delta table; None where nothing is to be carried over, because the
+    # generation itself goes forward
     path: str | None
 
 
@@ -70,17 +63,11 @@ class UnchangedView:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The rows of the view, most of them carried over.
+    """The rows of the view, most of them carried over."""
 
-    Attributes:
-        change: what differs from what serves.
-        touched: how many source rows were touched.
-        before: the rows that serve, opened when they are asked for; None where the generation
-            goes forward.
-    """
-
-    change: Change
-    touched: int
+    change: Change  # what differs from what serves
+    touched: int  # how many source rows were touched
+    # the rows that serve, opened when they are asked for; None where the generation goes forward
     before: Callable[[], DataFrame] | None
 
     def frame(self) -> DataFrame:
@@ -93,25 +80,17 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The view has to be computed whole.
+    """The view has to be computed whole."""
 
-    Attributes:
-        why: it cannot be merged.
-    """
-
-    why: str
+    why: str  # it cannot be merged
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The generation that a view goes on from.
+    """The generation that a view goes on from."""
 
-    Attributes:
-        prior: the generation that serves, or why none can be built upon.
-        forward: the sinks, where they bring that generation forward themselves.
-    """
-
-    prior: Prior | Whole
+    prior: Prior | Whole  # the generation that serves, or why none can be built upon
+    # the sinks, where they bring that generation forward themselves
     forward: Mapping[str, ForwardSink]
 
 

@@ -106,9 +106,8 @@ def write_quarantined(
 ) -> dict[TableName, int]:
     """Write the records that a replay could not read; returns how many of each table.
 
-    Raises:
-        VerdictError: records vanished under the scan.
-        UnavailableLogError: the brokers stopped answering.
+    Raises VerdictError: records vanished under the scan; UnavailableLogError: the brokers stopped
+    answering.
     """
     place = f"{uri_of(settings.warehouse)}/{QUARANTINE_FOLDER}"
     counts = {}

@@ -25,61 +25,42 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class ViewBuild:
-    """One view of a run, with its progress.
+    """One view of a run, with its progress."""
 
-    Attributes:
-        spec: its declaration.
-        served: its sinks.
-        generation: what is built.
-        previous: the generation that serves meanwhile, or None.
-        rows: of the new generation, once it is written.
-        columns: names and types, once it is analysed.
-        schema: of its rows, likewise.
-        addresses: where each sink's rows can be read before readers see them.
-        reports: of verification, by sink.
-        published: whether readers see it.
-        staged: whether it waits, whole, for somebody to publish it.
-        replaced: the staged generations that it takes the place of.
-        refused: how many rows each sink goes without, since its server refuses them.
-        switch_seconds: how long the sinks differed while readers moved; None before.
-        declaration: the view as it is declared, for the history.
-        unchanged: whether no row differs from what serves, so that nothing is written.
-        delta: what brings the generation that serves to the frontier; None where a new one is
-            built.
-        forward: the sinks that take the delta.
-        standing: what it goes on from, once history and sinks were asked; None before.
-        recorded_at: when the history was last told of the generation that serves.
-        definition: fingerprint of what the rows are made by, besides the log.
-        origin: what they are made of.
-        brought: the states at the later frontier that the generation was brought to before it was
-            published, because a follower had shown readers more; None where it was not.
-        error: why it is not published, or None.
-    """
-
-    spec: ViewSpec
-    served: Served
-    generation: Generation
-    previous: int | None
-    rows: int | None = None
-    columns: tuple[tuple[str, str], ...] = ()
-    schema: StructType | None = None
+    spec: ViewSpec  # its declaration
+    served: Served  # its sinks
+    generation: Generation  # what is built
+    previous: int | None  # the generation that serves meanwhile, or None
+    rows: int | None = None  # of the new generation, once it is written
+    columns: tuple[tuple[str, str], ...] = ()  # names and types, once it is analysed
+    schema: StructType | None = None  # of its rows, likewise
+    # where each sink's rows can be read before readers see them
     addresses: Mapping[str, Address] = field(default_factory=dict)
-    reports: Mapping[str, VerifyReport] = field(default_factory=dict)
-    published: bool = False
-    staged: bool = False
-    replaced: tuple[int, ...] = ()
+    reports: Mapping[str, VerifyReport] = field(default_factory=dict)  # of verification, by sink
+    published: bool = False  # whether readers see it
+    staged: bool = False  # whether it waits, whole, for somebody to publish it
+    replaced: tuple[int, ...] = ()  # the staged generations that it takes the place of
+    # how many rows each sink goes without, since its server refuses them
     refused: Mapping[str, int] = field(default_factory=dict)
+    # how long the sinks differed while readers moved; None before
     switch_seconds: float | None = None
+    # the view as it is declared, for the history
     declaration: Mapping[str, Any] = field(default_factory=dict)
-    unchanged: bool = False
+    unchanged: bool = False  # whether no row differs from what serves, so that nothing is written
+    # what brings the generation that serves to the frontier; None where a new one is built
     delta: Delta | None = None
+    # the sinks that take the delta
     forward: Mapping[str, ForwardSink] = field(default_factory=dict)
+    # what it goes on from, once history and sinks were asked; None before
     standing: Standing | None = None
+    # when the history was last told of the generation that serves
     recorded_at: datetime | None = None
-    definition: str = ""
-    origin: str = Source.START.value
+    definition: str = ""  # fingerprint of what the rows are made by, besides the log
+    origin: str = Source.START.value  # what they are made of
+    # the states at the later frontier that the generation was brought to before it was published,
+    # because a follower had shown readers more; None where it was not
     brought: States | None = None
-    error: ChangelogError | None = None
+    error: ChangelogError | None = None  # why it is not published, or None
 
     @property
     def verified(self) -> bool | None:

@@ -76,23 +76,18 @@ PYTHON = "a view in Python is not computed a second time: the tables that it rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """Facts about a view before it is built.
+    """Facts about a view before it is built."""
 
-    Attributes:
-        unprovable: why its rows cannot be computed a second time; None when they can.
-        whole: why a refresh computes it whole; None when it computes the rows that changed.
-        sends: whether --follow sends its sinks the changed keys although a refresh computes it
-            whole.
-        key: the columns of its key as the view spells them; none where that is not known.
-        shape: its columns, with types as far as they are known; None where they cannot be told.
-        other_types: its values that are not PostgreSQL's, or not of its types, a sentence each.
-    """
-
-    unprovable: str | None
+    unprovable: str | None  # why its rows cannot be computed a second time; None when they can
+    # why a refresh computes it whole; None when it computes the rows that changed
     whole: str | None
+    # whether --follow sends its sinks the changed keys although a refresh computes it whole
     sends: bool = False
+    # the columns of its key as the view spells them; none where that is not known
     key: tuple[str, ...] = ()
+    # its columns, with types as far as they are known; None where they cannot be told
     shape: StructType | None = None
+    # its values that are not PostgreSQL's, or not of its types, a sentence each
     other_types: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
@@ -129,9 +124,8 @@ def analyse(
 ) -> Analysis:
     """Look at a view over captured tables; views that are looked at one by one share an engine.
 
-    Raises:
-        ViewError: it reads a column that none of its tables has, lacks a column of its key, or has
-            a column without a name, or two of one name.
+    Raises ViewError: it reads a column that none of its tables has, lacks a column of its key, or
+    has a column without a name, or two of one name.
     """
     if engine is None:
         with Engine() as own_engine:

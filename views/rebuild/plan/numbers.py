@@ -28,17 +28,12 @@ class Sort(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number as Spark has it.
+    """A number as Spark has it."""
 
-    Attributes:
-        sort: which one.
-        size: digits in all and after the point; None where they are not known.
-        cut: whether digits after the point were given up.
-    """
-
-    sort: Sort
+    sort: Sort  # which one
+    # digits in all and after the point; None where they are not known
     size: tuple[int, int] | None = None
-    cut: bool = False
+    cut: bool = False  # whether digits after the point were given up
 
 
 def number_of(node: exp.Expr) -> Number | None:  # noqa: PLR0911 - one for each sort of node

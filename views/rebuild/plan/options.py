@@ -198,8 +198,7 @@ class Request:
     def moment(self) -> AsOf | None:
         """Return the older state that is wanted, None for the newest.
 
-        Raises:
-            ConfigurationError: it is neither an LSN nor a time.
+        Raises ConfigurationError: it is neither an LSN nor a time.
         """
         return parse_as_of(self.as_of)
 
@@ -236,9 +235,7 @@ class Request:
     def check(self) -> None:
         """Check that the options go together.
 
-        Raises:
-            BadParameter: some do not.
-            ConfigurationError: the moment is none.
+        Raises BadParameter: some do not; ConfigurationError: the moment is none.
         """
         reads_otherwise = self.source is not None or self.moment is not None
         explains = self.explain is not None

@@ -45,29 +45,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One cut for all views of a run, and the verdict on it.
+    """One cut for all views of a run, and the verdict on it."""
 
-    Attributes:
-        record: the frontier; of declared logs the ends at which they stood.
-        cut: what is read.
-        logs: the logs of other programs that are read.
-        others: the logs of other captures that are read.
-        advance: how checkpoints are brought there; None when the log is read from its start.
-        schemas: of the captured tables, also of other captures, as they were looked up for this
-            plan.
-        parts: the cuts of several logs that are read side by side; None where there is one.
-        unkeyed: the tables without a primary key that are read: the whole history of one says what
-            it holds, so nothing goes on from a state of before.
-    """
-
-    record: FrontierRecord
-    cut: Cut
-    logs: tuple[DeclaredLog, ...] = ()
+    record: FrontierRecord  # the frontier; of declared logs the ends at which they stood
+    cut: Cut  # what is read
+    logs: tuple[DeclaredLog, ...] = ()  # the logs of other programs that are read
+    # how checkpoints are brought there; None when the log is read from its start
     advance: Advance | None = None
+    # of the captured tables, also of other captures, as they were looked up for this plan
     schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
+    # the cuts of several logs that are read side by side; None where there is one
     parts: CutParts | None = None
+    # the tables without a primary key that are read: the whole history of one says what it holds,
+    # so nothing goes on from a state of before
     unkeyed: Collection[TableName] = ()
-    others: tuple[CapturedLog, ...] = ()
+    others: tuple[CapturedLog, ...] = ()  # the logs of other captures that are read
 
     @property
     def cuts(self) -> CutParts:
@@ -85,9 +77,8 @@ class Plan:
     def open(self, spark: SparkSession, specs: Sequence[ViewSpec], project: Project) -> Replay:
         """Open the states that the views read from the log's start; reads no record yet.
 
-        Raises:
-            VerdictError: the log can no longer give them.
-            LogError: a schema of a declared log is not there, or not of the form that it should be.
+        Raises VerdictError: the log can no longer give them; LogError: a schema of a declared log
+        is not there, or not of the form that it should be.
         """
         kafka, registry, parts = project.kafka, project.registry, self.parts
         if self.logs and parts is None:
@@ -109,27 +100,19 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPlan:
-    """Plan of the rebuild of one view.
+    """Plan of the rebuild of one view."""
 
-    Attributes:
-        spec: its declaration.
-        cut: what would be read.
-        generation: the number that would be written.
-        serving: the number that every sink serves, or None.
-        advance: how checkpoints would be brought there; None when the log is read from its start.
-        analysis: what is known of the view before it is built.
-        definition_diff: how its file differs from that of the generation that serves; empty when
-            it does not, None when nothing is on record.
-        choices: which values it has in another form than its tables, a sentence each.
-    """
-
-    spec: ViewSpec
-    cut: Cut
-    generation: int
-    serving: int | None
+    spec: ViewSpec  # its declaration
+    cut: Cut  # what would be read
+    generation: int  # the number that would be written
+    serving: int | None  # the number that every sink serves, or None
+    # how checkpoints would be brought there; None when the log is read from its start
     advance: Advance | None = None
-    analysis: Analysis | None = None
+    analysis: Analysis | None = None  # what is known of the view before it is built
+    # how its file differs from that of the generation that serves; empty when it does not, None
+    # when nothing is on record
     definition_diff: str | None = None
+    # which values it has in another form than its tables, a sentence each
     choices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -387,9 +370,8 @@ def schemas_now(
 
     `steps` counts the tables.
 
-    Raises:
-        LogError: a schema is not there, or has columns that Spark cannot tell apart.
-        UnavailableLogError: the registry or the brokers do not answer.
+    Raises LogError: a schema is not there, or has columns that Spark cannot tell apart;
+    UnavailableLogError: the registry or the brokers do not answer.
     """
     if plan.logs and plan.parts is None:
         return {}
@@ -407,8 +389,7 @@ def _with_choices(
 ) -> dict[TableName, TopicSchemas]:
     """Return the schemas with what views get of values that have no form.
 
-    Raises:
-        ChoicesError: lines of `rebuild.values` contradict each other, or are of no column.
+    Raises ChoicesError: lines of `rebuild.values` contradict each other, or are of no column.
     """
     chosen, mistakes = dict[TableName, TopicSchemas](), list[ConfigurationError]()
     for table, table_schemas in schemas.items():
@@ -487,8 +468,7 @@ def choices_told(choices: Mapping[TableName, Sequence[tuple[str, str]]]) -> list
 def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
     """Return by topic the versions by which a rebuild would read the captured tables now.
 
-    Raises:
-        LogError: a schema is not there, or has columns that Spark cannot tell apart.
+    Raises LogError: a schema is not there, or has columns that Spark cannot tell apart.
     """
     return {
         table_schemas.topic: table_schemas.pin
@@ -626,8 +606,7 @@ def logs_of(
 ) -> tuple[DeclaredLog | CapturedLog, ...]:
     """Return the logs of others that views read; none where all is of the project's own capture.
 
-    Raises:
-        ViewError: they name a view by the name of a declared table.
+    Raises ViewError: they name a view by the name of a declared table.
     """
     tables = tables_of(specs)
     for spec in specs:

@@ -34,18 +34,12 @@ SIDE_BY_SIDE = "it reads the log of another capture"
 
 @dataclass(frozen=True, slots=True)
 class Plannable:
-    """Views that can be built at one frontier.
+    """Views that can be built at one frontier."""
 
-    Attributes:
-        plan: of the views that can be built; None when none can.
-        specs: these views.
-        failed: the results of the others.
-        analyses: what is known of each view of captured tables before it is built, by name.
-    """
-
-    plan: Plan | None
-    specs: Sequence[ViewSpec]
-    failed: list[ViewResult] = field(default_factory=list)
+    plan: Plan | None  # of the views that can be built; None when none can
+    specs: Sequence[ViewSpec]  # these views
+    failed: list[ViewResult] = field(default_factory=list)  # the results of the others
+    # what is known of each view of captured tables before it is built, by name
     analyses: Mapping[str, Analysis] = field(default_factory=dict)
 
 
@@ -66,8 +60,7 @@ def plannable(
         required: whether the log has to be able to give them, too.
         steps: counts what is asked for, of brokers and registry, and the views that are looked at.
 
-    Raises:
-        ChangelogError: no view can be planned, or one cannot and all stand together.
+    Raises ChangelogError: no view can be planned, or one cannot and all stand together.
     """
 
     def plan_of(some: Sequence[ViewSpec], *, sample: bool = False) -> Plan:
@@ -109,8 +102,7 @@ def plannable(
 def meaning(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> ViewSpec:
     """Return a view as the engines have to compute it, whether or not it is verified.
 
-    Raises:
-        ViewError: it compares values whose carried form has another meaning.
+    Raises ViewError: it compares values whose carried form has another meaning.
     """
     logged = {
         table: table_schemas.viewed
@@ -139,9 +131,8 @@ def _parted(
 ) -> tuple[list[ViewSpec], dict[str, ChangelogError]]:
     """Find the views that cannot be planned, by halves: most runs have few of them.
 
-    Raises:
-        UnavailableError: a server does not answer.
-        ChoicesError: the settings are wrong for all of them.
+    Raises UnavailableError: a server does not answer; ChoicesError: the settings are wrong for all
+    of them.
     """
     middle = len(specs) // 2
     good, errors = list[ViewSpec](), dict[str, ChangelogError]()
@@ -220,9 +211,8 @@ def analyses(
 def _check(spec: ViewSpec, analysis: Analysis, settings: RebuildSettings) -> None:
     """Refuse a view that a sink would refuse, or that cannot be proved as is asked for.
 
-    Raises:
-        SinkError: a sink cannot hold a column.
-        RebuildError: the view is to be verified and cannot be.
+    Raises SinkError: a sink cannot hold a column; RebuildError: the view is to be verified and
+    cannot be.
     """
     if analysis.shape is not None:
         keyed = replace(spec, key=analysis.key)

@@ -26,70 +26,46 @@ _WIDE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewResult:
-    """Result of one view in a run.
+    """Result of one view in a run."""
 
-    Attributes:
-        view: its name.
-        generation: the number of what was built.
-        frontier: what it was built to.
-        topics: that it reads.
-        verdict: of the log at that frontier.
-        exact_until_ms: until when the log can give that state, milliseconds since 1970; None where
-            no moment is known.
-        records_read: from the topics of its tables.
-        rows: of the view.
-        tombstones: among the records.
-        seconds: by stage; stages that the views of a run share count in each.
-        verified: True, False, or None when not asked for or not possible (of a Python view only
-            the inputs can be compared).
-        mismatches: differences that verification found.
-        published: whether readers see it, in all sinks.
-        staged: whether it waits, whole, for somebody to publish it.
-        replaced: the staged generations that it takes the place of.
-        addresses: of what is staged, where each sink can be tried.
-        switch_seconds: from the moment the first sink had moved until the last one had.
-        sinks: where it is served.
-        reach: of a view that is followed, how far each sink is.
-        mode: how much was to be verified.
-        inputs_equal: whether the inputs were, of a view in Python that was proved earlier.
-        reports: of verification, by sink.
-        quarantined: records of its tables that could not be read; their rows are left out.
-        refused: how many rows each sink goes without, since its server refuses them.
-        error: why it is not published, or None.
-        definition: fingerprint of what the rows were made by, besides the log.
-        warnings: what a reader of the view has to know of its tables.
-        origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
-        declaration: the view as it is declared, for the history.
-    """
-
-    view: str
-    generation: int | None = None
-    frontier: Frontier | None = None
-    topics: tuple[str, ...] = ()
-    verdict: str | None = None
+    view: str  # its name
+    generation: int | None = None  # the number of what was built
+    frontier: Frontier | None = None  # what it was built to
+    topics: tuple[str, ...] = ()  # that it reads
+    verdict: str | None = None  # of the log at that frontier
+    # until when the log can give that state, milliseconds since 1970; None where no moment is known
     exact_until_ms: int | None = None
-    records_read: int | None = None
-    rows: int | None = None
-    tombstones: int | None = None
+    records_read: int | None = None  # from the topics of its tables
+    rows: int | None = None  # of the view
+    tombstones: int | None = None  # among the records
+    # by stage; stages that the views of a run share count in each
     seconds: Mapping[str, float] = field(default_factory=dict)
+    # True, False, or None when not asked for or not possible (of a Python view only the inputs can
+    # be compared)
     verified: bool | None = None
-    mismatches: int | None = None
-    published: bool = False
-    staged: bool = False
-    replaced: tuple[int, ...] = ()
+    mismatches: int | None = None  # differences that verification found
+    published: bool = False  # whether readers see it, in all sinks
+    staged: bool = False  # whether it waits, whole, for somebody to publish it
+    replaced: tuple[int, ...] = ()  # the staged generations that it takes the place of
+    # of what is staged, where each sink can be tried
     addresses: Mapping[str, Address] = field(default_factory=dict)
+    # from the moment the first sink had moved until the last one had
     switch_seconds: float | None = None
-    sinks: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()  # where it is served
+    # of a view that is followed, how far each sink is
     reach: Mapping[str, Reach] = field(default_factory=dict)
-    mode: str = "full"
+    mode: str = "full"  # how much was to be verified
+    # whether the inputs were, of a view in Python that was proved earlier
     inputs_equal: bool = False
-    reports: Mapping[str, VerifyReport] = field(default_factory=dict)
-    quarantined: int = 0
+    reports: Mapping[str, VerifyReport] = field(default_factory=dict)  # of verification, by sink
+    quarantined: int = 0  # records of its tables that could not be read; their rows are left out
+    # how many rows each sink goes without, since its server refuses them
     refused: Mapping[str, int] = field(default_factory=dict)
-    error: ChangelogError | None = None
-    definition: str = ""
-    origin: str = ""
-    warnings: tuple[str, ...] = ()
+    error: ChangelogError | None = None  # why it is not published, or None
+    definition: str = ""  # fingerprint of what the rows were made by, besides the log
+    origin: str = ""  # what they were made of: `start`, `checkpoint`, or how a refresh went
+    warnings: tuple[str, ...] = ()  # what a reader of the view has to know of its tables
+    # the view as it is declared, for the history
     declaration: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -390,20 +366,14 @@ def _number(value: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The position that a sink of a followed view has reached.
+    """The position that a sink of a followed view has reached."""
 
-    Attributes:
-        position: the first that it does not hold; of what lies before it, it holds all.
-        behind_s: for how long it has lacked the oldest rows that it lacks; 0 where it lacks none.
-        is_left: whether it lacks more than is kept for it, so that it catches up by a round of
-            Spark's.
-        why: what keeps it from having them, empty where nothing is known to.
-    """
-
-    position: Position
+    position: Position  # the first that it does not hold; of what lies before it, it holds all
+    # for how long it has lacked the oldest rows that it lacks; 0 where it lacks none
     behind_s: float = 0.0
+    # whether it lacks more than is kept for it, so that it catches up by a round of Spark's
     is_left: bool = False
-    why: str = ""
+    why: str = ""  # what keeps it from having them, empty where nothing is known to
 
     @property
     def is_behind(self) -> bool:
@@ -440,14 +410,10 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a run.
+    """Outcome of a run."""
 
-    Attributes:
-        results: one for each view, also for those that failed.
-        error: the worst of theirs, or that of the run when it has no result; None when all is well.
-    """
-
-    results: tuple[ViewResult, ...]
+    results: tuple[ViewResult, ...]  # one for each view, also for those that failed
+    # the worst of theirs, or that of the run when it has no result; None when all is well
     error: ChangelogError | None = None
 
     @classmethod

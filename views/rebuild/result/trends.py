@@ -22,19 +22,12 @@ _START = "start"
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The last full rebuilds of one view, oldest first.
+    """The last full rebuilds of one view, oldest first."""
 
-    Attributes:
-        view: its name.
-        rows: that each had.
-        records: that each read.
-        seconds: that each took.
-    """
-
-    view: str
-    rows: tuple[int, ...]
-    records: tuple[int, ...]
-    seconds: tuple[float, ...]
+    view: str  # its name
+    rows: tuple[int, ...]  # that each had
+    records: tuple[int, ...]  # that each read
+    seconds: tuple[float, ...]  # that each took
 
     @property
     def growth(self) -> float | None:

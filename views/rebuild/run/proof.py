@@ -53,8 +53,7 @@ class Proof:
 def require_exact(replay: States, build: ViewBuild) -> None:
     """Check that a difference is one: the verifier reads the log too, and it reads it later.
 
-    Raises:
-        VerdictError: the log had begun to lose what the verifier read, so nothing is refuted.
+    Raises VerdictError: the log had begun to lose what the verifier read, so nothing is refuted.
     """
     try:
         replay.recheck()

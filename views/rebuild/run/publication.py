@@ -32,17 +32,11 @@ log = logging.getLogger("changelog.views")
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """Unpublished generations at a later frontier.
+    """Unpublished generations at a later frontier."""
 
-    Attributes:
-        builds: of the views whose generation is there, or has failed on its way.
-        failed: the results of those that could not begin.
-        states: what the first are made of; None without any.
-    """
-
-    builds: Sequence[ViewBuild]
-    failed: Sequence[ViewResult]
-    states: States | None
+    builds: Sequence[ViewBuild]  # of the views whose generation is there, or has failed on its way
+    failed: Sequence[ViewResult]  # the results of those that could not begin
+    states: States | None  # what the first are made of; None without any
 
 
 Bring = Callable[[RebuildSettings, Mapping[str, Base], Sequence[ViewSpec]], Brought]

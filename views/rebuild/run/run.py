@@ -32,41 +32,28 @@ log = logging.getLogger("changelog.views")
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One run of `rebuild-view`, as its steps know it.
+    """One run of `rebuild-view`, as its steps know it."""
 
-    Attributes:
-        settings: of the run.
-        stages: shows and times what is done.
-        make_served: gives the sinks of a view.
-        stop: tells whether somebody asked the run to end.
-        is_follower: whether it is a round of who follows the views.
-        moving: held while readers are moved; None until it is known who does.
-        place: of the locks.
-        bases: of each view the unpublished generation that is brought to the newest frontier; None
-            where new ones are made and published.
-        stands: tables whose states nothing goes on from: a generation that is made of one cannot be
-            brought to where a follower is.
-        schemas: of the tables that the views read; none before they are planned.
-        quarantined: records of each table that could not be read.
-        history: of all generations.
-        id: of the run, in the history.
-        begun: when, by the monotonic clock in seconds.
-    """
-
-    settings: RebuildSettings
-    stages: Stages
-    make_served: MakeServed
-    stop: Callable[[], bool]
-    is_follower: bool
-    moving: Moving | None
-    place: Place
+    settings: RebuildSettings  # of the run
+    stages: Stages  # shows and times what is done
+    make_served: MakeServed  # gives the sinks of a view
+    stop: Callable[[], bool]  # tells whether somebody asked the run to end
+    is_follower: bool  # whether it is a round of who follows the views
+    moving: Moving | None  # held while readers are moved; None until it is known who does
+    place: Place  # of the locks
+    # of each view the unpublished generation that is brought to the newest frontier; None where new
+    # ones are made and published
     bases: Mapping[str, Base] | None
+    # tables whose states nothing goes on from: a generation that is made of one cannot be brought
+    # to where a follower is
     stands: Collection[TableName] = ()
+    # of the tables that the views read; none before they are planned
     schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
+    # records of each table that could not be read
     quarantined: Mapping[TableName, int] = field(default_factory=dict)
-    history: History = field(init=False)
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    begun: float = field(default_factory=time.monotonic)
+    history: History = field(init=False)  # of all generations
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run, in the history
+    begun: float = field(default_factory=time.monotonic)  # when, by the monotonic clock in seconds
 
     def __post_init__(self) -> None:
         """Open the history."""
@@ -90,9 +77,7 @@ class Run:
     def check_stop(self) -> None:
         """Raise where somebody has asked to end.
 
-        Raises:
-            RebuildError: that is so.
-            LockedError: a lock of the run is lost.
+        Raises RebuildError: that is so; LockedError: a lock of the run is lost.
         """
         self.place.check()
         if self.stop():

@@ -24,17 +24,11 @@ _EVERY_S = 1.0
 
 
 class Tasks(NamedTuple):
-    """Tasks of the stages that run now.
+    """Tasks of the stages that run now."""
 
-    Attributes:
-        stages: their ids.
-        done: tasks that have ended.
-        total: of all.
-    """
-
-    stages: frozenset[int]
-    done: int
-    total: int
+    stages: frozenset[int]  # their ids
+    done: int  # tasks that have ended
+    total: int  # of all
 
 
 @contextmanager

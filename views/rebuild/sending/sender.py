@@ -289,17 +289,11 @@ class UnlikeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A merged delta waiting for a sink.
+    """A merged delta waiting for a sink."""
 
-    Attributes:
-        delta: the row that each key has.
-        position: the first that they say nothing of.
-        since: when the oldest of it was proved, by the monotonic clock in seconds.
-    """
-
-    delta: Delta
-    position: Position
-    since: float
+    delta: Delta  # the row that each key has
+    position: Position  # the first that they say nothing of
+    since: float  # when the oldest of it was proved, by the monotonic clock in seconds
 
     @property
     def is_too_much(self) -> bool:
@@ -310,8 +304,7 @@ class Waiting:
     def then(self, later: Waiting) -> Waiting:
         """Return this delta merged with a later one.
 
-        Raises:
-            UnlikeError: their columns differ.
+        Raises UnlikeError: their columns differ.
         """
         table = merged(self.delta.table, later.delta.table)
         return replace(self, delta=replace(self.delta, table=table), position=later.position)

@@ -60,17 +60,11 @@ class _PatientRetry(Retry):
 
 @dataclass(frozen=True, slots=True)
 class CacheClient:
-    """A server, or a cluster by the address of one of its servers.
+    """A server, or a cluster by the address of one of its servers."""
 
-    Attributes:
-        url: its address; user and password may be in it.
-        retry_seconds: about how long a busy or absent server is asked again.
-        answer_seconds: how long it may be silent, which is asked again too.
-    """
-
-    url: str = field(repr=False)
-    retry_seconds: float
-    answer_seconds: float = 60.0
+    url: str = field(repr=False)  # its address; user and password may be in it
+    retry_seconds: float  # about how long a busy or absent server is asked again
+    answer_seconds: float = 60.0  # how long it may be silent, which is asked again too
 
     @contextmanager
     def client(self) -> Iterator[Connection]:

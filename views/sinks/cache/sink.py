@@ -64,18 +64,12 @@ class EntryWriter:
 
     A task may outlive the process that began it. So each batch asks, behind its entries, whether
     the generation is still open, and takes them back where it is not.
-
-    Attributes:
-        server: where to.
-        view: of the generation.
-        generation: its number.
-        form: of its entries.
     """
 
-    server: CacheClient
-    view: str
-    generation: int
-    form: CacheForm
+    server: CacheClient  # where to
+    view: str  # of the generation
+    generation: int  # its number
+    form: CacheForm  # of its entries
 
     @contextmanager
     def connected(self) -> Iterator[Callable[[Sequence[Entry]], Sequence[Refusal]]]:

@@ -23,17 +23,14 @@ from views.sinks.unique import column
 
 
 class CacheOptions(Options):
-    """Options of one view, `views/NAME.cache.json`.
+    """Options of one view, `views/NAME.cache.json`."""
 
-    Attributes:
-        value: what an entry is: a JSON document, a hash of texts, or the one value as text.
-        hash_tag: `view` keeps a generation's entries in one slot of a cluster, `key` those of one
-            key in all generations and views; without it a cluster spreads them by their names.
-        ttl_seconds: how long entries stay once their generation is removed; None is not at all.
-    """
-
+    # what an entry is: a JSON document, a hash of texts, or the one value as text
     value: Value = "json"
+    # `view` keeps a generation's entries in one slot of a cluster, `key` those of one key in all
+    # generations and views; without it a cluster spreads them by their names
     hash_tag: HashTag | None = None
+    # how long entries stay once their generation is removed; None is not at all
     ttl_seconds: int | None = Field(default=None, ge=1)
 
 

@@ -41,8 +41,7 @@ def arranged(
 ) -> Iterator[tuple[DataFrame, Layout]]:
     """Yield the rows in the order of their files, and the layout of the files.
 
-    Raises:
-        SinkError: there are too many partitions, or one's value cannot stand in a Delta table.
+    Raises SinkError: there are too many partitions, or one's value cannot stand in a Delta table.
     """
     folder = _free_name(rows.columns) if options.partition_by else ""
     named = rows.withColumn(folder, _digest(options.partition_by)) if folder else rows

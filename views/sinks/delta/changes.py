@@ -23,15 +23,10 @@ _FILE, _ROW, _IS_KNOWN = "name of the file", "row of the file", "is known"
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """The part of a generation that is taken from an older one.
+    """The part of a generation that is taken from an older one."""
 
-    Attributes:
-        files: its files.
-        seen: what was observed of the new rows.
-    """
-
-    files: Sequence[DataFile]
-    seen: Observation
+    files: Sequence[DataFile]  # its files
+    seen: Observation  # what was observed of the new rows
 
     def check(self, rows: int) -> None:
         """Raise unless all new rows were seen, each under a key whose row is gone."""

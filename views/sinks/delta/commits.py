@@ -32,22 +32,16 @@ Action = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a table.
+    """One file of a table."""
 
-    Attributes:
-        path: relative to the table.
-        size: in bytes.
-        stored: rows that are in the file.
-        vector: where those that are gone are marked; None when all of them count.
-        partition: the text of each partition column's value, None for a null.
-        bounds: what the log tells of its columns, in Delta's form.
-    """
-
-    path: str
-    size: int
-    stored: int
+    path: str  # relative to the table
+    size: int  # in bytes
+    stored: int  # rows that are in the file
+    # where those that are gone are marked; None when all of them count
     vector: Descriptor | None = None
+    # the text of each partition column's value, None for a null
     partition: Mapping[str, str | None] = field(default_factory=dict)
+    # what the log tells of its columns, in Delta's form
     bounds: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -58,15 +52,10 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """The log of one table.
+    """The log of one table."""
 
-    Attributes:
-        files: access to it.
-        uri: of the table.
-    """
-
-    files: Files
-    uri: str
+    files: Files  # access to it
+    uri: str  # of the table
 
     def adds(self) -> list[Action]:
         """List the files of the table, as the actions that made them part of it.
@@ -84,8 +73,7 @@ class Commits:
     def data_files(self) -> list[DataFile]:
         """List the files of a generation of ours, from its first commit on.
 
-        Raises:
-            VectorError: the rows that are gone are marked in another way than ours.
+        Raises VectorError: the rows that are gone are marked in another way than ours.
         """
         commits = [self._actions(version) for version in sorted(self._versions(), reverse=True)]
         return [_data_file(add) for add in _living(commits)]

@@ -35,19 +35,12 @@ class VectorError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """The place of a data file's deletion vector.
+    """The place of a data file's deletion vector."""
 
-    Attributes:
-        identity: of the file of vectors.
-        offset: of the vector's size in that file, in bytes.
-        size: of the vector, in bytes.
-        rows: how many rows it marks.
-    """
-
-    identity: uuid.UUID
-    offset: int
-    size: int
-    rows: int
+    identity: uuid.UUID  # of the file of vectors
+    offset: int  # of the vector's size in that file, in bytes
+    size: int  # of the vector, in bytes
+    rows: int  # how many rows it marks
 
     def to_json(self, folder: str = "") -> dict[str, Any]:
         """Return the descriptor as an action of the log has it.

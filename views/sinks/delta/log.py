@@ -66,9 +66,8 @@ class DeltaTables:
     def published(self, stable: str) -> int | None:
         """Return the generation that a stable table serves.
 
-        Raises:
-            ForeignTableError: the table there is not one that we published.
-            SinkError: it cannot be read.
+        Raises ForeignTableError: the table there is not one that we published; SinkError: it cannot
+        be read.
         """
         table = self.table(stable)
         if table is None:

@@ -27,17 +27,13 @@ _KINDS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 class DeltaOptions(Options):
-    """Options of one view.
+    """Options of one view."""
 
-    Attributes:
-        partition_by: columns whose values are the same in all rows of a file.
-        cluster_by: columns by which rows are in order across files and in each.
-        target_file_mb: about how large a file is to be.
-    """
-
+    # columns whose values are the same in all rows of a file
     partition_by: tuple[str, ...] = Field(default=(), strict=False)
+    # columns by which rows are in order across files and in each
     cluster_by: tuple[str, ...] = Field(default=(), strict=False)
-    target_file_mb: int = Field(default=128, ge=1)
+    target_file_mb: int = Field(default=128, ge=1)  # about how large a file is to be
 
     @property
     def lays_out(self) -> bool:
@@ -66,9 +62,8 @@ class DeltaOptions(Options):
 def delta_options(view: str, options: Mapping[str, Any], key: Sequence[str]) -> DeltaOptions:
     """Return the options of a view.
 
-    Raises:
-        ConfigurationError: one is not known, has a value that it cannot have, or they do not go
-            together.
+    Raises ConfigurationError: one is not known, has a value that it cannot have, or they do not go
+    together.
     """
     parsed = read_options(DeltaOptions, view, "delta", options)
     columns = [*parsed.partition_by, *parsed.cluster_by]

@@ -130,8 +130,7 @@ class DeltaSink:
     def change(self, change: Change) -> None:
         """Write the generation as a change of an older one, instead of `write`.
 
-        Raises:
-            SinkError: two rows of the other one have the same key.
+        Raises SinkError: two rows of the other one have the same key.
         """
         current = opened(self._opened, self._view)
         current.begin(change.rows)

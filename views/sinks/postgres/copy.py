@@ -36,21 +36,13 @@ _AT_ONCE_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopyWriter:
-    """Writes rows by COPY; sent to executors.
+    """Writes rows by COPY; sent to executors."""
 
-    Attributes:
-        server: where to.
-        relation: the generation's table in our schema.
-        forms: its columns.
-        batch_rows: the most rows that are turned into COPY's format at once.
-        key: those columns of the view that are never null.
-    """
-
-    server: PostgresClient
-    relation: str
-    forms: tuple[Form, ...]
-    batch_rows: int
-    key: tuple[str, ...]
+    server: PostgresClient  # where to
+    relation: str  # the generation's table in our schema
+    forms: tuple[Form, ...]  # its columns
+    batch_rows: int  # the most rows that are turned into COPY's format at once
+    key: tuple[str, ...]  # those columns of the view that are never null
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> tuple[str | None, int]:
         """Write all rows in one transaction; returns the attempt's name and their number."""
@@ -82,8 +74,7 @@ class CopyWriter:
     def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch whose keys are whole.
 
-        Raises:
-            SinkError: a row has a null in its key.
+        Raises SinkError: a row has a null in its key.
         """
         for form, array in zip(self.forms, batch.columns, strict=True):
             if form.name in self.key and array.null_count:
@@ -112,8 +103,7 @@ class CopyWriter:
 def load(rows: DataFrame, writer: CopyWriter) -> dict[str, int]:
     """Write every row; returns the attempts that count, each with its number of rows.
 
-    Raises:
-        SinkError: a task could not write; the first reason is given.
+    Raises SinkError: a task could not write; the first reason is given.
     """
     check_session(rows.sparkSession)
     results = (
@@ -163,8 +153,7 @@ def tuples(
 
     An error names a row by the columns of `key`.
 
-    Raises:
-        SinkError: a value has no exact form in PostgreSQL.
+    Raises SinkError: a value has no exact form in PostgreSQL.
     """
     for batch in batches:
         share = batch.num_rows * _AT_ONCE_BYTES // max(batch.nbytes, 1)

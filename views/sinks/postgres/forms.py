@@ -72,21 +72,13 @@ _TEXT = ("text", 25, encode.text)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One column.
+    """One column."""
 
-    Attributes:
-        name: in the view.
-        target: in the table.
-        kind: its type in Spark.
-        loaded: the type of PostgreSQL that it is loaded as.
-        type: the type that it has in the end.
-    """
-
-    name: str
-    target: str
-    kind: DataType
-    loaded: str
-    type: str
+    name: str  # in the view
+    target: str  # in the table
+    kind: DataType  # its type in Spark
+    loaded: str  # the type of PostgreSQL that it is loaded as
+    type: str  # the type that it has in the end
 
     @property
     def is_document(self) -> bool:

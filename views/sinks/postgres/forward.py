@@ -38,8 +38,7 @@ def columns_sent(forms: Sequence[Form]) -> list[Column]:
 def values_sent(forms: Sequence[Form], delta: pa.Table) -> dict[str, pa.Array]:
     """Return the same of a delta that was computed without Spark.
 
-    Raises:
-        NotRenderedError: a value is left to Spark.
+    Raises NotRenderedError: a value is left to Spark.
     """
     return {
         f"{_COLUMN}{number}": (
@@ -53,30 +52,20 @@ def values_sent(forms: Sequence[Form], delta: pa.Table) -> dict[str, pa.Array]:
 
 @dataclass(frozen=True, slots=True)
 class PostgresForward:
-    """The table of one generation.
+    """The table of one generation."""
 
-    Attributes:
-        registry: of the view.
-        generation: its number.
-        forms: its columns.
-        key: the columns of its primary key.
-        batch_rows: the most rows that are turned into COPY's format at once.
-        also: another table that gets the same.
-    """
-
-    registry: Registry
-    generation: int
-    forms: tuple[Form, ...]
-    key: tuple[str, ...]
-    batch_rows: int
-    also: sql.Identifier | None = None
+    registry: Registry  # of the view
+    generation: int  # its number
+    forms: tuple[Form, ...]  # its columns
+    key: tuple[str, ...]  # the columns of its primary key
+    batch_rows: int  # the most rows that are turned into COPY's format at once
+    also: sql.Identifier | None = None  # another table that gets the same
 
     def apply(self, cursor: Any, delta: pa.Table, position: Position) -> None:  # noqa: ANN401
         """Do all of it inside the transaction of a cursor.
 
-        Raises:
-            SinkError: another process has gone further, or a row has no exact form.
-            psycopg2.Error: the server refuses a row.
+        Raises SinkError: another process has gone further, or a row has no exact form;
+        psycopg2.Error: the server refuses a row.
         """
         self.registry.hold(cursor, self.generation)
         entry = self.registry.sealed(cursor, self.generation)

@@ -25,23 +25,19 @@ class Mode(Enum):
 
 
 class PostgresOptions(Options):
-    """Options of one view.
+    """Options of one view."""
 
-    Attributes:
-        mode: how readers get to see a generation.
-        table: the table that readers open, `schema.name`; by default the view's name in `public`.
-        columns: for columns of the view the names that they have in the table.
-        types: for columns of the table a type of PostgreSQL other than the natural one.
-        batch_rows: the most rows that a task turns into COPY's format at once.
-        auto_create: whether the table is made, and its columns follow the view's; else it must
-            exist and fit.
-    """
-
+    # how readers get to see a generation
     mode: Annotated[Mode, Field(strict=False)] = Mode.EXCHANGE
+    # the table that readers open, `schema.name`; by default the view's name in `public`
     table: str = ""
+    # for columns of the view the names that they have in the table
     columns: dict[str, str] = Field(default_factory=dict)
+    # for columns of the table a type of PostgreSQL other than the natural one
     types: dict[str, str] = Field(default_factory=dict)
+    # the most rows that a task turns into COPY's format at once
     batch_rows: int = Field(default=10_000, ge=1)
+    # whether the table is made, and its columns follow the view's; else it must exist and fit
     auto_create: bool = True
 
     def target(self, view: str) -> TableName:
@@ -58,8 +54,7 @@ class PostgresOptions(Options):
 def postgres_options(view: str, options: Mapping[str, Any]) -> PostgresOptions:
     """Return the options of a view.
 
-    Raises:
-        ConfigurationError: one is not known, or has a value that it cannot have.
+    Raises ConfigurationError: one is not known, or has a value that it cannot have.
     """
     parsed = read_options(PostgresOptions, view, "postgres", options)
     parsed.target(view)

@@ -24,24 +24,17 @@ LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 
 @dataclass(frozen=True, slots=True)
 class Readers(ABC):
-    """The table that readers open, in the mode that moves generations there.
+    """The table that readers open, in the mode that moves generations there."""
 
-    Attributes:
-        registry: the entries of the view.
-        stable: the table.
-        auto_create: whether it is ours to make and to change.
-    """
-
-    registry: Registry
-    stable: Stable
-    auto_create: bool
+    registry: Registry  # the entries of the view
+    stable: Stable  # the table
+    auto_create: bool  # whether it is ours to make and to change
 
     @abstractmethod
     def check(self, cursor: Any, columns: Columns = ()) -> None:  # noqa: ANN401
         """Check that it is ours, or fits; `columns` are names and types of the view's columns.
 
-        Raises:
-            SinkError: it is somebody else's, or does not.
+        Raises SinkError: it is somebody else's, or does not.
         """
 
     def current(self, cursor: Any) -> int | None:  # noqa: ANN401
@@ -65,8 +58,7 @@ class Readers(ABC):
     def move(self, cursor: Any, entry: Entry, generation: int) -> None:  # noqa: ANN401
         """Show readers a sealed generation once the transaction of a cursor is committed.
 
-        Raises:
-            SinkError: the table does not fit, or its rows cannot be those of the generation.
+        Raises SinkError: the table does not fit, or its rows cannot be those of the generation.
         """
 
     @abstractmethod
@@ -95,8 +87,7 @@ class Readers(ABC):
 def briefly(connection: Connection, act: Callable[[Any], None]) -> None:
     """Do something in one transaction that waits for no lock longer than a moment.
 
-    Raises:
-        BusyError: somebody holds a lock that it needs.
+    Raises BusyError: somebody holds a lock that it needs.
     """
     with connection, connection.cursor() as cursor, briefly_waiting(cursor):
         act(cursor)
@@ -106,8 +97,7 @@ def briefly(connection: Connection, act: Callable[[Any], None]) -> None:
 def briefly_waiting(cursor: Any) -> Iterator[None]:  # noqa: ANN401
     """Wait for no lock longer than a moment, in the block of a transaction.
 
-    Raises:
-        BusyError: somebody holds a lock that it needs.
+    Raises BusyError: somebody holds a lock that it needs.
     """
     try:
         cursor.execute(LOCK_TIMEOUT)

@@ -51,32 +51,20 @@ ALTER TABLE {SCHEMA}.targets ADD COLUMN IF NOT EXISTS serving bigint;
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One generation.
+    """One generation."""
 
-    Attributes:
-        relation: its table in our schema.
-        state: `open`, `loaded` or `sealed`.
-        rows: how many it has, once it is sealed.
-        sealed_at: when all of them were there.
-    """
-
-    relation: str
-    state: str
-    rows: int | None
-    sealed_at: datetime | None
+    relation: str  # its table in our schema
+    state: str  # `open`, `loaded` or `sealed`
+    rows: int | None  # how many it has, once it is sealed
+    sealed_at: datetime | None  # when all of them were there
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The entries of one view.
+    """The entries of one view."""
 
-    Attributes:
-        view: its name.
-        target: the table that readers open.
-    """
-
-    view: str
-    target: TableName
+    view: str  # its name
+    target: TableName  # the table that readers open
 
     def relation(self, generation: int) -> str:
         """Return the name of a generation's table, which fits into 63 bytes."""
@@ -87,8 +75,7 @@ class Registry:
     def make(self, cursor: Any) -> None:  # noqa: ANN401 - psycopg2's
         """Make our tables where they are not, and the view's entry.
 
-        Raises:
-            SinkError: the table that readers open is another view's.
+        Raises SinkError: the table that readers open is another view's.
         """
         if not (_is_there(cursor) and _knows_serving(cursor)):
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
@@ -158,8 +145,7 @@ class Registry:
     def add(self, cursor: Any, generation: int) -> str:  # noqa: ANN401
         """Add an open generation and return the name of its table.
 
-        Raises:
-            SinkError: it is there.
+        Raises SinkError: it is there.
         """
         relation = self.relation(generation)
         cursor.execute(
@@ -189,8 +175,7 @@ class Registry:
     def sealed(self, cursor: Any, generation: int) -> Entry:  # noqa: ANN401
         """Return a sealed generation.
 
-        Raises:
-            SinkError: it is not there, or not sealed.
+        Raises SinkError: it is not there, or not sealed.
         """
         entries = self.entries(cursor)
         entry = entries.get(generation)

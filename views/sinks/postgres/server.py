@@ -40,17 +40,12 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class PostgresClient:
-    """A server.
+    """A server."""
 
-    Attributes:
-        url: libpq's connection string; user, password and TLS parameters may be in it.
-        retry_seconds: about how long a busy or absent server is asked again.
-        answer_seconds: how long it may answer nobody before a connection is given up.
-    """
-
+    # libpq's connection string; user, password and TLS parameters may be in it
     url: str = field(repr=False)
-    retry_seconds: float
-    answer_seconds: float = 60.0
+    retry_seconds: float  # about how long a busy or absent server is asked again
+    answer_seconds: float = 60.0  # how long it may answer nobody before a connection is given up
 
     @contextmanager
     def connection(self, name: str = "changelog") -> Iterator[Connection]:

@@ -240,8 +240,7 @@ class PostgresSink:
     def published(self) -> int | None:
         """Return the generation that is attached.
 
-        Raises:
-            SinkError: the table that readers open is somebody else's.
+        Raises SinkError: the table that readers open is somebody else's.
         """
         with self._server.connection() as connection, connection.cursor() as cursor:
             self._readers.check(cursor)

@@ -26,15 +26,10 @@ Columns = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Stable:
-    """The table that readers open.
+    """The table that readers open."""
 
-    Attributes:
-        target: its name.
-        key: columns of its primary key.
-    """
-
-    target: TableName
-    key: tuple[str, ...]
+    target: TableName  # its name
+    key: tuple[str, ...]  # columns of its primary key
 
     @property
     def name(self) -> sql.Identifier:
@@ -75,8 +70,7 @@ class Stable:
     def move(self, cursor: Any, relation: str, attached: str | None) -> None:  # noqa: ANN401
         """Put a generation in the place of the one that is attached.
 
-        Raises:
-            psycopg2.Error: others hold locks, or depend on what changes.
+        Raises psycopg2.Error: others hold locks, or depend on what changes.
         """
         cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(self.name))
         if attached is not None:

@@ -69,8 +69,7 @@ class SearchForward:
             position: of the delta.
             most: so many rows the index may go without.
 
-        Raises:
-            SinkError: the server refuses a document, or another process has gone further.
+        Raises SinkError: the server refuses a document, or another process has gone further.
         """
         meta = self.meta()
         reached = None if _POSITION not in meta else Position.parse(meta[_POSITION])

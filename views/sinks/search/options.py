@@ -44,17 +44,14 @@ _OURS = {
 
 
 class SearchOptions(Options):
-    """Options of one view.
+    """Options of one view."""
 
-    Attributes:
-        settings: of each generation's index, as in the server's own API: `analysis`,
-            `number_of_shards`, `number_of_replicas`, `refresh_interval`, ….
-        mappings: `properties`, each laid over what the view's column says.
-        routing: the column of the key, of several, by whose text documents are put to shards.
-    """
-
+    # of each generation's index, as in the server's own API: `analysis`, `number_of_shards`,
+    # `number_of_replicas`, `refresh_interval`, …
     settings: dict[str, Any] = Field(default_factory=dict)
+    # `properties`, each laid over what the view's column says
     mappings: dict[str, Any] = Field(default_factory=dict)
+    # the column of the key, of several, by whose text documents are put to shards
     routing: str | None = None
 
     def routed_by(self, view: str, key: Sequence[str]) -> int | None:
@@ -79,8 +76,7 @@ class SearchOptions(Options):
 def search_options(view: str, options: Mapping[str, Any]) -> SearchOptions:
     """Return the options of a view.
 
-    Raises:
-        ConfigurationError: one is not known, or would change what is served.
+    Raises ConfigurationError: one is not known, or would change what is served.
     """
     parsed = read_options(SearchOptions, view, "search", options)
     for name in flat(parsed.settings):

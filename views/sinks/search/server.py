@@ -50,17 +50,11 @@ class _TooLargeError(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class SearchClient:
-    """A server.
+    """A server."""
 
-    Attributes:
-        url: its address; user and password may be in it.
-        retry_seconds: how long a busy or absent server is asked again.
-        answer_seconds: how long it may be silent, which is asked again too.
-    """
-
-    url: str = field(repr=False)
-    retry_seconds: float
-    answer_seconds: float = 60.0
+    url: str = field(repr=False)  # its address; user and password may be in it
+    retry_seconds: float  # how long a busy or absent server is asked again
+    answer_seconds: float = 60.0  # how long it may be silent, which is asked again too
 
     @contextmanager
     def client(self) -> Iterator[httpx.Client]:
@@ -80,9 +74,8 @@ class SearchClient:
     def request(self, method: str, path: str, body: Body = None) -> Any:  # noqa: ANN401 - JSON
         """Send one request; return the JSON of its answer, or None when the object does not exist.
 
-        Raises:
-            SinkError: the server refuses the request.
-            UnavailableSinkError: it does not answer, or is busy for too long.
+        Raises SinkError: the server refuses the request; UnavailableSinkError: it does not answer,
+        or is busy for too long.
         """
         with self.client() as client:
             answer = self._patiently(lambda: self._send(client, method, path, body))

@@ -206,8 +206,7 @@ class SearchSink:
     def published(self) -> int | None:
         """Return the generation that the alias points to.
 
-        Raises:
-            SinkError: the alias points elsewhere too, or an index has its name.
+        Raises SinkError: the alias points elsewhere too, or an index has its name.
         """
         alias = self._server.request("GET", f"/_alias/{self._view}")
         if alias is None:

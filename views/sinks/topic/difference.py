@@ -34,25 +34,19 @@ _GONE = "SELECT key FROM there ANTI JOIN wanted USING (key)"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Some keys whose rows differ.
+    """Some keys whose rows differ."""
 
-    Attributes:
-        keys: in bytes.
-        values: what the rows are to be; None where they are to go.
-        was: for each key whether there was another row; None where there was no row at all.
-    """
-
-    keys: pa.Array
-    values: pa.Array | None
+    keys: pa.Array  # in bytes
+    values: pa.Array | None  # what the rows are to be; None where they are to go
+    # for each key whether there was another row; None where there was no row at all
     was: pa.Array | None
 
 
 def differences(server: TopicServer, source: str, target: str | None) -> Iterator[Difference]:
     """Yield the differences between two topics; without a target, to an empty one.
 
-    Raises:
-        SinkError: the brokers refuse, or records are gone.
-        UnavailableSinkError: they do not answer.
+    Raises SinkError: the brokers refuse, or records are gone; UnavailableSinkError: they do not
+    answer.
     """
     with ExitStack() as stack, ThreadPoolExecutor(1, "topic-scan") as beside:
         if target is None:
@@ -95,25 +89,17 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The state of a topic without keys, to which a delta may add records.
+    """The state of a topic without keys, to which a delta may add records."""
 
-    Attributes:
-        server: where it is.
-        view: whose it is.
-        topic: its name.
-        key_id: of Avro's schema of keys; None in JSON.
-    """
-
-    server: TopicServer
-    view: str
-    topic: str
-    key_id: int | None
+    server: TopicServer  # where it is
+    view: str  # whose it is
+    topic: str  # its name
+    key_id: int | None  # of Avro's schema of keys; None in JSON
 
     def require(self, difference: Difference) -> None:
         """Require that a difference is of rows that were not there before.
 
-        Raises:
-            SinkError: naming a key whose row has changed, or is gone.
+        Raises SinkError: naming a key whose row has changed, or is gone.
         """
         if difference.values is None and len(difference.keys):
             raise self._refused(difference.keys[0].as_py(), "is gone")
@@ -127,8 +113,7 @@ class Growth:
             records: of a delta.
             there: keys of the rows that are there, and the digest of each row.
 
-        Raises:
-            SinkError: naming a key whose row has changed, or is gone.
+        Raises SinkError: naming a key whose row has changed, or is gone.
         """
         fresh = []
         for key, value in records:
@@ -164,13 +149,9 @@ _SCANNED_ROWS, _BYTES = 200_000, 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """The committed records of a topic up to its end at some moment.
+    """The committed records of a topic up to its end at some moment."""
 
-    Attributes:
-        last: the last record of each key.
-    """
-
-    last: LastRecords
+    last: LastRecords  # the last record of each key
 
     @property
     def is_empty(self) -> bool:
@@ -194,9 +175,8 @@ class _Scan:
 def scanned(server: TopicServer, topic: str) -> Iterator[_Scan]:
     """Read a topic; its memory is released after the block.
 
-    Raises:
-        SinkError: the brokers refuse, or records are gone.
-        UnavailableSinkError: they do not answer.
+    Raises SinkError: the brokers refuse, or records are gone; UnavailableSinkError: they do not
+    answer.
     """
     with closing(LastRecords(FoldRules.by_last(most_bytes=_MEMORY_BYTES))) as last:
         partition = PartitionRange(0, 0, server.end(topic))

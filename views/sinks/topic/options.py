@@ -17,17 +17,13 @@ FOR_EVER = -1
 
 
 class TopicOptions(Options):
-    """Options of one view.
+    """Options of one view."""
 
-    Attributes:
-        value: how keys and values are written: Avro under the registry, or JSON.
-        records: whether readers get the newest row of each key, in a compacted topic, or each new
-            row once, without a key, in one that deletes by age alone.
-        retention_ms: how long records without a key stay; -1 for ever.
-    """
-
-    value: Value = "avro"
+    value: Value = "avro"  # how keys and values are written: Avro under the registry, or JSON
+    # whether readers get the newest row of each key, in a compacted topic, or each new row once,
+    # without a key, in one that deletes by age alone
     records: Records = "keyed"
+    # how long records without a key stay; -1 for ever
     retention_ms: int = Field(default=FOR_EVER, ge=FOR_EVER)
 
     @model_validator(mode="after")

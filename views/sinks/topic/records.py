@@ -35,17 +35,11 @@ Record = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a view's rows as records.
+    """The form of a view's rows as records."""
 
-    Attributes:
-        schema: of the rows.
-        key: the columns of their key.
-        ids: of Avro's schemas of keys and values; None in JSON.
-    """
-
-    schema: StructType
-    key: tuple[str, ...]
-    ids: tuple[int, int] | None
+    schema: StructType  # of the rows
+    key: tuple[str, ...]  # the columns of their key
+    ids: tuple[int, int] | None  # of Avro's schemas of keys and values; None in JSON
 
     def columns(self, *, is_gone: Column | None = None) -> list[Column]:
         """Return the columns that records are made of: texts, or the row's columns for Avro."""
@@ -66,8 +60,7 @@ class Form:
     def delta_values(self, delta: pa.Table) -> dict[str, pa.Array]:
         """Return the same of a delta that was computed without Spark.
 
-        Raises:
-            NotRenderedError: a value is left to Spark.
+        Raises NotRenderedError: a value is left to Spark.
         """
         if self.ids is not None:
             return {f"__topic_{name}": delta[name] for name in self.schema.fieldNames()}
@@ -83,8 +76,7 @@ class Form:
     def records(self, rendered: pa.Table | pa.RecordBatch) -> list[Record]:
         """Return the records of what `columns` gave.
 
-        Raises:
-            SinkError: a row has a null in its key.
+        Raises SinkError: a row has a null in its key.
         """
         if not rendered.num_rows:
             return []
@@ -93,8 +85,7 @@ class Form:
     def encoded(self, rendered: pa.Table | pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         """Return keys and values, as binary, of what `columns` gave of some rows.
 
-        Raises:
-            SinkError: a row has a null in its key.
+        Raises SinkError: a row has a null in its key.
         """
         if self.ids is None:
             key, value = (_whole(rendered.column(name)).cast(pa.binary()) for name in (KEY, VALUE))
@@ -112,8 +103,7 @@ class Form:
     def delta_records(self, delta: pa.Table) -> list[Record]:
         """Return the records of a delta: a tombstone for each key that is gone.
 
-        Raises:
-            SinkError: a row has a null in its key.
+        Raises SinkError: a row has a null in its key.
         """
         with_marks = zip(self.records(delta), delta[GONE].to_pylist(), strict=True)
         return [(key, None if gone else value) for (key, value), gone in with_marks]
@@ -139,23 +129,14 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class RecordWriter:
-    """Writes records; sent to Spark's tasks.
+    """Writes records; sent to Spark's tasks."""
 
-    Attributes:
-        brokers: where they are.
-        options: how they are reached, files as texts.
-        wait_s: how long they are waited for.
-        topic: where records go.
-        form: of the rows.
-        seed: of the hashes of their keys.
-    """
-
-    brokers: str
-    options: Mapping[str, str] = field(repr=False)
-    wait_s: float
-    topic: str
-    form: Form
-    seed: int
+    brokers: str  # where they are
+    options: Mapping[str, str] = field(repr=False)  # how they are reached, files as texts
+    wait_s: float  # how long they are waited for
+    topic: str  # where records go
+    form: Form  # of the rows
+    seed: int  # of the hashes of their keys
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write batches, and return how many rows, or why not, and the hashes of their keys."""
@@ -195,8 +176,7 @@ class RecordWriter:
     def _require(self, producer: ProducerHandle, kafka: KafkaConnection, code: int) -> None:
         """Raise what the brokers say of a record before, or of this call.
 
-        Raises:
-            SinkError: they refuse, or do not answer.
+        Raises SinkError: they refuse, or do not answer.
         """
         failure, subject = producer.failure(), f'topic "{self.topic}"'
         if failure is not None:
@@ -208,8 +188,7 @@ class RecordWriter:
 def write_rows(rows: DataFrame, writer: RecordWriter) -> tuple[int, bool]:
     """Write every row; returns their number, and whether their keys are known to differ.
 
-    Raises:
-        SinkError: a task could not write; the first reason is given.
+    Raises SinkError: a task could not write; the first reason is given.
     """
     check_session(rows.sparkSession)
     rendered = rows.select(*writer.form.columns())
@@ -227,13 +206,9 @@ _PROBE: TextColumn = (memoryview(array("i", [0, 5])), memoryview(b"probe"))
 
 @dataclass(slots=True)
 class KeyHashes:
-    """The hashes of the keys that one task has written.
+    """The hashes of the keys that one task has written."""
 
-    Attributes:
-        seed: the same for all tasks.
-    """
-
-    seed: int
+    seed: int  # the same for all tasks
     _parts: list[bytes] = field(default_factory=list)
     _count: int = 0
 

@@ -28,19 +28,12 @@ _GENERATION = "generation/"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A generation.
+    """A generation."""
 
-    Attributes:
-        value: how its records are written.
-        ids: of the schemas of its keys and values; None in JSON.
-        rows: how many; None before it is whole.
-        position: of the last delta, as text; None without one.
-    """
-
-    value: Value
-    ids: tuple[int, int] | None
-    rows: int | None = None
-    position: str | None = None
+    value: Value  # how its records are written
+    ids: tuple[int, int] | None  # of the schemas of its keys and values; None in JSON
+    rows: int | None = None  # how many; None before it is whole
+    position: str | None = None  # of the last delta, as text; None without one
 
     def record(self) -> bytes:
         """Return the value of its record."""
@@ -67,32 +60,20 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """All that a view's topics hold.
+    """All that a view's topics hold."""
 
-    Attributes:
-        generations: by number.
-        published: which one readers see.
-        records: how readers get rows; None before they do.
-    """
-
-    generations: Mapping[int, Held] = field(default_factory=dict)
-    published: int | None = None
-    records: Records | None = None
+    generations: Mapping[int, Held] = field(default_factory=dict)  # by number
+    published: int | None = None  # which one readers see
+    records: Records | None = None  # how readers get rows; None before they do
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The generation that readers have.
+    """The generation that readers have."""
 
-    Attributes:
-        generation: its number.
-        position: of its last delta, as text; None without one.
-        records: whether they have keys.
-    """
-
-    generation: int
-    position: str | None
-    records: Records
+    generation: int  # its number
+    position: str | None  # of its last delta, as text; None without one
+    records: Records  # whether they have keys
 
 
 def generation_key(generation: int) -> bytes:
@@ -144,23 +125,14 @@ def read_register(server: TopicServer, topic: str) -> Register | None:
 # not there at all, and one that is there is not asked for again.
 @dataclass(frozen=True, slots=True)
 class TopicForward:
-    """The topics of one generation.
+    """The topics of one generation."""
 
-    Attributes:
-        server: where they are.
-        topic: of the readers.
-        register: of the generations.
-        own: of the generation.
-        is_published: whether the first one holds it.
-        records: how readers get rows.
-    """
-
-    server: TopicServer
-    topic: str
-    register: str
-    own: str
-    is_published: bool
-    records: Records
+    server: TopicServer  # where they are
+    topic: str  # of the readers
+    register: str  # of the generations
+    own: str  # of the generation
+    is_published: bool  # whether the first one holds it
+    records: Records  # how readers get rows
 
     def apply(self, generation: int, records: Sequence[Record], before: Held, after: Held) -> None:
         """Write records and what the register says afterwards."""

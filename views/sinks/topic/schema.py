@@ -48,8 +48,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def value_schema(view: str, schema: StructType) -> str:
     """Return the schema of the values.
 
-    Raises:
-        SinkError: a name or a type has no form in Avro.
+    Raises SinkError: a name or a type has no form in Avro.
     """
     return json.dumps(_record(view, schema))
 
@@ -57,8 +56,7 @@ def value_schema(view: str, schema: StructType) -> str:
 def key_schema(view: str, schema: StructType, key: Sequence[str]) -> str:
     """Return the schema of the keys.
 
-    Raises:
-        SinkError: a name or a type has no form in Avro.
+    Raises SinkError: a name or a type has no form in Avro.
     """
     fields = [
         {"name": _named(name), "type": _type(schema[name].dataType, f"{view}_key_{name}")}

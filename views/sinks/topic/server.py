@@ -130,19 +130,12 @@ def texts(array: pa.Array) -> TextColumn:
 
 @dataclass(frozen=True, slots=True)
 class TopicServer:
-    """The brokers and the registry of a topic sink.
+    """The brokers and the registry of a topic sink."""
 
-    Attributes:
-        kafka: the brokers.
-        registry: of Avro's schemas; None without one.
-        retry_seconds: how long a server that is busy or away is asked again.
-        answer_seconds: how long brokers may be silent to a request.
-    """
-
-    kafka: KafkaConnection
-    registry: RegistryConnection | None
-    retry_seconds: float
-    answer_seconds: float = 60.0
+    kafka: KafkaConnection  # the brokers
+    registry: RegistryConnection | None  # of Avro's schemas; None without one
+    retry_seconds: float  # how long a server that is busy or away is asked again
+    answer_seconds: float = 60.0  # how long brokers may be silent to a request
 
     @contextmanager
     def asking(self) -> Iterator[Cluster]:
@@ -244,9 +237,7 @@ class TopicServer:
     def write(self, topic: str, key: bytes, value: bytes | None) -> None:
         """Write one record without a transaction; afterwards readers see it.
 
-        Raises:
-            SinkError: the brokers refuse it.
-            UnavailableSinkError: they do not answer.
+        Raises SinkError: the brokers refuse it; UnavailableSinkError: they do not answer.
         """
         producer = Producer(
             {

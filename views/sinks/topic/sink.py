@@ -315,8 +315,7 @@ class TopicSink:
     def _own(self) -> Register:
         """Return the register.
 
-        Raises:
-            SinkError: there is none, but a topic of the view's name.
+        Raises SinkError: there is none, but a topic of the view's name.
         """
         register = read_register(self._server, self._register)
         if register is None and self._server.exists(self._topic):

@@ -145,8 +145,7 @@ class Comparison:
         Returns:
             Their number, and how many rows are expected.
 
-        Raises:
-            ViewError: two expected rows share a key, or one has a null in it.
+        Raises ViewError: two expected rows share a key, or one has a null in it.
         """
         expected = self._expected_rows()
         self._find(_NO_COPIES)

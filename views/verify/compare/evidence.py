@@ -36,15 +36,9 @@ class _OverError(Exception):
 
 
 class Evidence:
-    """The states of tables at a frontier, in a DuckDB database of its own; a context manager.
+    """The states of tables at a frontier, in a DuckDB database of its own; a context manager."""
 
-    Attributes:
-        frontier: at which the states hold.
-        stages: what took how long.
-        database: holds them until the end of the context.
-    """
-
-    database: duckdb.DuckDBPyConnection
+    database: duckdb.DuckDBPyConnection  # holds them until the end of the context
 
     def __init__(
         self,
@@ -84,8 +78,8 @@ class Evidence:
         self._spread_tables: SpreadTables | None = None
         self._declared = {log.table: log for log in declared}
         self._pins, self._quarantines = pins or {}, quarantines
-        self.frontier = frontier
-        self.stages = Stages()
+        self.frontier = frontier  # at which the states hold
+        self.stages = Stages()  # what took how long
         self._kafka, self._registry = kafka, registry
         self._work_directory, self._memory_limit = work_directory, memory_limit
         self._held, self._inner = ExitStack(), ExitStack()

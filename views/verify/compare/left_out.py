@@ -27,19 +27,12 @@ EXPECTED = "expected"
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The rows that a sink may lack because its server refused them.
+    """The rows that a sink may lack because its server refused them."""
 
-    Attributes:
-        expected: the relation of what must be there besides.
-        keys: of the rows, as JSON objects.
-        false: how many of these the view has not, or are named twice or in no form.
-        notes: what a reader of the verdict has to know.
-    """
-
-    expected: str = EXPECTED
-    keys: tuple[str, ...] = ()
-    false: int = 0
-    notes: tuple[str, ...] = ()
+    expected: str = EXPECTED  # the relation of what must be there besides
+    keys: tuple[str, ...] = ()  # of the rows, as JSON objects
+    false: int = 0  # how many of these the view has not, or are named twice or in no form
+    notes: tuple[str, ...] = ()  # what a reader of the verdict has to know
 
 
 def take_left_out(

@@ -18,51 +18,33 @@ _UNPUBLISHED = "the generation is not published: readers see what they saw befor
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value, or one row, that differs.
+    """One value, or one row, that differs."""
 
-    Attributes:
-        key: the row's key as text.
-        kind: `missing` (not served), `extra` (served, must not be) or `different`.
-        column: the column that differs, None when the whole row does.
-        expected: the value as recomputed, None when there is none or it is null.
-        served: the value as served, None when there is none or it is null.
-        offset: where the row's record lies, `topic:partition:offset`, None when the row does
-            not come from one record.
-    """
-
-    key: Mapping[str, str]
-    kind: str
-    column: str | None
-    expected: str | None
-    served: str | None
+    key: Mapping[str, str]  # the row's key as text
+    kind: str  # `missing` (not served), `extra` (served, must not be) or `different`
+    column: str | None  # the column that differs, None when the whole row does
+    expected: str | None  # the value as recomputed, None when there is none or it is null
+    served: str | None  # the value as served, None when there is none or it is null
+    # where the row's record lies, `topic:partition:offset`, None when the row does not come from
+    # one record
     offset: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """The outcome of verifying one view at one address, or one table against its source.
+    """The outcome of verifying one view at one address, or one table against its source."""
 
-    Attributes:
-        view: its name.
-        verified: True when all agrees, False when something differs, None when it could not be
-            verified; `notes` says why.
-        rows_expected: rows as recomputed.
-        rows_served: rows found at the address.
-        mismatches: rows that are missing, extra or different.
-        differences: the first of them, by key.
-        seconds: how long it took.
-        notes: what a reader of the verdict has to know.
-        certificate: what was compared, at which frontier, storable as JSON.
-    """
-
-    view: str
+    view: str  # its name
+    # True when all agrees, False when something differs, None when it could not be verified;
+    # `notes` says why
     verified: bool | None
-    rows_expected: int
-    rows_served: int
-    mismatches: int
-    differences: tuple[Difference, ...] = ()
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
+    rows_expected: int  # rows as recomputed
+    rows_served: int  # rows found at the address
+    mismatches: int  # rows that are missing, extra or different
+    differences: tuple[Difference, ...] = ()  # the first of them, by key
+    seconds: float = 0.0  # how long it took
+    notes: tuple[str, ...] = ()  # what a reader of the verdict has to know
+    # what was compared, at which frontier, storable as JSON
     certificate: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

@@ -107,9 +107,8 @@ class KeptLog:
             frontier: has them.
             asked_ms: our clock before they were asked for; None where nobody knows.
 
-        Raises:
-            VerdictError: what is held, with what came since, may not be what a whole reading gives.
-            UnavailableLogError: the brokers do not answer.
+        Raises VerdictError: what is held, with what came since, may not be what a whole reading
+        gives; UnavailableLogError: the brokers do not answer.
         """
         before = self._stood
         if before is None:
@@ -209,25 +208,15 @@ def _refusing() -> Iterator[None]:
 # where nothing was appended since; and if it passes all tombstones before these may go.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a declared log stood when it was read to some ends.
+    """How a declared log stood when it was read to some ends."""
 
-    Attributes:
-        topic_id: Kafka's id of its topic.
-        starts: per partition the first offset that was there.
-        begins: per partition the first one that is part of the log.
-        ends: per partition where the reading ended.
-        epochs: per partition the epoch of its leader; -1 where it is not known.
-        asked_ms: our clock before the ends were asked for; None where nobody knows.
-        cleaning: how the topic was cleaned.
-    """
-
-    topic_id: str
-    starts: tuple[int, ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-    epochs: tuple[int, ...]
-    asked_ms: int | None
-    cleaning: Cleaning
+    topic_id: str  # Kafka's id of its topic
+    starts: tuple[int, ...]  # per partition the first offset that was there
+    begins: tuple[int, ...]  # per partition the first one that is part of the log
+    ends: tuple[int, ...]  # per partition where the reading ended
+    epochs: tuple[int, ...]  # per partition the epoch of its leader; -1 where it is not known
+    asked_ms: int | None  # our clock before the ends were asked for; None where nobody knows
+    cleaning: Cleaning  # how the topic was cleaned
 
 
 def _not_ahead(before: Standing, topic_id: str, ends: Sequence[int]) -> Iterator[str]:

@@ -48,9 +48,7 @@ class KeptTopic:
     def manifest(self) -> Manifest | None:
         """Return the manifest after checking each file it names, or None if nothing is kept.
 
-        Raises:
-            BrokenError: it is not what was written.
-            OSError: it cannot be read.
+        Raises BrokenError: it is not what was written; OSError: it cannot be read.
         """
         self._read = self._text()
         if self._read is None:
@@ -84,8 +82,7 @@ class KeptTopic:
     def seal(self, manifest: Manifest) -> bool:
         """Replace the manifest that was read; return False if another run replaced it first.
 
-        Raises:
-            OSError: it cannot be written.
+        Raises OSError: it cannot be written.
         """
         with (self._folder / _SWAP).open("ab") as swap:
             fcntl.flock(swap, fcntl.LOCK_EX)
@@ -168,8 +165,7 @@ def kept_root(warehouse: str) -> Path | None:
 def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
     """Remove the kept states of these topics, unless another process is reading them.
 
-    Raises:
-        OSError: it cannot be looked at.
+    Raises OSError: it cannot be looked at.
     """
     root = kept_root(warehouse)
     if root is None:
@@ -184,8 +180,7 @@ def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
 def remove_gone(root: Path, frontier: Frontier) -> None:
     """Remove the kept states of tables that a slot no longer captures.
 
-    Raises:
-        OSError: it cannot be looked at.
+    Raises OSError: it cannot be looked at.
     """
     for path in root.glob(f"*/{_MANIFEST}"):
         with suppress(BrokenError, FileNotFoundError):

@@ -43,19 +43,12 @@ COMPACTED, BROKERS_CLOCK = "compact", "LogAppendTime"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """The settings of a topic that its cleaner obeys.
+    """The settings of a topic that its cleaner obeys."""
 
-    Attributes:
-        policy: `cleanup.policy`.
-        clock: `message.timestamp.type`, of the times that it counts from.
-        lag_ms: `min.compaction.lag.ms`.
-        retention_ms: `delete.retention.ms`.
-    """
-
-    policy: str
-    clock: str
-    lag_ms: int
-    retention_ms: int
+    policy: str  # `cleanup.policy`
+    clock: str  # `message.timestamp.type`, of the times that it counts from
+    lag_ms: int  # `min.compaction.lag.ms`
+    retention_ms: int  # `delete.retention.ms`
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
@@ -70,17 +63,11 @@ class Cleaning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """By what a topic is read.
+    """By what a topic is read."""
 
-    Attributes:
-        pin: the ids of the schemas that keys bear and that rows are read as.
-        schema: SHA-256 of the text of the latter.
-        program: the version of this program.
-    """
-
-    pin: SchemaPin
-    schema: str
-    program: str
+    pin: SchemaPin  # the ids of the schemas that keys bear and that rows are read as
+    schema: str  # SHA-256 of the text of the latter
+    program: str  # the version of this program
 
     @classmethod
     def by(cls, pin: SchemaPin, text: str) -> Self:
@@ -101,21 +88,13 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proved:
-    """The description of a kept state: its topic, its frontier, and how the topic was read.
+    """The description of a kept state: its topic, its frontier, and how the topic was read."""
 
-    Attributes:
-        topic: whose.
-        frontier: at which it was proved.
-        appended_ms: when that was appended to its topic, by the broker's clock.
-        cleaning: how the topic was cleaned then.
-        reading: by what it was read then.
-    """
-
-    topic: str
-    frontier: Frontier
-    appended_ms: int
-    cleaning: Cleaning
-    reading: Reading
+    topic: str  # whose
+    frontier: Frontier  # at which it was proved
+    appended_ms: int  # when that was appended to its topic, by the broker's clock
+    cleaning: Cleaning  # how the topic was cleaned then
+    reading: Reading  # by what it was read then
 
     def until_ms(self, now: Cleaning) -> int:
         """Return the time from which a tombstone after the frontier may be gone."""

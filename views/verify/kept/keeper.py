@@ -54,21 +54,13 @@ _PATTERN = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeping:
-    """Where states are kept, and whether they are used, begun or both.
+    """Where states are kept, and whether they are used, begun or both."""
 
-    Attributes:
-        warehouse: folder or URI.
-        frontier_topic: the topic of the frontier.
-        offset: of the frontier there.
-        goes_on: whether states are taken from what is kept.
-        begins: whether what was proved is kept also where nothing is kept yet.
-    """
-
-    warehouse: str
-    frontier_topic: str
-    offset: int
-    goes_on: bool
-    begins: bool
+    warehouse: str  # folder or URI
+    frontier_topic: str  # the topic of the frontier
+    offset: int  # of the frontier there
+    goes_on: bool  # whether states are taken from what is kept
+    begins: bool  # whether what was proved is kept also where nothing is kept yet
 
 
 NOWHERE = Keeping(warehouse="", frontier_topic="", offset=0, goes_on=False, begins=False)

@@ -26,38 +26,23 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFile:
-    """A Parquet file of rows.
+    """A Parquet file of rows."""
 
-    Attributes:
-        name: in the folder of its topic.
-        rows: how many; of a layer the keys that it touches, deleted ones too.
-        sha256: of its bytes.
-        inexact: the columns that may hold a value without an exact place.
-    """
-
-    name: str
-    rows: int
-    sha256: str
-    inexact: tuple[str, ...] = ()
+    name: str  # in the folder of its topic
+    rows: int  # how many; of a layer the keys that it touches, deleted ones too
+    sha256: str  # of its bytes
+    inexact: tuple[str, ...] = ()  # the columns that may hold a value without an exact place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A kept state.
+    """A kept state."""
 
-    Attributes:
-        proved: what it is of.
-        base: the rows of all keys, once.
-        layers: the rows of keys that were touched since, oldest first.
-        records: how many were read for it, since the base was read from the topic's start.
-        begun: the LSN at which the topic was last read from its start.
-    """
-
-    proved: Proved
-    base: KeptFile
-    layers: tuple[KeptFile, ...]
-    records: int
-    begun: str
+    proved: Proved  # what it is of
+    base: KeptFile  # the rows of all keys, once
+    layers: tuple[KeptFile, ...]  # the rows of keys that were touched since, oldest first
+    records: int  # how many were read for it, since the base was read from the topic's start
+    begun: str  # the LSN at which the topic was last read from its start
 
     @property
     def files(self) -> tuple[KeptFile, ...]:

@@ -58,11 +58,9 @@ class ResidentStates:
 
     Attributes:
         frontier: at which the states hold.
-        stages: what took how long.
-        database: holds them.
     """
 
-    database: duckdb.DuckDBPyConnection
+    database: duckdb.DuckDBPyConnection  # holds them
 
     def __init__(
         self,
@@ -83,7 +81,7 @@ class ResidentStates:
         self._proved: dict[TableName, Proved] = {}
         self._logs: dict[TableName, KeptLog] = {}
         self._touched: dict[TableName, int] = {}
-        self.stages = Stages()
+        self.stages = Stages()  # what took how long
 
     def __enter__(self) -> Self:
         """Open the database."""
@@ -111,9 +109,8 @@ class ResidentStates:
             captured: the frontiers of its parts, where it does.
             asked_ms: our clock before the ends of declared logs were asked for.
 
-        Raises:
-            VerdictError: one cannot go from frontier to frontier here, or the log has lost of it.
-            ChangelogError: the log or the registry cannot be read.
+        Raises VerdictError: one cannot go from frontier to frontier here, or the log has lost of
+        it; ChangelogError: the log or the registry cannot be read.
         """
         self.frontier = record.frontier
         log = self._log(record)
@@ -182,8 +179,7 @@ class ResidentStates:
     def state(self, table: TableName) -> TableState:
         """Return the state of a table.
 
-        Raises:
-            VerdictError: an error inside DuckDB has ended the database.
+        Raises VerdictError: an error inside DuckDB has ended the database.
         """
         self._require_database()
         return self._tables[table].state

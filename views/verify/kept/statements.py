@@ -59,9 +59,6 @@ class KeptStatements:
         database: holds it.
         reader: reads its records.
         base: name of the table of its rows; those of others begin with it.
-
-    Attributes:
-        state: as it is.
     """
 
     def __init__(
@@ -70,7 +67,7 @@ class KeptStatements:
         self._database, self._reader, self._log = database, reader, reader.log
         self._decoder = DeclaredDecoder(reader, None)
         log = reader.log
-        self.state = TableState(log.table, log.topic, base, reader.columns, log.key)
+        self.state = TableState(log.table, log.topic, base, reader.columns, log.key)  # as it is
         self._names, self._touched = f"{base}_names", f"{base}_touched"
         self._layer, self._survivors = f"{base}_layer", f"{base}_survivors"
         self._came, self._held = f"{base}_came", f"{base}_held"
@@ -78,9 +75,8 @@ class KeptStatements:
     def begin(self, statements: str) -> TableState:
         """Make the state of all that is said in a table.
 
-        Raises:
-            CorruptRecordError: a key stands in two partitions, or a row does not decode.
-            VerdictError: a key stands in two partitions, where a whole reading knows its order.
+        Raises CorruptRecordError: a key stands in two partitions, or a row does not decode;
+        VerdictError: a key stands in two partitions, where a whole reading knows its order.
         """
         fold_said(self._database, self._log, statements, self._survivors)
         self._name(statements)
@@ -98,10 +94,8 @@ class KeptStatements:
         Returns:
             The state, and how many keys were spoken of.
 
-        Raises:
-            CorruptRecordError: a row does not decode.
-            VerdictError: which of two records of a key is newer, or what one leaves out, only a
-                whole reading may tell.
+        Raises CorruptRecordError: a row does not decode; VerdictError: which of two records of a
+        key is newer, or what one leaves out, only a whole reading may tell.
         """
         self._require_one_place(statements)
         if self._log.order is Order.LSN:

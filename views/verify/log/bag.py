@@ -124,9 +124,8 @@ def keep_rows(
 
     Of equal rows those are there that were written last: the oldest one goes.
 
-    Raises:
-        CorruptRecordError: a value does not decode.
-        LogError: a row was taken away that was not there.
+    Raises CorruptRecordError: a value does not decode; LogError: a row was taken away that was not
+    there.
     """
     contents = f"{table}_contents"
     make_table(database, contents, _CONTENTS)
@@ -168,8 +167,7 @@ def keep_rows(
 def add_places(database: duckdb.DuckDBPyConnection, state: TableState, places: str) -> TableState:
     """Add to the rows of a loaded state two columns with the LSN and sequence of their writing.
 
-    Raises:
-        ConfigurationError: the table has a column of such a name.
+    Raises ConfigurationError: the table has a column of such a name.
     """
     base = quoted(state.base)
     for column, part in zip(place_columns(), ("lsn", "sequence"), strict=True):

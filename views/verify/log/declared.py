@@ -113,9 +113,6 @@ class DeclaredReader:
         log: as declared.
         schemas: where Avro schemas come from.
         reader_id: of an Avro log the schema whose columns are given.
-
-    Attributes:
-        standing: the columns of which a row kept the stand-in, as if it were the value.
     """
 
     def __init__(self, log: DeclaredLog, schemas: Schemas, reader_id: int) -> None:
@@ -132,6 +129,7 @@ class DeclaredReader:
             )
         self._places = {column.column: place for place, column in enumerate(self.columns)}
         self._take = {column.column: taker(column.type, log.shape) for column in self.columns}
+        # the columns of which a row kept the stand-in, as if it were the value
         self.standing = set[str]()
 
     def said(self, key: bytes | None, value: bytes | None) -> list[Said]:
@@ -366,8 +364,7 @@ def take_said(
     Returns:
         How many records there were, by partition.
 
-    Raises:
-        CorruptRecordError: one cannot be read.
+    Raises CorruptRecordError: one cannot be read.
     """
     counts = Counter[int]()
     make_table(database, raw, _SCHEMA)

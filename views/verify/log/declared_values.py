@@ -29,9 +29,7 @@ class Literal(str):
 def parse(raw: bytes) -> Any:  # noqa: ANN401
     """Parse JSON; numbers stay their characters.
 
-    Raises:
-        FaultError: a member is there twice, or a number is none.
-        ValueError: it is no JSON.
+    Raises FaultError: a member is there twice, or a number is none; ValueError: it is no JSON.
     """
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

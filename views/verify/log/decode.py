@@ -50,17 +50,11 @@ _MALFORMED = (
 
 @dataclass(frozen=True, slots=True)
 class WriterSchema:
-    """A schema under which values were written.
+    """A schema under which values were written."""
 
-    Attributes:
-        columns: what the schema says of each column of the row.
-        defaults: what a record without the column holds instead, by the column's name.
-        bare: fastavro's form of the schema, without logical types.
-    """
-
-    columns: tuple[LoggedColumn, ...]
-    defaults: dict[str, Any]
-    bare: Any
+    columns: tuple[LoggedColumn, ...]  # what the schema says of each column of the row
+    defaults: dict[str, Any]  # what a record without the column holds instead, by the column's name
+    bare: Any  # fastavro's form of the schema, without logical types
 
 
 def survivors_of(batch: pa.Table) -> list[Survivor]:
@@ -75,12 +69,9 @@ class Decoder(ABC):
         topic: for messages.
         columns: of the reader's schema.
         quarantine: takes the records that cannot be read; None makes one an error.
-
-    Attributes:
-        travels: whether it can be sent to another process.
     """
 
-    travels: ClassVar[bool] = False
+    travels: ClassVar[bool] = False  # whether it can be sent to another process
 
     def __init__(
         self, topic: str, columns: tuple[LoggedColumn, ...], quarantine: Quarantine | None
@@ -94,8 +85,7 @@ class Decoder(ABC):
     ) -> tuple[list[tuple[int, int]], list[list[Any]]]:
         """Return partition and offset of each row, and the values of each column in their order.
 
-        Raises:
-            CorruptRecordError: a value does not decode; names topic, partition and offset.
+        Raises CorruptRecordError: a value does not decode; names topic, partition and offset.
         """
         places: list[tuple[int, int]] = []
         columns: list[list[Any]] = [[] for _ in self.columns]
@@ -183,8 +173,7 @@ class AvroDecoder(Decoder):
     ) -> tuple[str, tuple[LoggedColumn, ...], list[tuple[str | None, Any]]]:
         """Return a writer's schema, its columns, and where each column of the reader comes from.
 
-        Raises:
-            CorruptRecordError: it is none of ours, or does not fit the reader's.
+        Raises CorruptRecordError: it is none of ours, or does not fit the reader's.
         """
         columns = self._writer(schema_id).columns
         return self._schemas.text(schema_id), columns, self._plan(schema_id)
@@ -281,8 +270,7 @@ def is_gone(op: object) -> bool:
 def parse_writer(text: str) -> WriterSchema:
     """Read a value schema of the log.
 
-    Raises:
-        CorruptRecordError: capture did not make it.
+    Raises CorruptRecordError: capture did not make it.
     """
     logged = read_value_schema(text)
     raw = json.loads(text)

@@ -34,9 +34,7 @@ _UTC = "+00:00"
 def load(raw: bytes) -> dict[str, Any]:
     """Parse a document.
 
-    Raises:
-        FaultError: it is no JSON object, or names a member twice.
-        ValueError: it is no JSON.
+    Raises FaultError: it is no JSON object, or names a member twice; ValueError: it is no JSON.
     """
     document = json.loads(
         raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant

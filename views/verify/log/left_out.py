@@ -65,17 +65,12 @@ class KeyStatement:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of one key.
+    """A row of one key."""
 
-    Attributes:
-        newest: the last statement of it.
-        older: by column that it lacks, the older record that has it.
-        came: the position of the change that gave the row its key, where the first record of
-            the key lacks columns too.
-    """
-
-    newest: KeyStatement
-    older: dict[str, bytes]
+    newest: KeyStatement  # the last statement of it
+    older: dict[str, bytes]  # by column that it lacks, the older record that has it
+    # the position of the change that gave the row its key, where the first record of the key lacks
+    # columns too
     came: int | None
 
     def holder(self, column: str, departed: Mapping[int, Row]) -> bytes | None:

@@ -48,29 +48,17 @@ _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 120_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartJob:
-    """Facts about a topic that tasks need.
+    """Facts about a topic that tasks need."""
 
-    Attributes:
-        run: of which verification.
-        kafka: the brokers; its options name no file.
-        frontier: says what belongs to the cut.
-        topic: what is read.
-        key_id: the schema id that every key bears, None where that is not known.
-        rules: which records count.
-        state: says how the rows look.
-        decoder: decodes them, pickled.
-        place: where the file goes.
-    """
-
-    run: str
-    kafka: KafkaConnection
-    frontier: Frontier
-    topic: str
-    key_id: int | None
-    rules: FoldRules
-    state: TableState
-    decoder: bytes
-    place: Place
+    run: str  # of which verification
+    kafka: KafkaConnection  # the brokers; its options name no file
+    frontier: Frontier  # says what belongs to the cut
+    topic: str  # what is read
+    key_id: int | None  # the schema id that every key bears, None where that is not known
+    rules: FoldRules  # which records count
+    state: TableState  # says how the rows look
+    decoder: bytes  # decodes them, pickled
+    place: Place  # where the file goes
 
     def do(self, part: Part) -> str:
         """Return the receipt of a part as text, or the error that ended it."""

@@ -29,10 +29,8 @@ class Schemas:
     def text(self, schema_id: int) -> str:
         """Return the schema's JSON text.
 
-        Raises:
-            CorruptRecordError: the registry does not know the id, or a record under the schema
-                could do harm.
-            UnavailableLogError: the registry does not answer.
+        Raises CorruptRecordError: the registry does not know the id, or a record under the schema
+        could do harm; UnavailableLogError: the registry does not answer.
         """
         if schema_id not in self._known:
             text = self._fetch(schema_id)

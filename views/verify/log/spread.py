@@ -48,23 +48,15 @@ _LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Where topics are read by tasks.
+    """Where topics are read by tasks."""
 
-    Attributes:
-        launcher: runs the tasks.
-        width: how many of them run at once.
-        place: URI of a folder that tasks and this process share.
-        kafka: the brokers; its options name no file.
-        registry: the schema registry; its options name no file.
-        least_offsets: a topic with fewer is read here.
-    """
-
-    launcher: Launcher
-    width: int
-    place: str
-    kafka: KafkaConnection = field(repr=False)
+    launcher: Launcher  # runs the tasks
+    width: int  # how many of them run at once
+    place: str  # URI of a folder that tasks and this process share
+    kafka: KafkaConnection = field(repr=False)  # the brokers; its options name no file
+    # the schema registry; its options name no file
     registry: RegistryConnection = field(repr=False)
-    least_offsets: int = 0
+    least_offsets: int = 0  # a topic with fewer is read here
 
     def wants(self, frontier: Frontier, topic: str) -> bool:
         """Tell whether a topic is large enough for tasks."""
@@ -247,9 +239,7 @@ def _numbers(names: Sequence[str]) -> set[int]:
 def _fetched(topic: str, place: Place, folder: Path, receipt: Receipt) -> Path:
     """Copy the file of a receipt to this machine.
 
-    Raises:
-        LogError: it is not the file that the task has written.
-        SinkError: it cannot be read.
+    Raises LogError: it is not the file that the task has written; SinkError: it cannot be read.
     """
     file = folder / f"{receipt.part}.parquet"
     stamp = place.fetch(receipt.file, file)

@@ -38,48 +38,31 @@ from views.verify.values.types import quoted
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A table's survivors, not yet folded or decoded.
+    """A table's survivors, not yet folded or decoded."""
 
-    Attributes:
-        table: which.
-        topic: where its records lie.
-        records: how many were read.
-        survivors: the last records of its keys.
-        decoder: decodes them; None when the log has never had a value of the table.
-        schema: that they are read as, None likewise.
-        quarantine: takes the records that cannot be read, None where one is an error.
-        raw: name of the DuckDB table of all records, where they are kept.
-        places: name of the one that says where each row was written; None of rows with a key.
-    """
-
-    table: TableName
-    topic: str
-    records: int
-    survivors: Survivors
-    decoder: Decoder | None
-    schema: LoggedSchema | None
+    table: TableName  # which
+    topic: str  # where its records lie
+    records: int  # how many were read
+    survivors: Survivors  # the last records of its keys
+    decoder: Decoder | None  # decodes them; None when the log has never had a value of the table
+    schema: LoggedSchema | None  # that they are read as, None likewise
+    # takes the records that cannot be read, None where one is an error
     quarantine: Quarantine | None = None
-    raw: str | None = None
+    raw: str | None = None  # name of the DuckDB table of all records, where they are kept
+    # name of the one that says where each row was written; None of rows with a key
     places: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """The state of a table, and how it was obtained.
+    """The state of a table, and how it was obtained."""
 
-    Attributes:
-        state: the state.
-        records: how many were read for it.
-        left_out: how many of them could not be read.
-        note: how it was come by, where there is something to say.
-        since: the frontier that it goes on from, and the LSN at which the topic was last read from
-            its start; None where it was read from there now.
-    """
-
-    state: TableState
-    records: int
-    left_out: int = 0
-    note: str = ""
+    state: TableState  # the state
+    records: int  # how many were read for it
+    left_out: int = 0  # how many of them could not be read
+    note: str = ""  # how it was come by, where there is something to say
+    # the frontier that it goes on from, and the LSN at which the topic was last read from its
+    # start; None where it was read from there now
     since: Mapping[str, str] | None = None
 
 
@@ -285,9 +268,8 @@ class LogTables:
     def schema_text(self, schema_id: int) -> str:
         """Return the text of a schema.
 
-        Raises:
-            CorruptRecordError: the registry does not know it.
-            UnavailableLogError: the registry does not answer.
+        Raises CorruptRecordError: the registry does not know it; UnavailableLogError: the registry
+        does not answer.
         """
         return self._schemas.text(schema_id)
 
@@ -299,9 +281,8 @@ class LogTables:
             keyed: whether the table gets the bytes of each row's key, too, where rows are read by
                 column.
 
-        Raises:
-            LogError: the columns of the table are not known, since its topic has no row.
-            CorruptRecordError: a record does not decode.
+        Raises LogError: the columns of the table are not known, since its topic has no row;
+        CorruptRecordError: a record does not decode.
         """
         if folded.decoder is None or folded.schema is None:
             raise LogError(

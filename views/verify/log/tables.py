@@ -57,26 +57,18 @@ INEXACT = "which has no exact form in its type"
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table's state in DuckDB.
+    """A table's state in DuckDB."""
 
-    Attributes:
-        table: which.
-        topic: where its records lie.
-        base: name of the relation in DuckDB; it has partition and offset of rows, too.
-        columns: the captured columns.
-        key: names of the primary key's columns.
-        inexact: names of the columns that hold a value without an exact place; null in `base`.
-        is_keyed: whether `base` has the bytes of each row's key, too: of rows read by column only.
-        choices: columns that queries see in another form, and in which: `null` or `text`.
-    """
-
-    table: TableName
-    topic: str
-    base: str
-    columns: tuple[LoggedColumn, ...]
-    key: tuple[str, ...]
+    table: TableName  # which
+    topic: str  # where its records lie
+    base: str  # name of the relation in DuckDB; it has partition and offset of rows, too
+    columns: tuple[LoggedColumn, ...]  # the captured columns
+    key: tuple[str, ...]  # names of the primary key's columns
+    # names of the columns that hold a value without an exact place; null in `base`
     inexact: frozenset[str] = frozenset()
+    # whether `base` has the bytes of each row's key, too: of rows read by column only
     is_keyed: bool = False
+    # columns that queries see in another form, and in which: `null` or `text`
     choices: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -114,8 +106,7 @@ class TableState:
     def require_exact(self, database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> None:
         """Require that each value of some columns has its exact place.
 
-        Raises:
-            LogError: one has not; names the row's place.
+        Raises LogError: one has not; names the row's place.
         """
         with exact_values():
             for number, column in enumerate(self.columns):
@@ -189,8 +180,7 @@ def load_state(
 ) -> TableState:
     """Decode the survivors into the table `state.base`; return the state as it was found.
 
-    Raises:
-        CorruptRecordError: a record does not decode.
+    Raises CorruptRecordError: a record does not decode.
     """
     create_base(database, state)
     if not is_by_column(decoder) and decoder.travels and helpers() > 1 and is_large:

@@ -35,8 +35,7 @@ class Place:
     def put(self, name: str, file: Path) -> None:
         """Copy a file there, whole or not at all.
 
-        Raises:
-            SinkError: it cannot be written.
+        Raises SinkError: it cannot be written.
         """
         try:
             obstore.put(self._store(), name, file)
@@ -46,8 +45,7 @@ class Place:
     def fetch(self, name: str, file: Path) -> Stamp:
         """Copy a file from the store; return the stamp of the copy.
 
-        Raises:
-            SinkError: it is not there, or cannot be read.
+        Raises SinkError: it is not there, or cannot be read.
         """
         digest, size = hashlib.sha256(), 0
         try:
@@ -62,8 +60,7 @@ class Place:
     def names(self) -> list[str]:
         """List the files that are there.
 
-        Raises:
-            SinkError: the folder cannot be read.
+        Raises SinkError: the folder cannot be read.
         """
         try:
             return [file["path"] for batch in obstore.list(self._store()) for file in batch]

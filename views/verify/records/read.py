@@ -65,9 +65,7 @@ class TopicFacts:
 def topic_settings(kafka: KafkaConnection, topic: str) -> dict[str, str]:
     """Ask the brokers for the settings of a topic that are in force now.
 
-    Raises:
-        LogError: the topic does not exist.
-        UnavailableLogError: the brokers do not answer.
+    Raises LogError: the topic does not exist; UnavailableLogError: the brokers do not answer.
     """
     resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
@@ -84,9 +82,8 @@ def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[
 
     An epoch is -1 where it is not known. What is appended by one leader stays as it is.
 
-    Raises:
-        LogError: the topic or one of the partitions does not exist.
-        UnavailableLogError: the brokers do not answer.
+    Raises LogError: the topic or one of the partitions does not exist; UnavailableLogError: the
+    brokers do not answer.
     """
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     latest_of = {TopicPartition(topic, number): latest for number in range(count)}
@@ -114,9 +111,7 @@ def appended_ms(kafka: KafkaConnection, topic: str, offset: int, frontier: Front
         Milliseconds since 1970; None where another record, or none, is at the offset, or its time
         is not the broker's.
 
-    Raises:
-        LogError: the topic does not exist.
-        UnavailableLogError: the brokers do not answer.
+    Raises LogError: the topic does not exist; UnavailableLogError: the brokers do not answer.
     """
     for message in messages(kafka, topic, {0: offset}, {0: offset + 1}):
         clock, at = message.timestamp()
@@ -130,9 +125,7 @@ def appended_ms(kafka: KafkaConnection, topic: str, offset: int, frontier: Front
 def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
     """Return the schemas that capture notes where no registry is, by subject, the oldest first.
 
-    Raises:
-        LogError: the topic does not exist.
-        UnavailableLogError: the brokers do not answer.
+    Raises LogError: the topic does not exist; UnavailableLogError: the brokers do not answer.
     """
     ((low, high),) = _places(kafka, topic, 1)
     schemas: dict[str, list[str]] = {}
@@ -215,9 +208,8 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
 
     One that is older than the one before it was written by nobody who runs, and is left out.
 
-    Raises:
-        NoFrontierError: the topic does not exist.
-        UnavailableLogError: the brokers do not answer.
+    Raises NoFrontierError: the topic does not exist; UnavailableLogError: the brokers do not
+    answer.
     """
     if not _exists(kafka, topic):
         raise NoFrontierError(

@@ -52,8 +52,7 @@ def require_whole(
 ) -> None:
     """Require that each offset was read exactly once.
 
-    Raises:
-        LogError: some were read twice, or not at all.
+    Raises LogError: some were read twice, or not at all.
     """
     slices: dict[int, list[tuple[int, int]]] = {part: [] for part in range(len(ends))}
     for share in read:
@@ -88,15 +87,10 @@ _MISTAKE = "what ran the tasks lost or mixed up their results: run the verificat
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Whole partitions of a topic.
+    """Whole partitions of a topic."""
 
-    Attributes:
-        number: of the part, from 0.
-        share: first offset and end of each partition.
-    """
-
-    number: int
-    share: Share
+    number: int  # of the part, from 0
+    share: Share  # first offset and end of each partition
 
     @property
     def offsets(self) -> int:
@@ -106,35 +100,22 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """A task's account of the part that it has read.
+    """A task's account of the part that it has read."""
 
-    Attributes:
-        run: of which verification.
-        part: number of the part.
-        share: the offsets that were read.
-        records: how many lie there.
-        rows: how many are alive, and are in the file.
-        later: place of the first record after the cut, if any.
-        astray: place of a record whose key belongs to another partition, if any.
-        frames: how keys begin, in hex, where no schema id is pinned.
-        left_out: places of the records that decide about a row and cannot be read.
-        file: where the rows are.
-        size: of the file in bytes.
-        digest: its SHA-256.
-    """
-
-    run: str
-    part: int
-    share: Share
-    records: int
-    rows: int
-    later: tuple[int, int] | None
+    run: str  # of which verification
+    part: int  # number of the part
+    share: Share  # the offsets that were read
+    records: int  # how many lie there
+    rows: int  # how many are alive, and are in the file
+    later: tuple[int, int] | None  # place of the first record after the cut, if any
+    # place of a record whose key belongs to another partition, if any
     astray: tuple[int, int] | None
-    frames: tuple[str, ...]
+    frames: tuple[str, ...]  # how keys begin, in hex, where no schema id is pinned
+    # places of the records that decide about a row and cannot be read
     left_out: tuple[tuple[int, int], ...]
-    file: str
-    size: int
-    digest: str
+    file: str  # where the rows are
+    size: int  # of the file in bytes
+    digest: str  # its SHA-256
 
     def to_text(self) -> str:
         """Return it as JSON."""
@@ -215,8 +196,7 @@ def require_receipts(
 ) -> None:
     """Require one receipt of each part, of its very offsets, and that these are the whole topic.
 
-    Raises:
-        LogError: one is lost, came twice, or is of something else.
+    Raises LogError: one is lost, came twice, or is of something else.
     """
     by_part: dict[int, Receipt] = {}
     for receipt in receipts:

@@ -80,19 +80,12 @@ _SURVIVOR = ["part", "off", "key", "value"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRules:
-    """The rules by which records count.
+    """The rules by which records count."""
 
-    Attributes:
-        epoch: the frontier's; `before` counts in it, records of older epochs all count.
-        since: records before this position are dead; None when there are none.
-        before: only transactions whose commit LSN is before it; None for all.
-        tells_deleted: whether tombstones that decide are among the survivors.
-    """
-
-    epoch: int
-    since: Position | None = None
-    before: Lsn | None = None
-    tells_deleted: bool = False
+    epoch: int  # the frontier's; `before` counts in it, records of older epochs all count
+    since: Position | None = None  # records before this position are dead; None when there are none
+    before: Lsn | None = None  # only transactions whose commit LSN is before it; None for all
+    tells_deleted: bool = False  # whether tombstones that decide are among the survivors
 
 
 def fold(

@@ -85,34 +85,27 @@ class _Keys:
 
 @dataclass(slots=True)
 class Findings:
-    """Counts and faults collected while records pass by; safe to call from several threads.
-
-    Attributes:
-        homes: the partitions of the topic, where it is looked whether each key lies in its own.
-        count: of the records.
-        later: place of the first record after the cut.
-        astray: place of the first record whose key belongs to another partition.
-        frames: how keys begin, where no schema id is pinned.
-        newest: the place in the order of the newest value, and its frame.
-    """
+    """Counts and faults collected while records pass by; safe to call from several threads."""
 
     topic: str
     frontier: Frontier
     keys: _Keys
     quarantine: Quarantine | None
+    # the partitions of the topic, where it is looked whether each key lies in its own
     homes: int | None = None
-    count: int = 0
-    later: tuple[int, int] = LAST
+    count: int = 0  # of the records
+    later: tuple[int, int] = LAST  # place of the first record after the cut
+    # place of the first record whose key belongs to another partition
     astray: tuple[int, int] = LAST
-    frames: set[bytes] = field(default_factory=set)
+    frames: set[bytes] = field(default_factory=set)  # how keys begin, where no schema id is pinned
+    # the place in the order of the newest value, and its frame
     newest: tuple[tuple[int, ...], bytes] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self, table: pa.Table) -> None:
         """Look at records.
 
-        Raises:
-            CorruptRecordError: one breaks the contract, and is not quarantined.
+        Raises CorruptRecordError: one breaks the contract, and is not quarantined.
         """
         self._look_at_faults(table)
         columns = {name: table[name].to_numpy() for name in ("part", "off", *_ORDER)}
@@ -188,17 +181,11 @@ def _newest(
 
 @dataclass(frozen=True, slots=True)
 class TopicRecords:
-    """The records of a topic.
+    """The records of a topic."""
 
-    Attributes:
-        count: how many were read.
-        newest_schema_id: of the newest value, None when there is no value.
-        buckets: the records.
-    """
-
-    count: int
-    newest_schema_id: int | None
-    buckets: Buckets
+    count: int  # how many were read
+    newest_schema_id: int | None  # of the newest value, None when there is no value
+    buckets: Buckets  # the records
 
 
 def read_topic(

@@ -28,15 +28,11 @@ Document = tuple[str, str | dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Documents that came together.
+    """Documents that came together."""
 
-    Attributes:
-        quick: their ids and rows as orjson reads them; None when it refuses one.
-        documents: reads them by `json`.
-    """
-
+    # their ids and rows as orjson reads them; None when it refuses one
     quick: tuple[list[str], list[Any]] | None
-    documents: Callable[[], list[Document]]
+    documents: Callable[[], list[Document]]  # reads them by `json`
 
 
 def text_page(ids: list[str], texts: list[bytes]) -> Page:

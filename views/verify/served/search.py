@@ -91,9 +91,7 @@ def _slice(
 def _parsed(answer: httpx.Response) -> dict[str, Any]:
     """Return an answer's JSON.
 
-    Raises:
-        httpx.HTTPError: the engine refuses the request.
-        ValueError: it is not JSON.
+    Raises httpx.HTTPError: the engine refuses the request; ValueError: it is not JSON.
     """
     answer.raise_for_status()
     try:

@@ -38,8 +38,7 @@ def read_served(
     Returns:
         How many rows the sink serves.
 
-    Raises:
-        SinkError: the address cannot be read, or has other columns than the view.
+    Raises SinkError: the address cannot be read, or has other columns than the view.
     """
     _make(database, table, columns)
     rows = fill(database, table, _batches(address, columns, key))
@@ -58,8 +57,7 @@ def take_sent(
     Returns:
         How many they are.
 
-    Raises:
-        SinkError: they have other columns than the view.
+    Raises SinkError: they have other columns than the view.
     """
     _make(database, table, columns)
     return fill(database, table, [conformed("what is sent", rows, columns)])

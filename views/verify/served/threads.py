@@ -18,8 +18,7 @@ def read_at_once(sources: Sequence[Callable[[], Iterator[T]]]) -> Iterator[T]:
     A source that raises ends all of them, and so does a caller that stops reading: each is closed
     by its own thread before this ends.
 
-    Raises:
-        BaseException: the first that a source raised.
+    Raises BaseException: the first that a source raised.
     """
     with closing(_Readers(sources)) as readers:
         yield from readers.found()

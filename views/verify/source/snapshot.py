@@ -40,17 +40,11 @@ _FILTERS_VERSION = 150_000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An open snapshot.
+    """An open snapshot."""
 
-    Attributes:
-        connection: in a transaction that sees the snapshot.
-        lsn: transactions whose commit LSN is before it are in the snapshot, others are not.
-        system_id: the cluster's identifier.
-    """
-
-    connection: psycopg2.extensions.connection
-    lsn: Lsn
-    system_id: str
+    connection: psycopg2.extensions.connection  # in a transaction that sees the snapshot
+    lsn: Lsn  # transactions whose commit LSN is before it are in the snapshot, others are not
+    system_id: str  # the cluster's identifier
 
 
 @contextmanager
@@ -214,8 +208,7 @@ def _where(condition: str) -> sql.Composable:
 def count_rows(snapshot: Snapshot, name: TableName, *, where: str = "") -> int:
     """Count the rows of a table of the snapshot, `where` as for `copy_table`.
 
-    Raises:
-        SourceError: the table is not there.
+    Raises SourceError: the table is not there.
     """
     query = sql.SQL("SELECT count(*) FROM {}{}").format(_relation(snapshot, name), _where(where))
     with snapshot.connection.cursor() as cursor:

@@ -55,35 +55,20 @@ _PEEKED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRequest:
-    """A request to verify tables against the source.
+    """A request to verify tables against the source."""
 
-    Attributes:
-        postgres: connection string of the source.
-        kafka: the brokers.
-        registry: the schema registry.
-        slot: capture's slot.
-        publication: capture's publication.
-        groups: those of its groups of tables.
-        topic_prefix: before each topic.
-        tables: which; empty for all that are captured.
-        timeout_seconds: how long to wait for the frontier.
-        work_directory: where scratch space is made.
-        memory_limit: DuckDB's.
-        max_differences: how many mismatched rows a report shows.
-    """
-
-    postgres: str
-    kafka: KafkaConnection
-    registry: RegistryConnection
-    slot: str
-    publication: str
-    topic_prefix: str = ""
-    tables: tuple[TableName, ...] = ()
-    timeout_seconds: float = 60.0
-    groups: tuple[str, ...] = ()
-    work_directory: Path | None = None
-    memory_limit: str = MEMORY_LIMIT
-    max_differences: int = 20
+    postgres: str  # connection string of the source
+    kafka: KafkaConnection  # the brokers
+    registry: RegistryConnection  # the schema registry
+    slot: str  # capture's slot
+    publication: str  # capture's publication
+    topic_prefix: str = ""  # before each topic
+    tables: tuple[TableName, ...] = ()  # which; empty for all that are captured
+    timeout_seconds: float = 60.0  # how long to wait for the frontier
+    groups: tuple[str, ...] = ()  # those of its groups of tables
+    work_directory: Path | None = None  # where scratch space is made
+    memory_limit: str = MEMORY_LIMIT  # DuckDB's
+    max_differences: int = 20  # how many mismatched rows a report shows
 
     @property
     def publications(self) -> tuple[str, ...]:
@@ -99,9 +84,8 @@ def verify_source(
 ) -> tuple[VerifyReport, ...]:
     """Compare the captured tables with the source at one LSN; one report a table.
 
-    Raises:
-        ChangelogError: source, log or registry cannot be read, or the frontier does not get to
-            the snapshot in time.
+    Raises ChangelogError: source, log or registry cannot be read, or the frontier does not get to
+    the snapshot in time.
     """
     latest = _latest(request)
     tables = request.tables or tuple(sorted(latest.tables.values()))

@@ -25,16 +25,11 @@ _HOLDERS = (*_HANDED, exp.Struct, exp.Coalesce, exp.Select, exp.Subquery)
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """Where in a value there are bags.
+    """Where in a value there are bags."""
 
-    Attributes:
-        is_bag: whether the value itself is one.
-        element: of a list, where in its elements there are any.
-        fields: of a struct, where in its fields there are any.
-    """
-
-    is_bag: bool = False
-    element: Bag | None = None
+    is_bag: bool = False  # whether the value itself is one
+    element: Bag | None = None  # of a list, where in its elements there are any
+    # of a struct, where in its fields there are any
     fields: Mapping[str, Bag] = field(default_factory=dict)
 
 

@@ -41,15 +41,10 @@ def computed_float(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Facts about a view's columns for their comparison.
+    """Facts about a view's columns for their comparison."""
 
-    Attributes:
-        floats: of each, how its floats are compared.
-        bags: those that hold lists in an order that Spark leaves open, and where.
-    """
-
-    floats: Mapping[str, Equality]
-    bags: Mapping[str, Bag]
+    floats: Mapping[str, Equality]  # of each, how its floats are compared
+    bags: Mapping[str, Bag]  # those that hold lists in an order that Spark leaves open, and where
 
 
 def evaluate(
@@ -77,9 +72,8 @@ def evaluate(
     Returns:
         What is to be known of the columns when they are compared.
 
-    Raises:
-        UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it.
-        LogError: a value that it reads has no exact place in its column.
+    Raises UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it;
+    LogError: a value that it reads has no exact place in its column.
     """
     translation = translate(sql, tables)
     expected = [name for name, _ in columns]
@@ -100,15 +94,10 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Some keys of a view.
+    """Some keys of a view."""
 
-    Attributes:
-        table: holds them, each once, in columns that are called as the view's.
-        columns: of the view's key.
-    """
-
-    table: str
-    columns: tuple[str, ...]
+    table: str  # holds them, each once, in columns that are called as the view's
+    columns: tuple[str, ...]  # of the view's key
 
     def condition(
         self,
@@ -162,9 +151,8 @@ def _constant(text: str, kind: Type, computed: str) -> str:
 def computing() -> Iterator[None]:
     """Raise DuckDB's errors about a view's query as errors of ours.
 
-    Raises:
-        UnverifiableError: DuckDB refuses it.
-        LogError: a value that it reads has no exact place in its column.
+    Raises UnverifiableError: DuckDB refuses it; LogError: a value that it reads has no exact place
+    in its column.
     """
     try:
         with exact_values():
@@ -189,8 +177,7 @@ def locating(
         relation: it, as it stands behind FROM.
         columns: SQL of its columns, by the names that the view gives them.
 
-    Raises:
-        duckdb.Error: the error as it is, with the columns before it.
+    Raises duckdb.Error: the error as it is, with the columns before it.
     """
     try:
         yield

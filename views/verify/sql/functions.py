@@ -14,19 +14,12 @@ from views.verify.sql.signatures import COMPARED
 
 @dataclass(frozen=True, slots=True)
 class Provable:
-    """A function, or several that are one to the parser.
+    """A function, or several that are one to the parser."""
 
-    Attributes:
-        names: as they are written in Spark's SQL.
-        parsed: names of sqlglot's classes for it.
-        example: an expression over the columns of `EXAMPLE_COLUMNS`.
-        only: under which condition it is known to be the same; empty for always.
-    """
-
-    names: str
-    parsed: tuple[str, ...]
-    example: str
-    only: str = ""
+    names: str  # as they are written in Spark's SQL
+    parsed: tuple[str, ...]  # names of sqlglot's classes for it
+    example: str  # an expression over the columns of `EXAMPLE_COLUMNS`
+    only: str = ""  # under which condition it is known to be the same; empty for always
 
 
 EXAMPLE_COLUMNS = {

@@ -217,22 +217,14 @@ class UnverifiableError(ChangelogError):
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A query for DuckDB.
+    """A query for DuckDB."""
 
-    Attributes:
-        sql: its text.
-        names: names of its columns.
-        bare: columns that are captured columns as they stand, or structs of such.
-        groups: whether equal values become one somewhere, so that 0.0 may stand for -0.0.
-        by_row: whether each row comes from one row of one table.
-        bags: columns that hold lists in an order that Spark leaves open, and where.
-    """
-
-    sql: str
-    names: tuple[str, ...]
-    bare: frozenset[str]
-    groups: bool
-    by_row: bool = False
+    sql: str  # its text
+    names: tuple[str, ...]  # names of its columns
+    bare: frozenset[str]  # columns that are captured columns as they stand, or structs of such
+    groups: bool  # whether equal values become one somewhere, so that 0.0 may stand for -0.0
+    by_row: bool = False  # whether each row comes from one row of one table
+    # columns that hold lists in an order that Spark leaves open, and where
     bags: Mapping[str, Bag] = field(default_factory=dict)
 
 
@@ -280,8 +272,7 @@ def columns_read(
 ) -> dict[TableName, frozenset[str]]:
     """Return the columns of each table that a view's query reads, by their folded names.
 
-    Raises:
-        UnverifiableError: it is not a query.
+    Raises UnverifiableError: it is not a query.
     """
     types = {
         reading_name(table): {folded(column): kind for column, kind in columns.items()}

@@ -17,19 +17,13 @@ from changelog.contract.rows.types import ColumnType, Kind
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A column's type.
+    """A column's type."""
 
-    Attributes:
-        name: Spark's simple name: `int`, `decimal`, `array`, `struct`, `map`, ….
-        precision: of a decimal.
-        scale: of a decimal.
-        fields: names and types of a struct's fields; one unnamed of an array's element, two of
-            a map's key and value.
-    """
-
-    name: str
-    precision: int = 0
-    scale: int = 0
+    name: str  # Spark's simple name: `int`, `decimal`, `array`, `struct`, `map`, …
+    precision: int = 0  # of a decimal
+    scale: int = 0  # of a decimal
+    # names and types of a struct's fields; one unnamed of an array's element, two of a map's key
+    # and value
     fields: tuple[tuple[str, Type], ...] = ()
 
     @property
@@ -145,8 +139,7 @@ def arrow_type(kind: Type) -> pa.DataType:
 def parse_type(text: str) -> Type:
     """Read Spark's simple name of a type, such as `struct<code:string,fare:decimal(10,2)>`.
 
-    Raises:
-        ViewError: the type has no exact form here.
+    Raises ViewError: the type has no exact form here.
     """
     kind, rest = _parse(text.strip(), text)
     if rest.strip():
