@@ -141,14 +141,10 @@ def survey(
 ) -> list[TopicSurvey]:
     """Describe and judge each topic; one that does not exist is left out.
 
-    Args:
-        kafka: the brokers.
-        topics: their names.
-        record: the frontier that captured topics are judged at; None where there is none.
-        settings: how careful the verdict is.
-        declared: the logs of other programs that are declared: by what they are, more is known.
-        others: topics of other captures, each with the frontier that it is judged at.
-        steps: counts topics at each question to the brokers, and places where records are read.
+    `record`: the frontier that captured topics are judged at; None where there is none. `declared`:
+    the logs of other programs that are declared: by what they are, more is known. `others`: topics
+    of other captures, each with the frontier that it is judged at. `steps`: counts topics at each
+    question to the brokers, and places where records are read.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """

@@ -184,11 +184,8 @@ def sample_density(
 ) -> dict[str, Density]:
     """Sample how many records there are for each offset.
 
-    Args:
-        kafka: the brokers.
-        ranges: per topic the start and the end offset of each partition.
-        points: how many places of each partition are looked at, evenly spread.
-        steps: counts these places.
+    `ranges`: per topic the start and the end offset of each partition. `points`: how many places of
+    each partition are looked at, evenly spread.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """

@@ -38,9 +38,7 @@ def tasks_of(records: int, *, partitions: int, cores: int) -> int:
 def doubtful(strata: Sequence[Stratum], share: float) -> list[int]:
     """Name the strata of a partition that another sample should halve.
 
-    Args:
-        strata: of the partition, in their order.
-        share: records of one task.
+    `strata`: of the partition, in their order.
     """
     numbers = [
         number

@@ -80,11 +80,7 @@ def cleanable_ends(
 ) -> dict[str, tuple[int, ...]]:
     """Return per partition the offset that the cleaner has not passed: all from it on is younger.
 
-    Args:
-        kafka: the brokers.
-        states: the topics.
-        lags_ms: per topic how old a record must be before one before it is removed.
-        now_ms: the time.
+    `lags_ms`: per topic how old a record must be before one before it is removed.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """

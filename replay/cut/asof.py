@@ -75,12 +75,9 @@ def chosen(
 ) -> FrontierRecord | None:
     """Return the frontier that answers, or None when none on the topic does for certain.
 
-    Args:
-        records: the frontiers of a slot, in the order of their topic.
-        as_of: what was asked for.
-        topics: those that are to be read.
-        lag_ms: `min.compaction.lag.ms` of the frontier topic.
-        now_ms: the broker's clock, at the latest.
+    `records`: the frontiers of a slot, in the order of their topic. `topics`: those that are to be
+    read. `lag_ms`: `min.compaction.lag.ms` of the frontier topic. `now_ms`: the broker's clock, at
+    the latest.
     """
     steps = _advancing(records)
     if not steps:

@@ -48,11 +48,8 @@ class BrokerFacts:
     ) -> limits.Times:
         """Return the moments that a verdict on it counts by.
 
-        Args:
-            now_ms: our clock.
-            settings: how careful the verdict is.
-            started_ms: when the scan began; that it begins now when left out.
-            estimate_ms: how long it may take; None when not known.
+        `started_ms`: when the scan began; that it begins now when left out. `estimate_ms`: how long
+        it may take; None when not known.
         """
         return limits.Times(
             started_ms=self.asked_ms if started_ms is None else started_ms,
@@ -106,16 +103,10 @@ def freeze(
 ) -> Cut:
     """Ask the broker about the topics of `tables`, and judge; needs no Spark.
 
-    Args:
-        kafka: the brokers.
-        record: the frontier.
-        tables: what is to be read.
-        settings: how careful the verdict is.
-        clock: ours.
-        resumed: the frontier of a state that the read goes on from: judges whether what came
-            after it brings that state to this frontier.
-        sample: whether to read some records, for a better estimate of how many there are.
-        steps: counts the topics that are asked for, and the places where records are read.
+    `tables`: what is to be read. `resumed`: the frontier of a state that the read goes on from:
+    judges whether what came after it brings that state to this frontier. `sample`: whether to read
+    some records, for a better estimate of how many there are. `steps`: counts the topics that are
+    asked for, and the places where records are read.
 
     Raises ConfigurationError: a table is not part of the frontier; UnavailableLogError: the brokers
     do not answer, or a transaction is open before the ends.
@@ -204,11 +195,7 @@ def judged_again(
 ) -> int:
     """Check that a read is exact up to now, by the judge that judged it before.
 
-    Args:
-        kafka: the brokers.
-        cut: what is read.
-        judged: the verdict on what the broker says, at a moment of our clock.
-        clock: ours.
+    `judged`: the verdict on what the broker says, at a moment of our clock.
 
     Returns:
         For how many milliseconds it stays so, as far as is known now.

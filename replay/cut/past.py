@@ -39,15 +39,8 @@ def find_past(
 ) -> PastCut:
     """Return the older frontier that answers: from the log while it is exact, else a stored one.
 
-    Args:
-        kafka: the brokers.
-        frontier_topic: where the frontiers are.
-        slot: whose.
-        as_of: what was asked for.
-        tables: that are to be read.
-        stored: frontiers of checkpoints that hold all of `tables`.
-        settings: how careful the verdict is.
-        option: how the reader of a message would ask for another moment.
+    `tables`: that are to be read. `stored`: frontiers of checkpoints that hold all of `tables`.
+    `option`: how the reader of a message would ask for another moment.
 
     Raises:
         VerdictError: neither can give it; the hint names the nearest that can be given.

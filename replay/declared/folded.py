@@ -26,9 +26,8 @@ HeldValue = Callable[[bytes], bytes | None]
 class Reached:
     """The source's positions of what has been said of some keys.
 
-    Args:
-        before: what was reached before; where it is given, nothing may come that is older than what
-            was said of its key.
+    `before`: what was reached before; where it is given, nothing may come that is older than what
+    was said of its key.
     """
 
     def __init__(self, before: Reached | None = None) -> None:
@@ -88,13 +87,8 @@ class _Filled(NamedTuple):
 class LastStatements:
     """Folds the records of a range of a partition, in the order of their offsets.
 
-    Args:
-        partition: its number.
-        reader: says what records say.
-        encoder: of their rows.
-        fillable: places of the columns whose values older statements may have.
-        held: gives the rows from before the range.
-        reached: which statements count, where the source's position decides.
+    `fillable`: places of the columns whose values older statements may have. `held`: gives the rows
+    from before the range. `reached`: which statements count, where the source's position decides.
     """
 
     def __init__(

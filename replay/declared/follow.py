@@ -51,11 +51,8 @@ class FollowedLog:
     A record's key is the canonical text of its key's values, and its value the row under a schema
     that no registry has.
 
-    Args:
-        log: as declared.
-        kafka: the brokers; a kept connection keeps the client that reads.
-        registry: has the schemas of an Avro log, which are read here once.
-        clock: ours.
+    `kafka`: the brokers; a kept connection keeps the client that reads. `registry`: has the schemas
+    of an Avro log, which are read here once.
 
     Attributes:
         schemas: under which values are decoded.
@@ -121,9 +118,7 @@ class FollowedLog:
         One without a value says that there is no such row, whether there was one or not. Behind an
         error the cut that is held stays.
 
-        Args:
-            cut: to go to.
-            held_value: gives the rows at the cut that is held.
+        `held_value`: gives the rows at the cut that is held.
 
         Raises VerdictError: they are not known for sure; UnavailableLogError: the brokers do not
         answer.

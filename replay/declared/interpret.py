@@ -70,11 +70,8 @@ _MARKS: Mapping[Any, bool] = {
 class Interpreter:
     """Reads the records of one log.
 
-    Args:
-        log: as declared.
-        columns: of the rows.
-        keys: Avro schemas of keys by id; empty in JSON.
-        values: Avro schemas of values by id; empty in JSON.
+    `keys`: Avro schemas of keys by id; empty in JSON. `values`: Avro schemas of values by id; empty
+    in JSON.
     """
 
     def __init__(

@@ -43,12 +43,9 @@ def carried(
 ) -> DataFrame | None:
     """Return by `carried_lsn` the values that rows had when they left their keys, or None.
 
-    Args:
-        raw: the records of the log.
-        statements: makes of records what they say.
-        columns: the places of the columns that a record may lack.
-        types: their types, in Spark's words.
-        order: the columns that say which statement of a key is newer.
+    `raw`: the records of the log. `statements`: makes of records what they say. `columns`: the
+    places of the columns that a record may lack. `types`: their types, in Spark's words. `order`:
+    the columns that say which statement of a key is newer.
     """
     of_changes = raw.where(F.exists("headers", lambda header: header["key"].isin(*_HEADERS)))
     told_rows = statements(of_changes).where("fault IS NULL AND NOT is_tombstone")

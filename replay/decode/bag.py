@@ -57,11 +57,8 @@ def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Posit
 
     A key is the letter of the operation and the position.
 
-    Args:
-        raw: its records as Spark's source gives them, with their headers.
-        topic: for messages.
-        since: records before it are dead; None when none are.
-        before: the first position that does not count.
+    `raw`: its records as Spark's source gives them, with their headers. `since`: records before it
+    are dead; None when none are. `before`: the first position that does not count.
     """
     position, op = _header(POSITION), _header(_OP)
     operations = [*_ADDED, _TAKEN, Op.TRUNCATE.value]

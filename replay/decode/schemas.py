@@ -109,12 +109,8 @@ def schemas_of(
 ) -> dict[TableName, TopicSchemas]:
     """Return the schemas of some tables' topics, as they are now.
 
-    Args:
-        registry: has those of Avro records.
-        kafka: has those of documents.
-        frontier: says of which form the records are.
-        topics: of each table, which may have another name than the frontier's.
-        steps: counts the tables.
+    `frontier`: says of which form the records are. `topics`: of each table, which may have another
+    name than the frontier's.
 
     Raises:
         SchemaConflictError: a topic's key has several schemas.

@@ -49,8 +49,7 @@ def touched(records: Iterable[Version], since: Position) -> dict[bytes, list[Ver
 def once(records: Iterable[Version]) -> Iterator[Version]:
     """Yield a key's records without resends: of records with equal positions, the last.
 
-    Args:
-        records: in the order of changes, of equal positions in that of their offsets.
+    `records`: in the order of changes, of equal positions in that of their offsets.
     """
     for _, same in groupby(records, key=lambda record: record.position):
         *_, last = same
@@ -62,9 +61,8 @@ def changes_of(
 ) -> list[RowChange]:
     """Return the changes in order, with the two sides of an update next to each other.
 
-    Args:
-        before: the rows that there were, of the keys in `records`.
-        records: what was written since, by key, in the order of changes.
+    `before`: the rows that there were, of the keys in `records`. `records`: what was written since,
+    by key, in the order of changes.
     """
     row_changes = [
         change for key, some in records.items() for change in _of_key(before.get(key), some)

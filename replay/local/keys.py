@@ -40,10 +40,8 @@ Key = object
 def key_bytes(logged: LoggedSchema, schema_id: int | None, key: Key) -> bytes:
     """Return a key in its form on the log.
 
-    Args:
-        logged: the schema of the table's rows.
-        schema_id: that its keys bear; None where they are no Avro.
-        key: see `Key`.
+    `logged`: the schema of the table's rows. `schema_id`: that its keys bear; None where they are
+    no Avro. `key`: see `Key`.
     """
     if schema_id is None:
         raise ConfigurationError(f'table "{logged.table}" has no keys in Avro')

@@ -38,9 +38,8 @@ def can_read(schemas: TopicSchemas) -> bool:
 class RowReader:
     """Reads the records of a topic.
 
-    Args:
-        schemas: under which they were written; in Avro.
-        columns: names of the columns that are wanted, in their order; None for all.
+    `schemas`: under which they were written; in Avro. `columns`: names of the columns that are
+    wanted, in their order; None for all.
 
     Raises:
         ConfigurationError: the table has no such column.

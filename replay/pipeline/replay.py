@@ -121,13 +121,9 @@ def watching(
 ) -> ReadWatch:
     """Return a watch that rechecks a read under way, and ends Spark's jobs if it is not exact.
 
-    Args:
-        spark: runs the jobs of the read.
-        verdict: on the read, before it began.
-        exact_for_ms: raises VerdictError when the read is exact no more; gives for how many
-            milliseconds it stays so.
-        clock: ours.
-        look_s: the longest time between two checks, in seconds.
+    `verdict`: on the read, before it began. `exact_for_ms`: raises VerdictError when the read is
+    exact no more; gives for how many milliseconds it stays so. `look_s`: the longest time between
+    two checks, in seconds.
     """
     first_s = LOOK_S
     if verdict.deadline_ms is not None:
@@ -152,13 +148,8 @@ def open_replay(
 ) -> Replay:
     """Open the states of a cut; reads no record yet.
 
-    Args:
-        spark: runs the jobs of the read.
-        kafka: the brokers.
-        cut: what is read, and how.
-        schemas: of the cut's tables that are wanted, read when its frontier was there: see
-            `schemas_of`.
-        clock: ours.
+    `cut`: what is read, and how. `schemas`: of the cut's tables that are wanted, read when its
+    frontier was there: see `schemas_of`.
 
     Raises VerdictError: the log cannot give the exact state any more.
     """
@@ -213,13 +204,8 @@ def opened(
 ) -> Replay:
     """Return the states of a cut, of our log or of another program's.
 
-    Args:
-        spark: runs the jobs of the read.
-        cut: what is read.
-        facts_of: its tables.
-        exact_for_ms: raises VerdictError when the read is exact no more; gives for how many
-            milliseconds it stays so.
-        clock: ours.
+    `exact_for_ms`: raises VerdictError when the read is exact no more; gives for how many
+    milliseconds it stays so.
     """
     fails = cut.settings.on_bad_record is OnBadRecord.FAIL
     states = {

@@ -63,12 +63,9 @@ def _bytes(position: Position) -> Column:
 def fold_on(stored: DataFrame, changes: DataFrame, *, few: bool) -> DataFrame:
     """Return the records of a state, of a stored one and the last records of the keys since then.
 
-    Args:
-        stored: one record of each live key.
-        changes: one record of each key that was touched since, tombstones included; newer than
-            all that is stored.
-        few: send the touched keys to every task, so that the stored state is neither sorted nor
-            moved.
+    `stored`: one record of each live key. `changes`: one record of each key that was touched since,
+    tombstones included; newer than all that is stored. `few`: send the touched keys to every task,
+    so that the stored state is neither sorted nor moved.
     """
     touched = changes.select("key")
     keys = F.broadcast(touched) if few else touched

@@ -94,11 +94,8 @@ class LastRecords:
     def __init__(self, rules: FoldRules, *, partition: int = 0, homes: int | None = None) -> None:
         """Begin without a record.
 
-        Args:
-            rules: see there.
-            partition: of the range.
-            homes: the partitions of the topic, where each key has to lie in the one that its
-                hash names; None where keys may lie in others too.
+        `homes`: the partitions of the topic, where each key has to lie in the one that its hash
+        names; None where keys may lie in others too.
         """
         self._rules = rules
         self._file: IO[bytes] | None = None
@@ -165,9 +162,7 @@ class LastRecords:
         that they are dead, where their rows stand. That may be another partition than their own, if
         the topic has got more since.
 
-        Args:
-            rows: at a time.
-            most_bytes: at a time, of keys and values, unless one row has more.
+        `most_bytes`: at a time, of keys and values, unless one row has more.
 
         Raises:
             StrangeRecordError: a key does not belong to this partition.

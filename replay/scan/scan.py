@@ -54,12 +54,9 @@ class Scan:
 
         Where faults are kept there is `fault` too.
 
-        Args:
-            topic_range: what is read.
-            since: records before this position are dead; None when none are.
-            before: the first position that does not count.
-            has_grown: keys may lie in several partitions.
-            seen: counts the `records` that are read, and the `tombstones` among them.
+        `since`: records before this position are dead; None when none are. `before`: the first
+        position that does not count. `has_grown`: keys may lie in several partitions. `seen`:
+        counts the `records` that are read, and the `tombstones` among them.
 
         Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
         """

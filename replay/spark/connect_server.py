@@ -34,10 +34,7 @@ _LOOK_S = 0.2
 def with_server(settings: SessionSettings, *, host: str, port: int) -> SessionSettings:
     """Return the settings of a session that serves others too.
 
-    Args:
-        settings: of the session.
-        host: where it listens; who reaches that may run code of any kind there.
-        port: where it listens.
+    `host`: where it listens; who reaches that may run code of any kind there.
     """
     plugins = [settings.extra["spark.plugins"]] if "spark.plugins" in settings.extra else []
     extra = {
@@ -70,12 +67,7 @@ def serve(
 ) -> None:
     """Serve who has the token until somebody asks to stop.
 
-    Args:
-        settings: of a session with a server.
-        host: where it listens.
-        port: where it listens.
-        ready: is told in which file the token is, when it was made here.
-        stop: asked often.
+    `ready`: is told in which file the token is, when it was made here.
 
     Raises ConfigurationError: the port is taken, or Spark does not start with these settings.
     """

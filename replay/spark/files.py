@@ -99,10 +99,7 @@ class Files:
     def copy(self, folder: str, source: str, target: str) -> None:
         """Make a second name for a file; its bytes stay at the storage, and once on a disk.
 
-        Args:
-            folder: that both are below.
-            source: its name, relative to the folder.
-            target: the other name.
+        `source`: its name, relative to the folder.
         """
         obstore.copy(self._store(folder), source, target)
 

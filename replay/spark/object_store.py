@@ -45,9 +45,7 @@ def is_s3(warehouse: str | None) -> bool:
 def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return Spark's settings that reach a warehouse, by what the environment says.
 
-    Args:
-        warehouse: `s3://BUCKET/…`.
-        environ: of this process.
+    `warehouse`: `s3://BUCKET/…`.
     """
     bucket = urlsplit(warehouse).netloc
     if not bucket:
@@ -78,9 +76,7 @@ def remove_markers(folder: str, environ: Mapping[str, str]) -> None:
     Hadoop marks an empty folder by an empty object whose name ends in a slash, as Delta lets it for
     `_staged_commits`. object_store has no such names: it lists the folder, and removes nothing.
 
-    Args:
-        folder: `s3://BUCKET/FOLDER`.
-        environ: of this process.
+    `folder`: `s3://BUCKET/FOLDER`.
 
     Raises OSError: the store does not do it.
     """
@@ -133,8 +129,7 @@ _OF_JAVA = re.compile(
 def unanswered(text: str) -> str | None:
     """Return briefly why a store did not answer, or None if the error is another.
 
-    Args:
-        text: the whole of an error of deltalake, obstore or Spark.
+    `text`: the whole of an error of deltalake, obstore or Spark.
     """
     if any(sign in text for sign in _OF_OBJECT_STORE):
         return _lines(text)[-1]
@@ -147,9 +142,7 @@ def unanswered(text: str) -> str | None:
 def silence(place: str, text: str) -> str | None:
     """Return that a place's store does not answer, and why, or None if the error is another.
 
-    Args:
-        place: URI of a table or file.
-        text: the whole of an error of deltalake, obstore or Spark.
+    `place`: URI of a table or file. `text`: the whole of an error of deltalake, obstore or Spark.
     """
     why = unanswered(text)
     if why is None:

@@ -37,10 +37,7 @@ def read_rows(table: DeltaTable, columns: Sequence[str] = (), where: str = "") -
     By deltalake alone. A file of its datasets is an object of Python's, which threads of Arrow let
     go of at any later time: at the end of the process that aborts it.
 
-    Args:
-        table: as it was opened.
-        columns: their names; none for all.
-        where: a condition in SQL.
+    `columns`: their names; none for all.
 
     Raises OSError: a file cannot be read; DeltaError: neither can the log.
     """
@@ -94,13 +91,8 @@ def adding_counted(
     Without bounds it tells counts only: bounds of moments are cut to milliseconds by one writer
     and read exactly by another, and files in no order are not skipped by them.
 
-    Args:
-        path: of the file, relative to the table.
-        size: in bytes.
-        rows: in the file.
-        modified_ms: when it was written.
-        partition: the text of each partition column's value.
-        bounds: of columns by which the files are in an order, in Delta's form.
+    `path`: of the file, relative to the table. `partition`: the text of each partition column's
+    value. `bounds`: of columns by which the files are in an order, in Delta's form.
     """
     return AddAction(
         path=path,

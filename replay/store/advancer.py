@@ -66,9 +66,7 @@ class Advancer:
     def advance(self, plan: Advance, tables: Mapping[TableName, TopicSchemas]) -> Stored:
         """Read the missing records, seal the checkpoints, and return the states.
 
-        Args:
-            plan: what is missing.
-            tables: the schemas of the plan's tables, read when its frontier was there.
+        `tables`: the schemas of the plan's tables, read when its frontier was there.
 
         Raises VerdictError: the log cannot give it, or moved while it was read;
         CheckpointConflictError: another run advanced one of the topics.

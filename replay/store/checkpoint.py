@@ -98,8 +98,7 @@ class Checkpoint:
     def layers_since(self, position: Position) -> list[Layer] | None:
         """Return the layers from a position on, or None if one of them also holds earlier records.
 
-        Args:
-            position: from the founding of the checkpoint on.
+        `position`: from the founding of the checkpoint on.
         """
         behind = [layer for layer in self.layers[1:] if layer.rows]
         after = [layer for layer in behind if layer.until is None or layer.until > position]
@@ -201,10 +200,7 @@ class CheckpointStore:
     def seal(self, checkpoint: Checkpoint, before: Manifest, keep: Sequence[Checkpoint]) -> None:
         """Seal a checkpoint in one commit.
 
-        Args:
-            checkpoint: the new one.
-            before: the manifest that it was made from.
-            keep: the older ones that stay.
+        `before`: the manifest that it was made from. `keep`: the older ones that stay.
 
         Raises CheckpointConflictError: another run has advanced the topic since `before`;
         CheckpointError: it cannot be written.
@@ -266,10 +262,7 @@ def kept(checkpoints: Sequence[Checkpoint], *, now: datetime, days: int) -> list
 
     The last minutes' stay for runs that are reading them; the others answer `--as-of`.
 
-    Args:
-        checkpoints: of one topic, oldest first.
-        now: the moment.
-        days: how long the daily ones stay.
+    `checkpoints`: of one topic, oldest first. `days`: how long the daily ones stay.
     """
     last: dict[object, Checkpoint] = {}
     for checkpoint in checkpoints:

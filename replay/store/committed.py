@@ -65,11 +65,8 @@ def write(
 ) -> None:
     """Write a Delta table of some rows, where there is nothing yet, in one commit.
 
-    Args:
-        frame: the rows; of types that Delta has.
-        place: URI or absolute path.
-        told: what the commit says besides.
-        layout: how its files lie, for rows that are in its order.
+    `frame`: the rows; of types that Delta has. `told`: what the commit says besides. `layout`: how
+    its files lie, for rows that are in its order.
 
     Raises DeltaError: the log cannot be written; OSError: a file cannot be read.
     """
@@ -155,10 +152,7 @@ def _any_null(kind: Any) -> Any:  # noqa: ANN401 - JSON
 def committed(spark: SparkSession, places: Sequence[str], schema: StructType | str) -> DataFrame:
     """Read all rows of some Delta tables with the same columns, one at least.
 
-    Args:
-        spark: the session.
-        places: URI or absolute path of each.
-        schema: of their rows.
+    `places`: URI or absolute path of each.
 
     Raises TableNotFoundError: there is none at a place; DeltaError: a log cannot be read.
     """

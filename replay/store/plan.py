@@ -89,10 +89,7 @@ class Advance:
     ) -> Verdict:
         """Judge all that has to be read: from their starts some, from their checkpoints others.
 
-        Args:
-            answer: how the topics stand.
-            now_ms: our clock.
-            estimate_ms: how long the read may take; None when not known.
+        `estimate_ms`: how long the read may take; None when not known.
         """
         times = answer.times(
             now_ms, self.settings, started_ms=self.started_ms, estimate_ms=estimate_ms

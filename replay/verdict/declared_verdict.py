@@ -36,10 +36,8 @@ def judge_declared(
 ) -> Verdict:
     """Judge whether a scan of some logs that begins now finds the last record of each key.
 
-    Args:
-        logs: what is to be read.
-        topics: how their topics stand; one that is missing does not exist.
-        times: when it is judged; its beginning is that of the scan.
+    `logs`: what is to be read. `topics`: how their topics stand; one that is missing does not
+    exist. `times`: when it is judged; its beginning is that of the scan.
     """
     verdicts = {log.topic: _judged(log, topics.get(log.topic), times) for log in logs}
     whole = together(verdicts, times.allowance_ms)
@@ -118,11 +116,9 @@ def lost_between(
     as old as the lag, by the broker's clock; and it came after the first cut was made, unless its
     transaction was open then.
 
-    Args:
-        was: how the topic stood at the first cut.
-        held_ends: the ends of that cut.
-        has_gaps: whether offsets between the cuts gave no record.
-        times: since that cut was made; its beginning is that of the cut.
+    `was`: how the topic stood at the first cut. `held_ends`: the ends of that cut. `has_gaps`:
+    whether offsets between the cuts gave no record. `times`: since that cut was made; its beginning
+    is that of the cut.
     """
     if not has_gaps or not is_cleaned(was):
         return None

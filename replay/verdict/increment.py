@@ -63,13 +63,9 @@ def judge_increment(
 ) -> Verdict:
     """Judge a read of each topic from its base's ends to the frontier.
 
-    Args:
-        bases: the stored state of each topic to read.
-        record: the frontier to read to.
-        topics: how the topics stand now.
-        times: when it is judged.
-        past: what stands behind the frontier's ends, where it was asked for.
-        behind: what stands behind the ends of the bases' frontiers, where it was asked for.
+    `bases`: the stored state of each topic to read. `record`: the frontier to read to. `topics`:
+    how the topics stand now. `past`: what stands behind the frontier's ends, where it was asked
+    for. `behind`: what stands behind the ends of the bases' frontiers, where it was asked for.
     """
 
     def judged(topic: str, base: Base) -> Verdict:

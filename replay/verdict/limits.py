@@ -50,12 +50,9 @@ def limits(
 ) -> Iterator[Limit]:
     """Return the limits of reading a topic of our log up to a frontier.
 
-    Args:
-        record: the frontier.
-        state: how the topic stands; its partitions are those of the frontier.
-        past: what stands behind the frontier's ends, where it was asked for.
-        resumed: the frontier of a state that the scan goes on from; None to scan from the start.
-        times: when it is judged.
+    `state`: how the topic stands; its partitions are those of the frontier. `past`: what stands
+    behind the frontier's ends, where it was asked for. `resumed`: the frontier of a state that the
+    scan goes on from; None to scan from the start.
     """
     name, lag, retention = f'topic "{state.topic}"', lag_ms(state), retention_ms(state)
     has_lag = lag > times.allowance_ms

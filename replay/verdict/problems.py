@@ -33,11 +33,8 @@ def problems(
 ) -> Iterator[Problem]:
     """Yield the problems of reading a topic of our log up to a frontier.
 
-    Args:
-        frontier: what is to be read.
-        topic: its name.
-        state: how it stands; None when it does not exist.
-        past: what stands behind the frontier's ends, where that was asked.
+    `frontier`: what is to be read. `state`: how it stands; None when it does not exist. `past`:
+    what stands behind the frontier's ends, where that was asked.
     """
     name = f'topic "{topic}"'
     if state is None:

@@ -139,14 +139,10 @@ def judge(
 ) -> Verdict:
     """Judge whether a scan of `names` to the frontier is exact.
 
-    Args:
-        record: the frontier and when it was appended, by the broker's clock.
-        topics: how the topics stand now; one that is missing does not exist.
-        names: the topics to read.
-        times: when it is judged.
-        past: what stands behind the frontier's ends, where it was asked for.
-        resumed: the frontier of a state that the scan goes on from; None to scan from the start.
-        further: limits that hold beside those of the topics.
+    `record`: the frontier and when it was appended, by the broker's clock. `topics`: how the topics
+    stand now; one that is missing does not exist. `past`: what stands behind the frontier's ends,
+    where it was asked for. `resumed`: the frontier of a state that the scan goes on from; None to
+    scan from the start. `further`: limits that hold beside those of the topics.
     """
 
     def judged(topic: str) -> Verdict:

@@ -33,13 +33,10 @@ class ReadWatch:
     ) -> None:
         """Prepare to watch.
 
-        Args:
-            check: raises VerdictError when the read is exact no more; gives in how many seconds
-                it has to be asked again at the latest.
-            cancel: ends the work; called again and again, since the work may be between two
-                jobs.
-            first_s: when to check first, in seconds from the start.
-            look_s: the longest time between two checks, in seconds.
+        `check`: raises VerdictError when the read is exact no more; gives in how many seconds it
+        has to be asked again at the latest. `cancel`: ends the work; called again and again, since
+        the work may be between two jobs. `first_s`: when to check first, in seconds from the start.
+        `look_s`: the longest time between two checks, in seconds.
         """
         self._check = check
         self._cancel = cancel

@@ -175,10 +175,8 @@ class _Found:
 def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] = ()) -> EngineError:
     """Return an error of Spark in words.
 
-    Args:
-        error: what was thrown.
-        sql: the view's query, which tells the column; None of a view in Python.
-        moments: its expressions that compute with dates and moments, as far as they are known.
+    `sql`: the view's query, which tells the column; None of a view in Python. `moments`: its
+    expressions that compute with dates and moments, as far as they are known.
     """
     chain = list(_chain(error))
     if any(_NO_MEMORY.search(str(cause)) for cause in chain):

@@ -35,11 +35,9 @@ def explained(
 ) -> ChangelogError:
     """Return the error to raise in place of a library's, which stays as its cause.
 
-    Args:
-        error: what was thrown.
-        doing: what was being done, such as `rebuild of view "a"`.
-        sql: the query of the view that it was done for, where there is one.
-        moments: its expressions that compute with dates and moments.
+    `doing`: what was being done, such as `rebuild of view "a"`. `sql`: the query of the view that
+    it was done for, where there is one. `moments`: its expressions that compute with dates and
+    moments.
     """
     if (translated := translate(error)) is not None:
         return translated

@@ -31,12 +31,8 @@ class Pace:
     ) -> None:
         """Begin now.
 
-        Args:
-            tell: prints the progress.
-            subject: of the work, such as `topic "t": read`.
-            total: of the units, at most.
-            unit: its name in the plural.
-            clock: of seconds.
+        `subject`: of the work, such as `topic "t": read`. `total`: of the units, at most. `unit`:
+        its name in the plural.
         """
         self._tell, self._subject, self._total, self._unit = tell, subject, total, unit
         self._clock, self._begun = clock, clock()

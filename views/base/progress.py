@@ -35,10 +35,7 @@ class StageSteps(Steps):
     ) -> None:
         """Begin now.
 
-        Args:
-            tell: is told.
-            expected: how many there are, as far as one knows by now.
-            clock: tells seconds.
+        `expected`: how many there are, as far as one knows by now.
         """
         self._tell, self._expected = tell, expected
         self._clock, self._begun = clock, clock()
@@ -126,8 +123,7 @@ class Stages:
     def steps(self, expected: int = 0) -> StageSteps:
         """Return the counter of the steps of this stage and of the following ones.
 
-        Args:
-            expected: how many there are, as far as one knows by now.
+        `expected`: how many there are, as far as one knows by now.
         """
         return StageSteps(self.tell, expected)
 

@@ -43,11 +43,7 @@ def differences(
     Rows are partners when they have the same key, or, of a part of the rows, when they agree in
     all columns that are given.
 
-    Args:
-        actual: rows of the view.
-        expected: rows of the case.
-        key: the view's key columns.
-        whole: whether these are all rows with all columns; else some rows with some columns.
+    `whole`: whether these are all rows with all columns; else some rows with some columns.
     """
     differing = _keyed(actual, key)
     unmatched = list(actual)

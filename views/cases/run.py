@@ -83,12 +83,7 @@ def run_case(
 ) -> Result:
     """Compute a view over the tables of a case and compare its rows.
 
-    Args:
-        spark: a session of this product's settings.
-        spec: the view.
-        file: where the case stands.
-        case: which.
-        prove: whether the verifier computes a SQL view too.
+    `prove`: whether the verifier computes a SQL view too.
 
     Raises ViewError: the case expects what the view's columns cannot hold, or the view compares
     values whose carried form has another meaning.
@@ -267,12 +262,8 @@ def run_cases(
 ) -> list[Result]:
     """Run all cases of some views, one after the other.
 
-    Args:
-        spark: a session of this product's settings.
-        files: the cases of each view.
-        prove: whether the verifier computes SQL views too.
-        say: is told of each result.
-        steps: shows how far it is.
+    `files`: the cases of each view. `prove`: whether the verifier computes SQL views too. `say`: is
+    told of each result.
     """
     results = []
     for spec, file in files:

@@ -100,11 +100,7 @@ LsnOf = Callable[[int], str | None]
 class Feed:
     """A view's topic, from a place on, for one client; `close` ends it.
 
-    Args:
-        server: where the topic is.
-        topic: of the view's readers.
-        documents: makes JSON of its records.
-        lsn_of: of generations that never went forward.
+    `documents`: makes JSON of its records. `lsn_of`: of generations that never went forward.
     """
 
     def __init__(
@@ -398,8 +394,7 @@ _VIEW_FORM = JsonForm(
 class Documents:
     """Makes JSON of keys and values.
 
-    Args:
-        schema_of: returns the text of a schema by its id; None where records are JSON already.
+    `schema_of`: returns the text of a schema by its id; None where records are JSON already.
     """
 
     def __init__(self, schema_of: Callable[[int], str] | None) -> None:

@@ -63,10 +63,8 @@ class Place:
 def place_after(since: str, moments: Sequence[Moment], life: str) -> Place:
     """Return from where a client lacks changes.
 
-    Args:
-        since: the mark of a frontier; an LSN, for who has read the view elsewhere; or `start`.
-        moments: that are known, oldest first; not all are.
-        life: of the topic.
+    `since`: the mark of a frontier; an LSN, for who has read the view elsewhere; or `start`.
+    `moments`: that are known, oldest first; not all are.
 
     Raises:
         ConfigurationError: it is none of the three.

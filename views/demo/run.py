@@ -89,11 +89,9 @@ def run_demo(
 ) -> DemoResult:
     """Run the demo in a folder; a second run there goes on from where the first one ended.
 
-    Args:
-        directory: takes the servers' data, the project and the warehouse.
-        transactions: how many the writer commits while capture runs.
-        rebuild: rebuilds and verifies every view of a project, and gives their reports.
-        say: told one line a step.
+    `directory`: takes the servers' data, the project and the warehouse. `transactions`: how many
+    the writer commits while capture runs. `rebuild`: rebuilds and verifies every view of a project,
+    and gives their reports. `say`: told one line a step.
 
     Raises ChangelogError: a step failed; the message says which.
     """

@@ -100,10 +100,7 @@ def _text(value: object) -> str:
 def explain(spec: ViewSpec, key: dict[str, str], settings: RebuildSettings) -> Explanation:
     """Trace the row of a view with this key, at the newest frontier.
 
-    Args:
-        spec: the view.
-        key: by column the text of its value, see `parse_key` and `key_of`.
-        settings: of the project.
+    `key`: by column the text of its value, see `parse_key` and `key_of`.
 
     Raises:
         NoSuchRowError: the view has no row of that key.

@@ -375,8 +375,7 @@ def as_served(rows: Sequence[HistoryRow]) -> HistoryRow | None:
 
     It says `published`, or `refuted` where what they see was found to differ since.
 
-    Args:
-        rows: of the view, oldest first.
+    `rows`: of the view, oldest first.
     """
     for place in reversed(range(len(rows))):
         row = rows[place]

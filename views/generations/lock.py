@@ -149,12 +149,8 @@ class Moving:
     ) -> None:
         """Store the views whose readers will be moved; takes no lock yet.
 
-        Args:
-            place: of the project.
-            views: their names.
-            stop: tells whether to wait no longer.
-            keeps: whether the lease is kept between two times until somebody waits for it: for
-                who holds other leases all the while.
+        `keeps`: whether the lease is kept between two times until somebody waits for it: for who
+        holds other leases all the while.
         """
         self._place, self._views, self._stop = place, sorted(set(views)), stop
         self._keeps = keeps
@@ -321,9 +317,7 @@ def reserve(place: Place, view: str, generations: Collection[int]) -> None:
 def advancing(place: Place, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hold the lock of checkpoints, from planning on: a second process would plan in vain.
 
-    Args:
-        place: the project's locks.
-        stop: tells whether somebody asked to end, and nobody waits any longer.
+    `stop`: tells whether somebody asked to end, and nobody waits any longer.
 
     Raises LockedError: it was asked to end while another process had the lock; ChangelogError: the
     project's folder cannot be written, or the brokers do not answer.

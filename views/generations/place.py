@@ -21,10 +21,8 @@ FOLDER = Path(".changelog") / "locks"
 class Place:
     """The place of a project's locks.
 
-    Args:
-        root: the project's folder.
-        leases: those that hold across machines, None to go without.
-        warehouse: tells the warehouse from any other: what has a lease of a view's name.
+    `leases`: those that hold across machines, None to go without. `warehouse`: tells the warehouse
+    from any other: what has a lease of a view's name.
     """
 
     def __init__(

@@ -56,10 +56,7 @@ def reserve(folder: Path, view: str, numbers: Collection[int]) -> None:
 def others(folder: Path, view: str, *, builds: bool) -> Others:
     """Return the generations of other builders; only for a process that may clear up.
 
-    Args:
-        folder: of the locks.
-        view: the view's name.
-        builds: whether the caller holds the lock of builders itself.
+    `builds`: whether the caller holds the lock of builders itself.
     """
     own, dead_file = _paths(folder, view)
     building, dead = _read(own), _read(dead_file)

@@ -96,12 +96,9 @@ def served_of(
 ) -> Served:
     """Return the sinks of a view as the project has them.
 
-    Args:
-        spec: the view.
-        project: its project.
-        spark: what sinks write by; None where they only tell what they serve.
-        retry_seconds: how long a server that is busy or away is asked again.
-        answer_seconds: how long one that took a request may be silent.
+    `spark`: what sinks write by; None where they only tell what they serve. `retry_seconds`: how
+    long a server that is busy or away is asked again. `answer_seconds`: how long one that took a
+    request may be silent.
 
     Raises ConfigurationError: there is no such sink, or the project does not say where it is.
     """

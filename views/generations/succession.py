@@ -94,10 +94,7 @@ def next_generation(
 ) -> int:
     """Return a number above all that were ever used, so that a leftover is never written into.
 
-    Args:
-        sinks: what they hold.
-        states: what the history knows.
-        others: what somebody else builds, of which neither need know yet.
+    `others`: what somebody else builds, of which neither need know yet.
     """
     used = [number for sink in sinks for number in (*sink.generations, sink.published or 0)]
     return max([0, *used, *states, *others]) + 1
@@ -113,10 +110,7 @@ def unfinished_swap(
     have a lower number than what the other sinks serve, and so may one that was built beside a
     follower: it was sealed after all that the follower published.
 
-    Args:
-        sinks: what they hold.
-        states: what the history knows.
-        moved: generations with which other views were to move that have.
+    `moved`: generations with which other views were to move that have.
     """
     begun = {sink.published for sink in sinks if sink.published is not None} | {*moved}
     newest = {max(begun, default=None), *[number for number in states if number in begun][-1:]}

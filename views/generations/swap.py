@@ -83,11 +83,10 @@ def swap(
 ) -> float:
     """Publish a generation of each view in all its sinks; move all back if one fails.
 
-    Args:
-        targets: the sinks of each view, and the generation.
-        confirm: makes sure that this process still has its locks; asked before each step, and
-            behind the last. Without them nothing is moved back: another run is at work.
-        steps: counts the sinks that are asked what they serve, and those that are moved.
+    `targets`: the sinks of each view, and the generation. `confirm`: makes sure that this process
+    still has its locks; asked before each step, and behind the last. Without them nothing is moved
+    back: another run is at work. `steps`: counts the sinks that are asked what they serve, and
+    those that are moved.
 
     Returns:
         The seconds from the moment the first sink had moved until the last one had: in between
@@ -280,13 +279,10 @@ def settle(
     A staged generation stays, but for one that a newer one was to replace. Only for the holder of
     the view's lock.
 
-    Args:
-        served: the sinks of the view.
-        history: what is known of its generations.
-        others: what others build of it, or have left.
-        steps: counts the sinks that are asked, which are expected, and what is found to do.
-        peers: gives the sinks of another view, to see whether those that were to move with this
-            one have.
+    `served`: the sinks of the view. `history`: what is known of its generations. `others`: what
+    others build of it, or have left. `steps`: counts the sinks that are asked, which are expected,
+    and what is found to do. `peers`: gives the sinks of another view, to see whether those that
+    were to move with this one have.
 
     Returns:
         The generation whose publication was finished, or None.

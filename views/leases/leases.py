@@ -50,10 +50,8 @@ class _Held:
 class Leases:
     """The locks of one process on one topic.
 
-    Args:
-        connect: opens the topic; asked where a lock is wanted and there is no connection.
-        ttl_s: how long a lease lasts.
-        place: of the local locks beside it, from `place_of`.
+    `connect`: opens the topic; asked where a lock is wanted and there is no connection. `ttl_s`:
+    how long a lease lasts. `place`: of the local locks beside it, from `place_of`.
     """
 
     def __init__(self, connect: Callable[[], LeaseTopic], *, ttl_s: float, place: str) -> None:
@@ -90,9 +88,8 @@ class Leases:
     def holding(self, taken: Mapping[str, str], is_over: Callable[[], bool]) -> Iterator[None]:
         """Hold all of some locks, or none.
 
-        Args:
-            taken: for each lock the beginning of the error if it is taken.
-            is_over: tells whether to wait no longer.
+        `taken`: for each lock the beginning of the error if it is taken. `is_over`: tells whether
+        to wait no longer.
 
         Raises:
             LockedError: somebody else has one; names who, and until when.

@@ -51,9 +51,7 @@ _GOES_WITHOUT = '[rebuild] lock = "local" (--lock local) goes without, on one ma
 class LeaseTopic:
     """A connection to the topic; a context manager, for one thread at a time.
 
-    Args:
-        kafka: the brokers.
-        topic: its name; it is made where it is not there.
+    `topic`: its name; it is made where it is not there.
 
     Raises:
         UnavailableError: the brokers do not answer.
@@ -118,8 +116,7 @@ class LeaseTopic:
     def read(self, end: int | None = None) -> Iterator[Placed]:
         """Yield the records since the last call.
 
-        Args:
-            end: the offset up to which, that of the topic's end as it is now if None.
+        `end`: the offset up to which, that of the topic's end as it is now if None.
 
         Raises UnavailableError: the brokers do not answer; ChangelogError: they refuse, or a record
         is none of ours.

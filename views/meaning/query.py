@@ -89,11 +89,8 @@ def meant(
 ) -> str:
     """Return the text of a query over tables alone as the engines have to compute it.
 
-    Args:
-        sql: the query over tables alone.
-        tables: the columns of each captured table, by schema and name, and their types.
-        key: the view's.
-        primary: the primary key of each table.
+    `sql`: the query over tables alone. `tables`: the columns of each captured table, by schema and
+    name, and their types. `primary`: the primary key of each table.
 
     Raises ViewError: a comparison means something else in the engines than in PostgreSQL; the text
     says which column it is of, and what to write.
@@ -338,11 +335,7 @@ class _Reader:
     ) -> None:
         """Check values that are compared with each other.
 
-        Args:
-            node: the comparison.
-            values: of it.
-            order: whether their order counts.
-            shown: whether one of them is the result.
+        `order`: whether their order counts. `shown`: whether one of them is the result.
         """
         contents = [self._held.of(value) for value in values]
         meanings = [(name, meaning) for one in contents for name, meaning in one.kinds]

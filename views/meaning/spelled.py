@@ -22,9 +22,7 @@ _PATTERNS = ("to_char", "to_varchar")
 def check_spelled(text: str, columns: Collection[str]) -> None:
     """Check that a query has nothing that the two languages read as two things.
 
-    Args:
-        text: the query.
-        columns: names of the columns of the tables that it reads.
+    `columns`: names of the columns of the tables that it reads.
 
     Raises ViewError: it has; the hint is what to write.
     """
@@ -164,9 +162,8 @@ _CLAUSES = ("where", "from_", "joins")
 def check_aliases(query: exp.Expr, tables: Mapping[str, Collection[str]]) -> None:
     """Refuse names that sqlglot finds, and Spark's analyser does not.
 
-    Args:
-        query: with qualified columns; the names that it gives itself are not put in.
-        tables: the columns of each captured table.
+    `query`: with qualified columns; the names that it gives itself are not put in. `tables`: the
+    columns of each captured table.
     """
     for select in query.find_all(exp.Select):
         names = {item.alias.lower() for item in select.selects if isinstance(item, exp.Alias)}

@@ -22,10 +22,7 @@ def as_meant(
 
     A view in Python is given frames, and compares by itself.
 
-    Args:
-        spec: the view.
-        columns: names and types of the columns of the captured tables.
-        keys: their primary keys.
+    `columns`: names and types of the columns of the captured tables.
     """
     source = spec.source
     if not isinstance(source, SqlSource) or source.written is not None:

@@ -139,10 +139,8 @@ def _held(project: Project) -> list[tuple[str, Tenure]]:
 def lasts(tenure: Tenure, place: str, now_ms: int) -> bool:
     """Return whether a lock keeps the next run from its view.
 
-    Args:
-        tenure: the last one of the lock.
-        place: of this project's local locks, where its process can be looked for.
-        now_ms: by this machine's clock, in place of the brokers'.
+    `tenure`: the last one of the lock. `place`: of this project's local locks, where its process
+    can be looked for. `now_ms`: by this machine's clock, in place of the brokers'.
     """
     if tenure.is_over or tenure.until_ms < now_ms:
         return False
@@ -165,9 +163,8 @@ _JAVA_S = 30
 def look_at_machine(findings: Findings, folders: Sequence[Path]) -> None:
     """Add this machine's resources to the findings.
 
-    Args:
-        findings: gets a line for each thing.
-        folders: that are written to; those of one disk count once.
+    `findings`: gets a line for each thing. `folders`: that are written to; those of one disk count
+    once.
     """
     findings.add("version", Level.OK, ", ".join(versions()))
     findings.add("machine", Level.OK, f"{os.cpu_count()} cores, {platform.platform()}")

@@ -104,10 +104,7 @@ def _is_refused(topic: Mapping[str, Any]) -> bool:
 def note_check(findings: Findings, check: Answer, status: Answer | None = None) -> None:
     """Add the findings of `changelog capture --check`; one line for all that is well.
 
-    Args:
-        findings: gets the lines.
-        check: its answer.
-        status: of `changelog status`, which looks at the reader of the slot and its progress.
+    `status`: of `changelog status`, which looks at the reader of the slot and its progress.
     """
     if "checks" not in check.result:
         _unanswered(findings, "source and log", check)

@@ -46,12 +46,8 @@ def look_at_views(
 ) -> None:
     """Add the state of each view to the findings.
 
-    Args:
-        findings: gets a line for each view.
-        project: whose views.
-        plan: tells which views cannot be built; None where no brokers can be asked.
-        make_served: gives the sinks of a view.
-        steps: shows how far it is.
+    `findings`: gets a line for each view. `plan`: tells which views cannot be built; None where no
+    brokers can be asked. `make_served`: gives the sinks of a view.
     """
     rows = findings.ask("history", History(warehouse_of(project)).rows) or []
     names = findings.ask("views", lambda: catalog_of(project).names)

@@ -153,11 +153,7 @@ class Teardown:
     findings: Findings = field(default_factory=Findings)  # what was seen and done
 
     def plan(self, keep: Collection[str]) -> None:
-        """List the parts that would be removed; removes nothing.
-
-        Args:
-            keep: kinds that stay.
-        """
+        """List the parts that would be removed; removes nothing."""
         for part in self._agreed(lambda part: part.kind not in keep):
             self.findings.add(part.kind, Level.MAKES, f"remove {part.text}")
         self._note_strange()
@@ -169,9 +165,8 @@ class Teardown:
 
         But the slot: a capture that began meanwhile reads it, and would make the rest again.
 
-        Args:
-            agreed: tells whether a part goes; all are asked for before the first one goes.
-            show: gives what shows how many of so many are gone.
+        `agreed`: tells whether a part goes; all are asked for before the first one goes. `show`:
+        gives what shows how many of so many are gone.
         """
         is_busy = False
         going = self._agreed(agreed)

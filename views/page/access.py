@@ -65,9 +65,7 @@ class Access:
     def sign_in(self, response: Response, *, signed: bool) -> str:
         """Give somebody a cookie, and return it.
 
-        Args:
-            response: that takes it along.
-            signed: whether it stands for the token; else it is for forms alone.
+        `signed`: whether it stands for the token; else it is for forms alone.
         """
         kind = "signed" if signed else "seen"
         claim = f"{kind}.{int(time.time()) + LIVES_S}.{secrets.token_hex(16)}"

@@ -107,12 +107,7 @@ ACTIONS = {
 def act(folder: Path, action: Action, project: Project, view: str, confirmed: Plan) -> Done:
     """Run the action that somebody confirmed, unless its plan has changed.
 
-    Args:
-        folder: of the project.
-        action: what is done.
-        project: its settings.
-        view: whose readers move.
-        confirmed: the plan that somebody saw: `serving` and `to`.
+    `confirmed`: the plan that somebody saw: `serving` and `to`.
     """
     try:
         plan = action.plan(project, view)

@@ -420,12 +420,7 @@ def _rendered(
 ) -> HTMLResponse:
     """Return a page.
 
-    Args:
-        name: of the template.
-        values: that it shows; every text is escaped.
-        code: what its forms carry.
-        signed: whether there is somebody to sign out.
-        status: of the answer.
+    `values`: that it shows; every text is escaped. `signed`: whether there is somebody to sign out.
     """
     shown = {**values, "code": code, "signed": signed}
     text = _templates().get_template(f"{name}.html").render(shown)

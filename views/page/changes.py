@@ -107,10 +107,7 @@ class Changes:
 class _Stream(StreamingResponse):
     """A stream that ends when its client takes nothing any more.
 
-    Args:
-        events: what is sent.
-        headers: of the answer.
-        let_go: is called once, at the end.
+    `let_go`: is called once, at the end.
     """
 
     def __init__(

@@ -51,9 +51,7 @@ class Catalog:
     def of(cls, root: Path, parameters: Mapping[str, object] | None = None) -> Catalog:
         """Find the views of a project's folder.
 
-        Args:
-            root: the folder.
-            parameters: values that views in SQL may name, as TOML has them.
+        `parameters`: values that views in SQL may name, as TOML has them.
         """
         folder = root / FOLDER
         if not folder.is_dir():
@@ -198,9 +196,8 @@ def _sql_view(name: str, path: Path, parameters: Mapping[str, object]) -> ViewSp
 def with_views(spec: ViewSpec, views: Mapping[str, ViewSpec]) -> ViewSpec:
     """Return a SQL view with the other views that it names.
 
-    Args:
-        spec: as its file declares it, where each name is taken for a table's.
-        views: those that it names, with the views that they name in turn.
+    `spec`: as its file declares it, where each name is taken for a table's. `views`: those that it
+    names, with the views that they name in turn.
 
     Raises ViewError: one is in Python, or reads a table that a WITH clause around it hides.
     """
@@ -289,10 +286,7 @@ def with_parameters(
 ) -> tuple[str, dict[str, str]]:
     """Put values in the places of a query that name them.
 
-    Args:
-        path: the file, for errors.
-        text: what it holds.
-        values: by name, as TOML has them.
+    `values`: by name, as TOML has them.
 
     Returns:
         The text with literals, and the literals by the names of the parameters.
@@ -380,10 +374,8 @@ _SUFFIX = ".json"
 def _sink_options(path: Path, sinks: Sequence[str], root: Path) -> dict[str, Mapping[str, Any]]:
     """Read the options of a view's sinks; a sink without a file is not in the answer.
 
-    Args:
-        path: the file that declares the view.
-        sinks: where it is served.
-        root: folder of the project, which no file may lead out of.
+    `path`: the file that declares the view. `root`: folder of the project, which no file may lead
+    out of.
     """
     options: dict[str, Mapping[str, Any]] = {}
     for file in sorted(path.parent.glob(f"{path.stem}.*{_SUFFIX}")):

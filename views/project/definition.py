@@ -31,11 +31,8 @@ def definition_of(
 
     So are the options of its sinks: what serves is not what was asked for when these change.
 
-    Args:
-        spec: the view.
-        columns: names and types of its columns.
-        states: of its tables; the schema that their rows are read as counts.
-        settings: of the Spark session; those of its SQL count.
+    `columns`: names and types of its columns. `states`: of its tables; the schema that their rows
+    are read as counts. `settings`: of the Spark session; those of its SQL count.
     """
     parts = {
         "version": _VERSION,
@@ -77,10 +74,7 @@ def text_of(spec: ViewSpec) -> str:
 def changed_declaration(declared: Mapping[str, Any], spec: ViewSpec, *, since: str) -> str:
     """Return the changes of a view's file and options as text; empty if there are none.
 
-    Args:
-        declared: what `declaration_of` gave before.
-        spec: the view as it is declared now.
-        since: what the older declaration is called.
+    `declared`: what `declaration_of` gave before. `since`: what the older declaration is called.
     """
     before, now = declared.get("options", {}), spec.options
     parts = [changed_text(declared["text"], text_of(spec), since=since, name=spec.path.name)]
@@ -93,11 +87,7 @@ def changed_declaration(declared: Mapping[str, Any], spec: ViewSpec, *, since: s
 def changed_text(before: str, now: str, *, since: str, name: str) -> str:
     """Return the changes of a view's file as a unified diff; empty if there are none.
 
-    Args:
-        before: the file's text.
-        now: the same.
-        since: what the older text is called.
-        name: what the newer text is called.
+    `since`: what the older text is called. `name`: what the newer text is called.
     """
     lines = unified_diff(before.splitlines(), now.splitlines(), since, name, lineterm="", n=3)
     return "\n".join(lines)

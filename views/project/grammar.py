@@ -389,9 +389,8 @@ def refused_type(  # noqa: PLR0911 - one for each type
 ) -> tuple[str, str] | None:
     """Return the refusal of the type that a text begins with, and what to write, or None.
 
-    Args:
-        tokens: the text from its first word on.
-        cast: empty where it stands before a constant in quotes, without a cast.
+    `tokens`: the text from its first word on. `cast`: empty where it stands before a constant in
+    quotes, without a cast.
     """
     name = _name(tokens)
     if not cast:

@@ -39,9 +39,8 @@ class _UnknownError(Exception):
 def outputs(query: exp.Expr, tables: Tables) -> list[Output] | None:
     """Return the columns of a query in their order, or None if they cannot be derived.
 
-    Args:
-        query: in Spark's SQL, as it was parsed.
-        tables: the columns of the tables that it may read; without one, its `*` is not known.
+    `query`: in Spark's SQL, as it was parsed. `tables`: the columns of the tables that it may read;
+    without one, its `*` is not known.
     """
     try:
         return _outputs(query, tables, {})

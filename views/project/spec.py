@@ -176,10 +176,8 @@ def check_captured(
 ) -> None:
     """Require that each table of a view is captured.
 
-    Args:
-        spec: the view.
-        captured: the tables that the frontier speaks of.
-        excluded: those of which it does not for the moment, with the reason.
+    `captured`: the tables that the frontier speaks of. `excluded`: those of which it does not for
+    the moment, with the reason.
     """
     logged = sorted(captured)
     check_distinct(spec, {*logged, *excluded})

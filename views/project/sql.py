@@ -91,11 +91,8 @@ def rewritten(
 ) -> str:
     """Return the query's text, or a part of it, with the name of each table replaced.
 
-    Args:
-        source: the query.
-        names: the replacement at each place that names a table, without quotes.
-        start: place of the part's first character.
-        end: place behind its last one.
+    `names`: the replacement at each place that names a table, without quotes. `start`: place of the
+    part's first character. `end`: place behind its last one.
     """
     end = len(source.text) if end is None else end
     cuts = [(first, last, "") for first, last in source.qualifiers]

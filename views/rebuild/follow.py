@@ -115,14 +115,9 @@ def follow(
     Views that would keep the others waiting are followed by a process of their own, and so are
     those that fail while others do not, unless all are to go together.
 
-    Args:
-        specs: the views.
-        settings: of each round.
-        stages: gives the stages of a round.
-        stop: tells whether to end; an end between two rounds is no failure.
-        show: is given the outcome of each round that is done.
-        make: makes a round.
-        command: follows some of the views; None to follow all of them here, whoever waits.
+    `stop`: tells whether to end; an end between two rounds is no failure. `show`: is given the
+    outcome of each round that is done. `command`: follows some of the views; None to follow all of
+    them here, whoever waits.
 
     Raises LockedError: another process follows one of the views; ViewError: some views read logs of
     others, and some own tables alone, and all have to be followed here.
@@ -235,15 +230,8 @@ class _Following:
 class Follower:
     """Makes the rounds, and remembers what they have applied; a context manager.
 
-    Args:
-        specs: the views.
-        settings: of each round.
-        resident: makes those without Spark.
-        stages: gives the stages of a round.
-        stop: tells whether to end.
-        make: makes a round of Spark's.
-        moving: lets nobody else move readers during a round; its own if None.
-        make_served: gives the sinks of a view.
+    `make`: makes a round of Spark's. `moving`: lets nobody else move readers during a round; its
+    own if None. `make_served`: gives the sinks of a view.
     """
 
     def __init__(

@@ -88,11 +88,8 @@ def check_whole(served: Served, sink: str, generation: int, rows: Sequence[Histo
     Where only its changed rows or a sample were proved, or an earlier version proved it, only the
     number of rows is compared.
 
-    Args:
-        served: the view and its sinks.
-        sink: name of the sink.
-        generation: one that no reader sees; others may have changed it since it was proved.
-        rows: the view's history.
+    `served`: the view and its sinks. `generation`: one that no reader sees; others may have changed
+    it since it was proved.
 
     Raises SinkError: it has other rows, or does not hold the generation at all; UncomparableError:
     a row is not in the form in which it was written.

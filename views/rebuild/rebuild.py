@@ -84,16 +84,11 @@ class Rebuild:
     ) -> None:
         """Store the parts of a run.
 
-        Args:
-            settings: of the run.
-            stages: shows and times what is done.
-            make_served: gives the sinks of a view.
-            stop: tells whether somebody asked the run to end.
-            resident: makes a follower's rounds without Spark from here on, where it can.
-            moving: held by the caller, who follows the views; None where they are rebuilt.
-            place: of the locks, where the caller holds some.
-            bases: of each view the unpublished generation that is brought to the newest frontier;
-                None where new ones are made and published.
+        `make_served`: gives the sinks of a view. `resident`: makes a follower's rounds without
+        Spark from here on, where it can. `moving`: held by the caller, who follows the views; None
+        where they are rebuilt. `place`: of the locks, where the caller holds some. `bases`: of each
+        view the unpublished generation that is brought to the newest frontier; None where new ones
+        are made and published.
         """
         self._run = Run(
             settings=settings,
@@ -429,9 +424,7 @@ _LOOK_S = 0.5
 def attempted(attempt: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
     """Return the outcome of the first attempt that the log did not move under.
 
-    Args:
-        attempt: freezes a frontier, judges, reads and publishes; leaves nothing when it fails.
-        stop: tells whether somebody asked to end.
+    `attempt`: freezes a frontier, judges, reads and publishes; leaves nothing when it fails.
 
     Raises ChangelogError: the first attempt could not begin.
     """

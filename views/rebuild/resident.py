@@ -179,12 +179,8 @@ class Resident:
     ) -> None:
         """Hold the states for the next rounds, if all views are at one frontier.
 
-        Args:
-            spark: the session of that round.
-            builds: the views, as a round of Spark's has left them.
-            states: those that it was made from.
-            plan: of that round.
-            stages: shows what is done.
+        `builds`: the views, as a round of Spark's has left them. `states`: those that it was made
+        from.
         """
         self.forget()
         if self._settings.on_bad_record is OnBadRecord.QUARANTINE:

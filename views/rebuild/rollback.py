@@ -61,13 +61,9 @@ def roll_back(
 ) -> list[ViewResult]:
     """Publish the previous generation of each view; all of them or none.
 
-    Args:
-        specs: the views.
-        settings: of the run.
-        stages: shows and times what is done.
-        generation: the number that is meant, None for the one that served before.
-        make_served: gives the sinks of a view.
-        stop: tells whether to wait no longer for another run of one of them.
+    `generation`: the number that is meant, None for the one that served before. `make_served`:
+    gives the sinks of a view. `stop`: tells whether to wait no longer for another run of one of
+    them.
 
     Raises:
         LockedError: a rebuild of one of them runs.

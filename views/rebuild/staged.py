@@ -57,13 +57,9 @@ def publish_staged(
 ) -> list[ViewResult]:
     """Publish the staged generation of each view, in all sinks: all views or none.
 
-    Args:
-        specs: the views.
-        settings: of the run; verification that is set to none lets an unverified one pass.
-        stages: shows and times what is done.
-        generation: the number that is meant, None for whatever is staged.
-        make_served: gives the sinks of a view.
-        stop: tells whether to wait no longer for another run of one of them.
+    `settings`: of the run; verification that is set to none lets an unverified one pass.
+    `generation`: the number that is meant, None for whatever is staged. `make_served`: gives the
+    sinks of a view. `stop`: tells whether to wait no longer for another run of one of them.
 
     Raises:
         LockedError: another run works on one of them.

@@ -71,10 +71,8 @@ def told(views: Sequence[str], settings: RebuildSettings) -> Iterator[Callable[[
 def _tell_of(run: Mapping[str, Any], settings: Runs, warehouse: str) -> None:
     """Report a run to the receivers in the settings.
 
-    Args:
-        run: what `_summary` says of it.
-        settings: who hears of it.
-        warehouse: where the history lies, for the time at which each view was last published.
+    `run`: what `_summary` says of it. `warehouse`: where the history lies, for the time at which
+    each view was last published.
     """
     has_failed = run["status"] == "failed"
     if settings.on_failure and has_failed:
@@ -203,9 +201,8 @@ _OF_A_VIEW = (
 class RunMetrics:
     """The metrics of one run.
 
-    Args:
-        run: what `views.runs.tell` says of it.
-        published: of each view the newest row of the history that says `published`.
+    `run`: what `views.runs.tell` says of it. `published`: of each view the newest row of the
+    history that says `published`.
     """
 
     def __init__(self, run: Mapping[str, Any], published: Mapping[str, HistoryRow]) -> None:

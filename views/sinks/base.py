@@ -272,11 +272,8 @@ class ForwardSink(Sink, Protocol):
     ) -> None:
         """Apply a delta to a sealed generation atomically.
 
-        Args:
-            generation: published or not.
-            schema: of its rows.
-            delta: columns `GONE` and `delta_columns`; each key once.
-            position: the first one that the generation does not hold any more, afterwards.
+        `delta`: columns `GONE` and `delta_columns`; each key once. `position`: the first one that
+        the generation does not hold any more, afterwards.
 
         Raises SinkError: there is no such generation, it is not sealed, or refuses a row.
         """

@@ -27,11 +27,7 @@ def entry_columns(
 ) -> list[Column]:
     """Return a row's id and its text, null where there is no row, under names of a sink.
 
-    Args:
-        kind: of the sink.
-        schema: of the rows.
-        key: the columns of their key.
-        form: renders a row.
+    `key`: the columns of their key.
     """
     return [
         identity(schema, key).alias(f"__{kind}_id"),

@@ -100,9 +100,7 @@ def require_success(result: Row) -> None:
 def reported(write: Callable[[], int], refused: Sequence[Refused] = ()) -> pa.RecordBatch:
     """Return a task's report, as `RESULT`: the number of rows written, or the error.
 
-    Args:
-        write: writes them.
-        refused: holds, afterwards, those that it went without.
+    `refused`: holds, afterwards, those that it went without.
     """
     written, error, unavailable = 0, None, False
     try:
@@ -178,9 +176,7 @@ def in_batches(
 def refused_of(refusal: Refusal, key: Sequence[str]) -> Refused:
     """Return the description of an entry that a server refuses.
 
-    Args:
-        refusal: the entry, a JSON document by its id, and why.
-        key: the columns of the key.
+    `refusal`: the entry, a JSON document by its id, and why. `key`: the columns of the key.
     """
     name, text, reason = refusal
     row = json.loads(text)

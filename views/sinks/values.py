@@ -156,10 +156,7 @@ def _java_float(value: float) -> Any:  # noqa: ANN401 - a text or a number
 def _java(value: float, shortest: str, is_same: Callable[[str], bool]) -> Any:  # noqa: ANN401 - a text or a number
     """Return a float as Java writes it: the shortest digits, an exponent where it has one.
 
-    Args:
-        value: the float.
-        shortest: its shortest text, without a sign.
-        is_same: tells whether a text reads back as it.
+    `shortest`: its shortest text, without a sign. `is_same`: tells whether a text reads back as it.
     """
     if math.isnan(value):
         return "NaN"

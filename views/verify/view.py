@@ -104,10 +104,8 @@ def verify_view(
 ) -> VerifyReport:
     """Compare what is served with what the log says.
 
-    Args:
-        request: what to verify.
-        evidence: of the same frontier, to share what was read, or the states of a follower; None
-            reads for this request alone.
+    `evidence`: of the same frontier, to share what was read, or the states of a follower; None
+    reads for this request alone.
 
     Raises ChangelogError: the log, the registry or the sink cannot be read, or breaks its contract.
     A mismatch is no error: it is in the report.

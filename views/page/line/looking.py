@@ -37,9 +37,8 @@ class Seen(Generic[T]):
 class Look(Generic[T]):
     """One thing that is looked at.
 
-    Args:
-        ask: looks; may raise, and may take long.
-        patience_s: how long it may take before it counts as unanswered.
+    `ask`: looks; may raise, and may take long. `patience_s`: how long it may take before it counts
+    as unanswered.
     """
 
     def __init__(self, ask: Callable[[], T], *, patience_s: float = PATIENCE_S) -> None:

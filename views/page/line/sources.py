@@ -123,8 +123,7 @@ class Sources:
     def line(self, *, wait_s: float = WAIT_S) -> Line:
         """Return the line, looked at a few seconds ago at most where servers answer.
 
-        Args:
-            wait_s: waits so long, at most, for what was never looked at.
+        `wait_s`: waits so long, at most, for what was never looked at.
         """
         unknown: list[Standing] = []
         project = self._project(unknown)

@@ -122,14 +122,9 @@ def view_line(
 ) -> ViewLine:
     """Return the state of a view.
 
-    Args:
-        declared: by the project.
-        sinks: what each of them tells.
-        history: of all views, oldest first.
-        log: how far it is.
-        refused: tables that cannot be read exactly now, with the reason.
-        due: when a schedule rebuilds it.
-        now: the moment.
+    `declared`: by the project. `sinks`: what each of them tells. `history`: of all views, oldest
+    first. `refused`: tables that cannot be read exactly now, with the reason. `due`: when a
+    schedule rebuilds it.
     """
     own = [row for row in history.value or () if row.view == declared.name]
     serving = _serving(sinks)

@@ -109,10 +109,8 @@ class LocalSql:
 def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> LocalSql:
     """Return a query for DataFusion.
 
-    Args:
-        text: in Spark's SQL.
-        tables: by the names that it has for tables, the columns of each in lower case and their
-            types.
+    `tables`: by the names that it has for tables, the columns of each in lower case and their
+    types.
     """
     try:
         parsed = sqlglot.parse_one(text, dialect=SparkSql)

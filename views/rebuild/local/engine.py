@@ -49,8 +49,7 @@ class RowsQuery(Protocol):
     def rows(self, records: Mapping[TableReference, Sequence[Record]]) -> pa.Table:
         """Return the view's rows, in the types that they have in Spark.
 
-        Args:
-            records: at each place that names a table those that take part.
+        `records`: at each place that names a table those that take part.
 
         Raises UnknownValueError: they cannot be computed here.
         """
@@ -169,10 +168,7 @@ _OURS = (
 class BySpark:
     """Computes a view by Spark.
 
-    Args:
-        spark: a session, of whose context this has one of its own.
-        lineage: of the view.
-        schemas: of its tables' topics.
+    `spark`: a session, of whose context this has one of its own.
     """
 
     def __init__(

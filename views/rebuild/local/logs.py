@@ -85,10 +85,7 @@ class HeldLogs:
     ) -> Step:
         """Read what leads to later places.
 
-        Args:
-            kafka: the brokers.
-            newest: the later places.
-            tables: the rows, which have what a record of a declared log leaves out.
+        `tables`: the rows, which have what a record of a declared log leaves out.
 
         Raises:
             VerdictError: a log does not lead there from what is held, or moved meanwhile: then

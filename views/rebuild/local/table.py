@@ -184,12 +184,8 @@ class LocalTables:
     ) -> None:
         """Fill a new local table.
 
-        Args:
-            table: its name.
-            records: those of its live keys.
-            schemas: of its topic.
-            columns: by which rows are to be found.
-            position: the first that the records do not hold.
+        `records`: those of its live keys. `columns`: by which rows are to be found. `position`: the
+        first that the records do not hold.
 
         Raises UnknownValueError: it cannot be here.
         """

@@ -112,12 +112,8 @@ def write(
 ) -> dict[str, Address]:
     """Write and seal a generation in every sink of a view; returns where each can be read.
 
-    Args:
-        served: the view and its sinks.
-        generation: the number.
-        rows: all of them, or for a sink that can do it what differs from another generation.
-        schema: of the rows.
-        stages: shows and times what is done.
+    `served`: the view and its sinks. `rows`: all of them, or for a sink that can do it what differs
+    from another generation.
     """
     addresses = {}
     for name, sink in served.sinks.items():

@@ -181,13 +181,9 @@ def request_of(  # noqa: PLR0917 - what a proof is of
 ) -> VerifyRequest:
     """Return the request to the verifier.
 
-    Args:
-        settings: of the run.
-        frontier: of what is proved.
-        spec: the view.
-        columns: names and types of its columns.
-        subject: the place where a sink holds it, or the rows that are about to be sent.
-        states: of a view in Python, where the states that it was given can be read.
+    `columns`: names and types of its columns. `subject`: the place where a sink holds it, or the
+    rows that are about to be sent. `states`: of a view in Python, where the states that it was
+    given can be read.
     """
     return VerifyRequest(
         kafka=settings.project.kafka,

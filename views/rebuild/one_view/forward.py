@@ -128,10 +128,8 @@ class Affected:
 def affected(rows: pa.Table, names: Sequence[str], keys: Collection[tuple[Value, ...]]) -> Affected:
     """Keep the rows of some keys.
 
-    Args:
-        rows: in the types of the view, maybe of other keys too.
-        names: the columns of its key, in the order of the next.
-        keys: the affected ones, in the values that are on the log.
+    `rows`: in the types of the view, maybe of other keys too. `names`: the columns of its key, in
+    the order of the next. `keys`: the affected ones, in the values that are on the log.
     """
     keys_of_rows = list(zip(*(_logged(rows[name]) for name in names), strict=True))
     # A row with a null in its key stays, to be refused.
@@ -223,9 +221,8 @@ def apply(
 ) -> list[Exception | None]:
     """Bring generations forward, in all sinks side by side.
 
-    Args:
-        deltas: of each view its sinks, the generation that serves, and the delta.
-        position: the first that they do not hold any more, afterwards.
+    `deltas`: of each view its sinks, the generation that serves, and the delta. `position`: the
+    first that they do not hold any more, afterwards.
 
     Returns:
         Of each view what failed first, None where nothing did.

@@ -104,12 +104,10 @@ def prior_of(
 ) -> Prior | Whole:
     """Return the serving generation, or the reason why it cannot be built upon.
 
-    Args:
-        rows: the history of the view, oldest first.
-        generation: the number that every sink serves.
-        path: where its rows are as a Delta table, None without such a sink.
-        goes_forward: whether the sinks themselves bring it to a later frontier.
-        position: from which on they lack changes; None where only the history knows.
+    `rows`: the history of the view, oldest first. `generation`: the number that every sink serves.
+    `path`: where its rows are as a Delta table, None without such a sink. `goes_forward`: whether
+    the sinks themselves bring it to a later frontier. `position`: from which on they lack changes;
+    None where only the history knows.
     """
     if generation is None:
         return Whole("nothing serves yet in every sink")
@@ -155,10 +153,7 @@ class Refresher:
     ) -> None:
         """Take what is stored.
 
-        Args:
-            spark: computes.
-            stored: the states.
-            stack: keeps the frames that are computed until it is closed.
+        `stack`: keeps the frames that are computed until it is closed.
         """
         self._spark = spark
         self._stored = stored

@@ -18,10 +18,8 @@ def catalog_table(
 ) -> Table:
     """Return the views of a project as a table: serving generation, proof and refresh of each.
 
-    Args:
-        specs: the views.
-        serving: the row of what serves by view; None where that is not known.
-        looked: how they are proved and refreshed, where that is known.
+    `serving`: the row of what serves by view; None where that is not known. `looked`: how they are
+    proved and refreshed, where that is known.
     """
     table = Table()
     columns = ["view", "kind", "reads", "key", "sinks"]

@@ -27,9 +27,7 @@ def computed_moments(
 ) -> tuple[str, ...]:
     """Return the expressions that compute with dates and moments, as a message shows them.
 
-    Args:
-        sql: the query.
-        tables: names and types of the columns of the captured tables.
+    `tables`: names and types of the columns of the captured tables.
     """
     query = annotated(sql, tables)
     return () if query is None else tuple(dict.fromkeys(_computed(query)))

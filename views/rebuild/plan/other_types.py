@@ -29,11 +29,9 @@ def other_types(
 ) -> tuple[str, ...]:
     """Return a sentence for each value that is not PostgreSQL's, or not of its type.
 
-    Args:
-        query: with qualified columns and inferred types; None for one that is not understood.
-        sql: its text.
-        tables: names and types of the columns of the captured tables.
-        filled: which of them hold no null.
+    `query`: with qualified columns and inferred types; None for one that is not understood.
+    `tables`: names and types of the columns of the captured tables. `filled`: which of them hold no
+    null.
     """
     if query is None:
         return ()  # said elsewhere: the query cannot be proved, or does not parse
@@ -207,8 +205,7 @@ _ORDERED = (
 def _compared_texts(columns: Iterable[tuple[exp.Column, ColumnType]]) -> Iterator[str]:
     """Yield a sentence for each comparison of texts that looks like one of values.
 
-    Args:
-        columns: the places in a query of captured columns, with their types.
+    `columns`: the places in a query of captured columns, with their types.
     """
     for column, kind in columns:
         meaning = meaning_of(kind)

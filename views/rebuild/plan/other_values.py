@@ -318,10 +318,7 @@ class Nulls:
     def __init__(self, query: exp.Expr, sql: str, filled: Mapping[str, Collection[str]]) -> None:
         """Look at a query.
 
-        Args:
-            query: with qualified columns.
-            sql: its text.
-            filled: names of the columns that hold no null, by their tables' names in the query.
+        `filled`: names of the columns that hold no null, by their tables' names in the query.
         """
         self._query, self._sql = query, sql
         self._filled = filled

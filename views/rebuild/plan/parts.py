@@ -26,9 +26,7 @@ _TEXTS = re.compile(r"('(?:[^']|'')*')")
 def annotated(sql: str, tables: Mapping[TableName, Mapping[str, ColumnType]]) -> exp.Expr | None:
     """Return a query with qualified columns and inferred types, or None if it is not understood.
 
-    Args:
-        sql: the query.
-        tables: names and types of the columns of the captured tables.
+    `tables`: names and types of the columns of the captured tables.
     """
     schema = schema_of(
         {
@@ -48,9 +46,7 @@ def captured_columns(
 ) -> Iterator[tuple[exp.Column, ColumnType]]:
     """Yield each place where a query names a column of a captured table, with its type.
 
-    Args:
-        query: with qualified columns.
-        types: of the captured columns, by the names of table and column.
+    `types`: of the captured columns, by the names of table and column.
     """
     for scope in traverse_scope(query):
         for column in scope.columns:

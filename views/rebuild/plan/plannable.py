@@ -53,12 +53,9 @@ def plannable(
 ) -> Plannable:
     """Plan the views that can be planned at one frontier.
 
-    Args:
-        specs: the views.
-        settings: of the run.
-        sample: whether a few records are read, to count the rest.
-        required: whether the log has to be able to give them, too.
-        steps: counts what is asked for, of brokers and registry, and the views that are looked at.
+    `sample`: whether a few records are read, to count the rest. `required`: whether the log has to
+    be able to give them, too. `steps`: counts what is asked for, of brokers and registry, and the
+    views that are looked at.
 
     Raises ChangelogError: no view can be planned, or one cannot and all stand together.
     """

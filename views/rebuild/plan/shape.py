@@ -47,11 +47,8 @@ def shape_of(
 ) -> StructType:
     """Return the columns of a view.
 
-    Args:
-        columns: of the query.
-        described: the type of each by DuckDB's name; none where it did not look at the query.
-        query: as it was parsed.
-        schemas: of the tables that it reads.
+    `described`: the type of each by DuckDB's name; none where it did not look at the query.
+    `schemas`: of the tables that it reads.
     """
     kinds = _Kinds(query, schemas)
     types: Sequence[str] = described if len(described) == len(columns) else [""] * len(columns)

@@ -37,10 +37,8 @@ def open_order(
 ) -> str | None:
     """Return the reason why an order of a query leaves rows open, or None.
 
-    Args:
-        query: with qualified columns; None for one that is not understood.
-        keys: the columns of each that determine its rows; none where no columns do.
-        key: the view's own.
+    `query`: with qualified columns; None for one that is not understood. `keys`: the columns of
+    each that determine its rows; none where no columns do.
     """
     if query is None or query.find(exp.Window, exp.Limit, exp.Offset) is None:
         return None

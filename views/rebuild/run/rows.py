@@ -45,9 +45,8 @@ log = logging.getLogger("changelog.views")
 class Rows:
     """Computes the rows of views and writes them to their new generations.
 
-    Args:
-        run: the run that it is a step of.
-        forward: computes what goes forward in place of a new generation.
+    `run`: the run that it is a step of. `forward`: computes what goes forward in place of a new
+    generation.
     """
 
     def __init__(self, run: Run, forward: Forward) -> None:

@@ -46,13 +46,8 @@ class _Behind:
 class Sender:
     """Brings a generation forward in one sink.
 
-    Args:
-        view: its name.
-        name: of the sink.
-        sink: used by no other thread as long as this one runs.
-        generation: the one that serves.
-        position: where it is.
-        confirm: raises where the follower has lost its locks.
+    `sink`: used by no other thread as long as this one runs. `confirm`: raises where the follower
+    has lost its locks.
     """
 
     def __init__(  # noqa: PLR0917 - each says another thing of the sink
@@ -125,8 +120,7 @@ class Sender:
     def pause(self, until: float) -> bool:
         """Begin nothing more before `resume`; tell whether nothing is under way any more.
 
-        Args:
-            until: by the monotonic clock, waits so long at most for what is under way.
+        `until`: by the monotonic clock, waits so long at most for what is under way.
         """
         with self._changed:
             self._is_paused = True
@@ -147,8 +141,7 @@ class Sender:
     def end(self, until: float | None = None) -> bool:
         """Begin nothing more, ever; tell whether nothing is under way any more.
 
-        Args:
-            until: by the monotonic clock, waits so long at most; None: as long as it takes.
+        `until`: by the monotonic clock, waits so long at most; None: as long as it takes.
         """
         with self._changed:
             self._is_ended = True

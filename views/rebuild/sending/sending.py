@@ -19,8 +19,7 @@ _LOOK_S = 0.5
 class Sending:
     """The workers of a follower's sinks.
 
-    Args:
-        confirm: raises where the follower has lost its locks; asked before each sink is written to.
+    `confirm`: raises where the follower has lost its locks; asked before each sink is written to.
     """
 
     def __init__(self, confirm: Callable[[], None] = lambda: None) -> None:
@@ -39,9 +38,8 @@ class Sending:
     def send(self, deltas: Mapping[str, Delta], position: Position) -> None:
         """Queue proved deltas for the sinks, and wait briefly for sinks that were up to date.
 
-        Args:
-            deltas: by view; views without one have the same rows as before.
-            position: the first that they say nothing of.
+        `deltas`: by view; views without one have the same rows as before. `position`: the first
+        that they say nothing of.
         """
         since = time.monotonic()
         fresh = []
@@ -88,8 +86,7 @@ class Sending:
     def pause(self, stop: Callable[[], bool]) -> bool:
         """Begin nothing more before `resume`; tell whether nothing is under way any more.
 
-        Args:
-            stop: tells whether to wait no longer for what is under way.
+        `stop`: tells whether to wait no longer for what is under way.
         """
         senders = list(self._all())
         for sender in senders:
@@ -115,8 +112,7 @@ class Sending:
 
         What waits is dropped: each sink says where it is, and is brought forward from there.
 
-        Args:
-            limit_s: waits so long at most for what is under way; None: as long as it takes.
+        `limit_s`: waits so long at most for what is under way; None: as long as it takes.
         """
         until = None if limit_s is None else time.monotonic() + limit_s
         senders = list(self._all())

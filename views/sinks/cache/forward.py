@@ -29,12 +29,8 @@ def set_entries(
 ) -> None:
     """Put entries into a pipeline.
 
-    Args:
-        pipeline: of a connection.
-        form: of their generation.
-        entries: at least one.
-        one_slot: whether one command may name several keys.
-        again: whether entries of these names may be there, of which nothing is to stay.
+    `entries`: at least one. `one_slot`: whether one command may name several keys. `again`: whether
+    entries of these names may be there, of which nothing is to stay.
     """
     named = {form.entry(name): text for name, text in entries}
     if form.value == "hash":

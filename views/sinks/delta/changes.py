@@ -51,12 +51,7 @@ def positions_of(
 
     A row that a deletion vector marks already may be among them.
 
-    Args:
-        spark: the session.
-        folder: that the files are in.
-        files: of a generation.
-        gone: the keys, few enough for every task's memory.
-        schema: of the rows.
+    `folder`: that the files are in. `gone`: the keys, few enough for every task's memory.
     """
     if not files:
         return {}
@@ -78,10 +73,9 @@ def more_marked(
 ) -> dict[str, BitMap64]:
     """Return deletion vectors with more rows marked.
 
-    Args:
-        before: the positions that were marked, of each file that has any.
-        going: the positions of rows that go; some may be marked already.
-        keys: that these rows have, none of which two rows share.
+    `before`: the positions that were marked, of each file that has any. `going`: the positions of
+    rows that go; some may be marked already. `keys`: that these rows have, none of which two rows
+    share.
     """
     nothing = BitMap64()
     names = {*before, *going}

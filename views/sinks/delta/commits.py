@@ -142,9 +142,8 @@ def describing(
 def adding(file: DataFile, folder: str = "") -> Action:
     """Return the action that makes a file part of a table.
 
-    Args:
-        file: its path is relative to the folder.
-        folder: relative to the table, with a slash at its end.
+    `file`: its path is relative to the folder. `folder`: relative to the table, with a slash at its
+    end.
     """
     add: Action = {
         "path": quote(folder + file.path, safe="/="),

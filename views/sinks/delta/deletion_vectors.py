@@ -45,8 +45,7 @@ class Descriptor:
     def to_json(self, folder: str = "") -> dict[str, Any]:
         """Return the descriptor as an action of the log has it.
 
-        Args:
-            folder: of the file of vectors, relative to the table.
+        `folder`: of the file of vectors, relative to the table.
         """
         encoded = base64.b85encode(self.identity.bytes).decode().translate(_TO_Z85)
         return {
@@ -75,8 +74,7 @@ def file_name(identity: uuid.UUID) -> str:
 def packed(vectors: Mapping[str, BitMap64]) -> tuple[uuid.UUID, bytes, dict[str, Descriptor]]:
     """Put the vectors of some data files into one file of vectors.
 
-    Args:
-        vectors: positions of the rows that are gone, for each data file.
+    `vectors`: positions of the rows that are gone, for each data file.
 
     Returns:
         The identity of the new file, its bytes, and where the vector of each data file is.

@@ -133,12 +133,8 @@ class DeltaTables:
     def publish(self, stable: str, generation: int, uri: str, folder: str, name: str) -> None:
         """Make the stable table consist of a generation's files.
 
-        Args:
-            stable: the table that readers open.
-            generation: the number to serve.
-            uri: the generation's own table.
-            folder: that table's place relative to the stable table.
-            name: the view's name.
+        `stable`: the table that readers open. `folder`: that table's place relative to the stable
+        table.
         """
         files, table = self.files(uri), _present(self.table(uri), uri)
         description = f"generation {generation}"

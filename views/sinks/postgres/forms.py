@@ -93,9 +93,7 @@ class Form:
     def fields(self, array: pa.Array, row: Callable[[int], str] = lambda _: "") -> pa.Array:
         """Return the fields of COPY.
 
-        Args:
-            array: the column's values.
-            row: says which row stands at a place.
+        `row`: says which row stands at a place.
         """
         try:
             if self.is_document:

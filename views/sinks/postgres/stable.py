@@ -143,10 +143,7 @@ class Stable:
     def follow(self, cursor: Any, columns: Columns, *, keeps_rows: bool = False) -> None:  # noqa: ANN401
         """Change the columns of the table, which has no partition, to a generation's columns.
 
-        Args:
-            cursor: of the transaction.
-            columns: their names and types.
-            keeps_rows: whether it has rows, whose values are cast.
+        `keeps_rows`: whether it has rows, whose values are cast.
         """
         types = dict(columns_of(cursor, self.name))
         new = dict(columns)

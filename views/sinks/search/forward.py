@@ -63,11 +63,7 @@ class SearchForward:
     ) -> None:
         """Write and remove documents, then let searchers see all of that at once.
 
-        Args:
-            come: ids and documents.
-            gone: ids of those that go.
-            position: of the delta.
-            most: so many rows the index may go without.
+        `gone`: ids of those that go. `most`: so many rows the index may go without.
 
         Raises SinkError: the server refuses a document, or another process has gone further.
         """

@@ -97,12 +97,10 @@ class SearchClient:
         It returns the documents that the server refuses. Where more of them than may be left out
         are refused, in all batches, it raises SinkError with the id and the reason of one.
 
-        Args:
-            index: its name.
-            version: of all documents; older ones are replaced, and where `GONE` stands for a
-                document, removed. None to write them whatever is there.
-            routed_by: the place in the key of the column that documents are routed by.
-            left_out_at_most: so many documents may be refused.
+        `version`: of all documents; older ones are replaced, and where `GONE` stands for a
+        document, removed. None to write them whatever is there. `routed_by`: the place in the key
+        of the column that documents are routed by. `left_out_at_most`: so many documents may be
+        refused.
         """
         about = _About(version, routed_by)
         with self.client() as client:

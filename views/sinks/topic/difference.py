@@ -109,9 +109,7 @@ class Growth:
     def new(self, records: Sequence[Record], there: Mapping[bytes, bytes]) -> Sequence[Record]:
         """Return the records of rows that were not there.
 
-        Args:
-            records: of a delta.
-            there: keys of the rows that are there, and the digest of each row.
+        `there`: keys of the rows that are there, and the digest of each row.
 
         Raises SinkError: naming a key whose row has changed, or is gone.
         """

@@ -161,10 +161,8 @@ class TopicServer:
     def create(self, topic: str, *, small: bool = False, retention_ms: int | None = None) -> None:
         """Make a compacted topic; does nothing where it is.
 
-        Args:
-            topic: its name.
-            small: whether it is read often and from its start.
-            retention_ms: how long records stay in one that is not compacted, for ever at -1.
+        `small`: whether it is read often and from its start. `retention_ms`: how long records stay
+        in one that is not compacted, for ever at -1.
         """
         config = TopicSettings(compacted=retention_ms is None).to_config()
         if retention_ms is not None:

@@ -109,15 +109,11 @@ _NO_COPIES = "SELECT CAST(NULL AS BIGINT) AS __row WHERE false"
 class Comparison:
     """Compares the tables `expected` and `served` of one database.
 
-    Args:
-        database: holds both; `served` has the columns of `views.verify.served.served` beside the
-            view's.
-        expected: name of the table of what must be there.
-        served: name of the table of what is there.
-        columns: the view's columns.
-        key: names of its key's columns.
-        floats: how those of each column are compared; exactly where nothing is said.
-        share: part of the keys that are compared value by value; 1.0 for all.
+    `database`: holds both; `served` has the columns of `views.verify.served.served` beside the
+    view's. `expected`: name of the table of what must be there. `served`: name of the table of what
+    is there. `key`: names of its key's columns. `floats`: how those of each column are compared;
+    exactly where nothing is said. `share`: part of the keys that are compared value by value; 1.0
+    for all.
     """
 
     def __init__(
@@ -227,9 +223,7 @@ class Comparison:
     def differences(self, limit: int, kind: str | None = None) -> list[Difference]:
         """Return the first mismatches in the order of their keys; `run` found them.
 
-        Args:
-            limit: so many rows at most.
-            kind: of this kind alone.
+        `limit`: so many rows at most.
         """
         condition = f"WHERE m.kind = {literal(kind)}" if kind is not None else ""
         texts = []

@@ -57,18 +57,12 @@ class Evidence:
     ) -> None:
         """Read nothing yet.
 
-        Args:
-            kafka: the brokers.
-            registry: the schema registry.
-            frontier: at which the states are wanted.
-            work_directory: where the database is made, None for the system's place.
-            memory_limit: DuckDB's, in its own notation.
-            pins: by topic the versions of schemas to read by.
-            quarantines: leave out the rows whose records cannot be read, and count these.
-            declared: the tables that are logs of other programs.
-            keeping: where states are kept that were proved, and what for.
-            spread: where tasks read large topics; None to read all of them here.
-            tell: is told how far the reading is.
+        `frontier`: at which the states are wanted. `work_directory`: where the database is made,
+        None for the system's place. `memory_limit`: DuckDB's, in its own notation. `pins`: by topic
+        the versions of schemas to read by. `quarantines`: leave out the rows whose records cannot
+        be read, and count these. `declared`: the tables that are logs of other programs. `keeping`:
+        where states are kept that were proved, and what for. `spread`: where tasks read large
+        topics; None to read all of them here.
         """
         self._keeping = keeping
         self._keeper: Keeper | None = None

@@ -45,12 +45,8 @@ def take_left_out(
 ) -> LeftOut:
     """Take what a sink goes without from the table of what must be there.
 
-    Args:
-        database: holds that table.
-        address: of the sink, which says it.
-        columns: of the view.
-        key: names of its key's columns.
-        at_most: of more rows none is taken away, so that all of them are missing.
+    `address`: of the sink, which says it. `key`: names of its key's columns. `at_most`: of more
+    rows none is taken away, so that all of them are missing.
     """
     stated = json.loads(address.location.get(_LOCATION, "[]"))
     if not stated:

@@ -54,9 +54,7 @@ class VerifyReport:
     def raise_on_mismatch(self, *, hint: str = _UNPUBLISHED, serving: str | None = None) -> None:
         """Raise if the view was refuted.
 
-        Args:
-            hint: of the error.
-            serving: the sink, where this was read from what readers see.
+        `serving`: the sink, where this was read from what readers see.
         """
         if self.verified is not False:
             return

@@ -37,13 +37,9 @@ from views.verify.values.types import quoted
 class KeptLog:
     """The state of one declared log in a database, brought forward by the records appended since.
 
-    Args:
-        database: holds the state.
-        kafka: the brokers.
-        schemas: where Avro schemas come from.
-        log: as declared.
-        pin: the version of its schema that rows are read as; None of a log without a registry.
-        base: name of the table that holds the rows; those of other tables begin with it.
+    `schemas`: where Avro schemas come from. `pin`: the version of its schema that rows are read as;
+    None of a log without a registry. `base`: name of the table that holds the rows; those of other
+    tables begin with it.
 
     Attributes:
         records: how many were read last.
@@ -74,9 +70,7 @@ class KeptLog:
     def begin(self, frontier: Frontier, asked_ms: int | None = None) -> TableState:
         """Read the log whole, up to its ends in a frontier.
 
-        Args:
-            frontier: has them.
-            asked_ms: our clock before they were asked for; None where nobody knows.
+        `asked_ms`: our clock before they were asked for; None where nobody knows.
 
         Raises:
             VerdictError: what was read may not be all, or cannot be brought forward.
@@ -103,9 +97,7 @@ class KeptLog:
     def advance(self, frontier: Frontier, asked_ms: int | None = None) -> TableState:
         """Bring the state to the log's ends in a later frontier; it is left as it was by an error.
 
-        Args:
-            frontier: has them.
-            asked_ms: our clock before they were asked for; None where nobody knows.
+        `asked_ms`: our clock before they were asked for; None where nobody knows.
 
         Raises VerdictError: what is held, with what came since, may not be what a whole reading
         gives; UnavailableLogError: the brokers do not answer.
@@ -252,10 +244,7 @@ def not_the_same(before: Standing, now: Standing) -> Iterator[str]:
 def may_lack(before: Standing, now: Standing, *, ended_ms: int) -> str | None:
     """Return the reason why records between two ends may have been cleaned away, or None.
 
-    Args:
-        before: how the log stood at the old ends.
-        now: how it stands after the reading.
-        ended_ms: our clock after it.
+    `before`: how the log stood at the old ends. `now`: how it stands after the reading.
     """
     if not (_is_cleaned(before.cleaning) or _is_cleaned(now.cleaning)):
         return None
@@ -273,12 +262,8 @@ def not_exact_whole(
 ) -> str | None:
     """Return the reason why a whole reading of a log may have missed a record, or None.
 
-    Args:
-        before: how the log stood before it was read.
-        now: how it stands after it.
-        appended: per partition where it ends now, whatever was read.
-        begun_ms: our clock before the reading.
-        ended_ms: our clock after it.
+    `before`: how the log stood before it was read. `now`: how it stands after it. `appended`: per
+    partition where it ends now, whatever was read. `begun_ms`: our clock before the reading.
     """
     cleanings = (before.cleaning, now.cleaning)
     if not any(map(_is_cleaned, cleanings)):

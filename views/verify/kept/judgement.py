@@ -113,13 +113,8 @@ def obstacles(
 ) -> Iterator[str]:
     """Yield the reasons why a kept state does not lead to a frontier.
 
-    Args:
-        proved: what it is of.
-        frontier: where to go.
-        reading: by what the topic would be read now.
-        cleaning: how it is cleaned now.
-        starts: per partition the first offset that is still there.
-        now_ms: our clock.
+    `reading`: by what the topic would be read now. `cleaning`: how it is cleaned now. `starts`: per
+    partition the first offset that is still there.
     """
     old, topic = proved.frontier, proved.topic
     if topic not in frontier.ends:
@@ -165,11 +160,8 @@ def unfit(cleaning: Cleaning) -> Iterator[str]:
 def not_exact(proved: Proved, *, begun_ms: int, ended_ms: int, whole: bool) -> str | None:
     """Return the reason why the reading of a state may have missed a record, or None.
 
-    Args:
-        proved: what the state is of.
-        begun_ms: our clock before the read.
-        ended_ms: our clock after it.
-        whole: whether the topic was read from its start.
+    `proved`: what the state is of. `begun_ms`: our clock before the read. `whole`: whether the
+    topic was read from its start.
     """
     cleaning, late = proved.cleaning, ended_ms + ALLOWANCE_MS
     if late >= proved.appended_ms + cleaning.lag_ms:

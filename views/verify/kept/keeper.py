@@ -107,15 +107,8 @@ class Keeper:
     ) -> None:
         """Store the arguments; reads nothing.
 
-        Args:
-            keeping: where states are kept.
-            database: of the states.
-            log_tables: reads topics.
-            kafka: the brokers.
-            frontier: at which states are wanted.
-            pins: by topic the versions of schemas to read by.
-            stages: notes what takes how long.
-            never: why no state of this run can be kept, or nothing.
+        `frontier`: at which states are wanted. `pins`: by topic the versions of schemas to read by.
+        `never`: why no state of this run can be kept, or nothing.
         """
         self._keeping, self._database, self._log = keeping, database, log_tables
         self._kafka, self._frontier, self._pins = kafka, frontier, pins

@@ -48,13 +48,9 @@ from views.verify.values.types import quoted
 class ResidentStates:
     """The states of some tables at the frontier of a follower; a context manager.
 
-    Args:
-        kafka: the brokers.
-        registry: the schema registry.
-        pins: by topic the versions of schemas to read by.
-        declared: the logs of other programs, which are tables like the others.
-        work_directory: where the database is made, None for the system's place.
-        memory_limit: DuckDB's, in its own notation.
+    `pins`: by topic the versions of schemas to read by. `declared`: the logs of other programs,
+    which are tables like the others. `work_directory`: where the database is made, None for the
+    system's place. `memory_limit`: DuckDB's, in its own notation.
 
     Attributes:
         frontier: at which the states hold.
@@ -103,11 +99,9 @@ class ResidentStates:
     ) -> None:
         """Read the states of tables from the start of their topics.
 
-        Args:
-            record: the frontier at which they are wanted, which may name several logs.
-            tables: which.
-            captured: the frontiers of its parts, where it does.
-            asked_ms: our clock before the ends of declared logs were asked for.
+        `record`: the frontier at which they are wanted, which may name several logs. `captured`:
+        the frontiers of its parts, where it does. `asked_ms`: our clock before the ends of declared
+        logs were asked for.
 
         Raises VerdictError: one cannot go from frontier to frontier here, or the log has lost of
         it; ChangelogError: the log or the registry cannot be read.

@@ -45,10 +45,7 @@ def mark_gone(
 ) -> None:
     """Make a layer of the table of a state that holds the rows of some keys.
 
-    Args:
-        database: has the table.
-        state: the rows.
-        keys: all that were touched; one without a row is gone.
+    `keys`: all that were touched; one without a row is gone.
     """
     base = quoted(state.base)
     database.execute(f"ALTER TABLE {base} ADD COLUMN {GONE_COLUMN} BOOLEAN DEFAULT false")
@@ -69,11 +66,7 @@ def joined(
 ) -> tuple[TableState, str]:
     """Return a state: the rows of a base, layers on top of it, and a new one on top of these.
 
-    Args:
-        database: has the new layer.
-        state: the new layer.
-        base: file of the base.
-        layers: files of the layers, oldest first.
+    `layers`: files of the layers, oldest first.
 
     Returns:
         The state, and the table of all that was touched since the base.

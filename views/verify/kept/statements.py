@@ -55,10 +55,7 @@ _WHOLE = "the log has to be read whole"
 class KeptStatements:
     """The state that statements of one log make.
 
-    Args:
-        database: holds it.
-        reader: reads its records.
-        base: name of the table of its rows; those of others begin with it.
+    `base`: name of the table of its rows; those of others begin with it.
     """
 
     def __init__(

@@ -50,9 +50,7 @@ ByColumn = tuple[pa.Array, pa.Array | None]
 class ColumnReader:
     """Reads batches of survivors by column.
 
-    Args:
-        decoder: the rule.
-        default: makes the column of rows that were written without it.
+    `default`: makes the column of rows that were written without it.
     """
 
     def __init__(self, decoder: AvroDecoder, default: Callable[[int, Any, int], ByColumn]) -> None:

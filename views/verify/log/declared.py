@@ -109,10 +109,8 @@ class Said:
 class DeclaredReader:
     """Reads the records of one declared log.
 
-    Args:
-        log: as declared.
-        schemas: where Avro schemas come from.
-        reader_id: of an Avro log the schema whose columns are given.
+    `schemas`: where Avro schemas come from. `reader_id`: of an Avro log the schema whose columns
+    are given.
     """
 
     def __init__(self, log: DeclaredLog, schemas: Schemas, reader_id: int) -> None:
@@ -471,11 +469,8 @@ def _reversed(order: str) -> str:
 def bundle_older(database: duckdb.DuckDBPyConnection, survivors: str, statements: str) -> None:
     """Bundle each survivor with the older records that it needs.
 
-    Args:
-        database: has them.
-        survivors: table of them; its columns `is_partial` and `name` go.
-        statements: query of what is said of the keys of those that are partial, by key and in
-            order.
+    `survivors`: table of them; its columns `is_partial` and `name` go. `statements`: query of what
+    is said of the keys of those that are partial, by key and in order.
     """
     table = quoted(survivors)
     if first_row(database, f"SELECT 1 FROM {table} WHERE is_partial LIMIT 1") is not None:

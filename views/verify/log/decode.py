@@ -65,10 +65,7 @@ def survivors_of(batch: pa.Table) -> list[Survivor]:
 class Decoder(ABC):
     """Decodes the values of one topic; each column's values in a list.
 
-    Args:
-        topic: for messages.
-        columns: of the reader's schema.
-        quarantine: takes the records that cannot be read; None makes one an error.
+    `quarantine`: takes the records that cannot be read; None makes one an error.
     """
 
     travels: ClassVar[bool] = False  # whether it can be sent to another process
@@ -126,12 +123,8 @@ class Decoder(ABC):
 class AvroDecoder(Decoder):
     """Decodes Avro rows, and events that tell of rows.
 
-    Args:
-        schemas: where schemas come from.
-        topic: for messages.
-        reader_id: the schema whose columns are given.
-        envelope: what a value tells.
-        quarantine: takes the records that cannot be read; None makes one an error.
+    `reader_id`: the schema whose columns are given. `quarantine`: takes the records that cannot be
+    read; None makes one an error.
     """
 
     travels = True
@@ -209,11 +202,8 @@ class AvroDecoder(Decoder):
 class DocumentDecoder(Decoder):
     """Decodes JSON documents: rows, and events that tell of rows.
 
-    Args:
-        topic: for messages.
-        schema: the value's schema, as the topic of the schemas has it.
-        envelope: what a value tells.
-        quarantine: takes the records that cannot be read; None makes one an error.
+    `schema`: the value's schema, as the topic of the schemas has it. `quarantine`: takes the
+    records that cannot be read; None makes one an error.
     """
 
     travels = True

@@ -80,15 +80,10 @@ class SpreadTables:
     ) -> None:
         """Read nothing yet.
 
-        Args:
-            database: takes the states.
-            spread: where tasks run.
-            frontier: at which states are wanted.
-            folder: of this machine, where the files of rows stay as long as the database.
-            pins: by topic the versions to read by; one without is read here.
-            quarantines: leave out the rows whose records cannot be read, and count these.
-            declared: the tables that are logs of other programs, which are read here.
-            tell: is told how far the tasks are.
+        `frontier`: at which states are wanted. `folder`: of this machine, where the files of rows
+        stay as long as the database. `pins`: by topic the versions to read by; one without is read
+        here. `quarantines`: leave out the rows whose records cannot be read, and count these.
+        `declared`: the tables that are logs of other programs, which are read here.
         """
         self._database, self._spread, self._frontier = database, spread, frontier
         self._folder, self._pins, self._quarantines = folder, pins, quarantines

@@ -86,18 +86,12 @@ class LogTables:
     ) -> None:
         """Read nothing yet.
 
-        Args:
-            database: takes what is read.
-            kafka: the brokers.
-            registry: the schema registry.
-            frontier: at which states are wanted.
-            pins: by topic the versions to read by; of others the newest that a record bears.
-            quarantines: leave out the rows whose records cannot be read, and count these.
-            keeps_records: keep all records in the database, also those that are superseded.
-            declared: the tables that are logs of other programs.
-            work_directory: where files are made, None for the system's place.
-            tell: is told how far the reading is.
-            schemas: those that were read before; None to begin without any.
+        `frontier`: at which states are wanted. `pins`: by topic the versions to read by; of others
+        the newest that a record bears. `quarantines`: leave out the rows whose records cannot be
+        read, and count these. `keeps_records`: keep all records in the database, also those that
+        are superseded. `declared`: the tables that are logs of other programs. `work_directory`:
+        where files are made, None for the system's place. `schemas`: those that were read before;
+        None to begin without any.
         """
         self._declared = declared or {}
         self._tell = tell
@@ -117,11 +111,9 @@ class LogTables:
     ) -> Folded:
         """Read a table's records, to be folded when their survivors are asked for.
 
-        Args:
-            table: which.
-            before: only transactions whose commit LSN is before it; None for all.
-            behind: only what came after another frontier of the same log, and then the survivors
-                tell which keys were deleted, too; None for all.
+        `before`: only transactions whose commit LSN is before it; None for all. `behind`: only what
+        came after another frontier of the same log, and then the survivors tell which keys were
+        deleted, too; None for all.
 
         Raises:
             ViewError: the table is not captured.
@@ -232,12 +224,9 @@ class LogTables:
     ) -> tuple[Decoder, LoggedSchema] | None:
         """Return the decoder of a topic of ours, and the schema that its rows are read as.
 
-        Args:
-            table: whose topic it is.
-            topic: which.
-            newest: schema id of its newest value, for a topic without a pin; None where there
-                is none, and then neither is there a reader.
-            quarantine: takes the records that cannot be read; None makes one an error.
+        `newest`: schema id of its newest value, for a topic without a pin; None where there is
+        none, and then neither is there a reader. `quarantine`: takes the records that cannot be
+        read; None makes one an error.
         """
         frontier = self._frontier.of(topic)
         form, pin = frontier.scope_of(topic).form, self._pins.get(topic)
@@ -276,10 +265,8 @@ class LogTables:
     def load(self, folded: Folded, *, keyed: bool = False) -> TableState:
         """Decode a table's survivors into a typed table, under the name that views use.
 
-        Args:
-            folded: the survivors.
-            keyed: whether the table gets the bytes of each row's key, too, where rows are read by
-                column.
+        `keyed`: whether the table gets the bytes of each row's key, too, where rows are read by
+        column.
 
         Raises LogError: the columns of the table are not known, since its topic has no row;
         CorruptRecordError: a record does not decode.

@@ -196,11 +196,8 @@ def decoded_tables(
 ) -> Iterator[pa.Table]:
     """Decode survivors in this process; see `load_state`.
 
-    Args:
-        state: says how the table looks.
-        decoder: decodes them.
-        survivors: the last records of its keys.
-        threads: of those that can be read by column; None for one a core.
+    `state`: says how the table looks. `survivors`: the last records of its keys. `threads`: of
+    those that can be read by column; None for one a core.
     """
     if isinstance(decoder, AvroDecoder) and is_by_column(decoder):
         reader = ColumnReader(decoder, partial(_default_column, state))
@@ -347,10 +344,7 @@ def infinite(
 ) -> Iterator[str]:
     """Say of each column that holds infinite dates or moments how many, which, and what to do.
 
-    Args:
-        database: where the state is.
-        state: the table's.
-        read: the columns to look at, by their folded names.
+    `read`: the columns to look at, by their folded names.
     """
     key = ", ".join(quoted(name) for name in state.key) or f"{PARTITION_COLUMN}, {OFFSET_COLUMN}"
     for column in state.seen:

@@ -165,10 +165,7 @@ def _told(raw: Mapping[str, str]) -> ChangelogError:
 def parts_of(starts: Sequence[int], ends: Sequence[int], least: int) -> list[Part]:
     """Put the partitions of a topic into parts of about the same number of offsets.
 
-    Args:
-        starts: of the partitions.
-        ends: of the partitions.
-        least: so many parts there are, where there are partitions.
+    `least`: so many parts there are, where there are partitions.
     """
     spans = [
         (max(0, end - start), part)

@@ -95,10 +95,7 @@ def fold(
 
     Tombstones are among them where the rules say so.
 
-    Args:
-        database: where it is computed.
-        tables: all records of some keys, as `changelog.native` has them.
-        rules: which of them count.
+    `tables`: all records of some keys, as `changelog.native` has them.
     """
     last = None
     for piece in _pieces(tables):
@@ -156,10 +153,8 @@ class Buckets:
     def __init__(self, count: int, folder: Path | None, *, most_bytes: int = KEPT_BYTES) -> None:
         """Begin without a record.
 
-        Args:
-            count: of the buckets.
-            folder: where files are made, None for the system's place.
-            most_bytes: how much is kept in memory.
+        `folder`: where files are made, None for the system's place. `most_bytes`: how much is kept
+        in memory.
         """
         self._kept: list[list[pa.Table]] = [[] for _ in range(count)]
         self._locks = [threading.Lock() for _ in range(count)]

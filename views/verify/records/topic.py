@@ -201,16 +201,10 @@ def read_topic(
 ) -> TopicRecords:
     """Read all records of a topic before the frontier's ends.
 
-    Args:
-        kafka: the brokers.
-        frontier: says where to end.
-        topic: which.
-        key_id: the schema id that every key bears, None where that is not known.
-        behind: the first offset of each partition that is read, where not the partition's start.
-        quarantine: takes the records that have no place in the order, which then come after all
-            others of their key; None makes one an error.
-        work_directory: where files are made, None for the system's place.
-        tell: is told how far the reading is.
+    `key_id`: the schema id that every key bears, None where that is not known. `behind`: the first
+    offset of each partition that is read, where not the partition's start. `quarantine`: takes the
+    records that have no place in the order, which then come after all others of their key; None
+    makes one an error. `work_directory`: where files are made, None for the system's place.
 
     Raises:
         LogError: the topic is not the one of the frontier, or moved while it was read.
@@ -402,9 +396,7 @@ def _hashes(keys: np.ndarray, count: int) -> np.ndarray:
 def first_astray(table: pa.Table, partitions: int) -> tuple[int, int] | None:
     """Return partition and offset of a record whose key belongs to another partition, if any.
 
-    Args:
-        table: records with the columns `part`, `off` and `key`.
-        partitions: of the topic.
+    `table`: records with the columns `part`, `off` and `key`.
     """
     parts, offsets = table["part"].to_numpy(), table["off"].to_numpy()
     done = 0

@@ -95,11 +95,8 @@ _NO_ROW = ""
 def _entries_page(value: str, ids: list[str], entries: Sequence[Any], form: Form) -> Page:
     """Return a page of entries as the server gave them.
 
-    Args:
-        value: what an entry is: `json`, `hash` or `string`.
-        ids: of the rows.
-        entries: for each row a text, a hash, or the mark of no entry of this kind.
-        form: of the view's rows.
+    `value`: what an entry is: `json`, `hash` or `string`. `entries`: for each row a text, a hash,
+    or the mark of no entry of this kind.
     """
     if value == "json":
         return text_page(ids, [text if isinstance(text, bytes) else b"" for text in entries])

@@ -93,11 +93,8 @@ def _fits_bigint(kind: Type | None) -> bool:
 def unless(wrong: str, node: exp.Expr, why: str, right: exp.Expr | None = None) -> exp.Expr:
     """End the proof at a value for which PostgreSQL has an error, or another value.
 
-    Args:
-        wrong: the condition of it, for DuckDB.
-        node: the function.
-        why: what the value is, for people.
-        right: what it gives else; None for the function as it stands.
+    `wrong`: the condition of it, for DuckDB. `why`: what the value is, for people. `right`: what it
+    gives else; None for the function as it stands.
     """
     value = (node if right is None else right).sql("duckdb")
     return as_duckdb(f"CASE WHEN {wrong} THEN error({message(node, why)}) ELSE {value} END")

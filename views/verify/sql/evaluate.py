@@ -61,13 +61,9 @@ def evaluate(
     What takes each row from one row is computed as it is read, without a copy: a reader meets
     what the query does not compute, and reads in `computing`.
 
-    Args:
-        database: holds the states under the names of `views.verify.values.names`.
-        table: name of what is computed.
-        sql: the view's query in Spark SQL.
-        tables: the captured tables and the types of their columns.
-        columns: names and types of the view's columns.
-        only: the keys whose rows are wanted; None for all rows.
+    `table`: name of what is computed. `sql`: the view's query in Spark SQL. `tables`: the captured
+    tables and the types of their columns. `columns`: names and types of the view's columns. `only`:
+    the keys whose rows are wanted; None for all rows.
 
     Returns:
         What is to be known of the columns when they are compared.
@@ -110,10 +106,8 @@ class Keys:
         That each column has one of some constants says less, and DuckDB takes it down to the
         tables that the column comes from: so it computes little more than the rows of these keys.
 
-        Args:
-            database: holds the keys.
-            columns: names and types of the view's columns.
-            computed: the types in which the query gives them.
+        `columns`: names and types of the view's columns. `computed`: the types in which the query
+        gives them.
         """
         parts, same = [], []
         for place, (name, kind) in enumerate(columns):
@@ -172,10 +166,8 @@ def locating(
 ) -> Iterator[None]:
     """Name the columns of a relation that cannot be computed for some of its values.
 
-    Args:
-        database: where it is.
-        relation: it, as it stands behind FROM.
-        columns: SQL of its columns, by the names that the view gives them.
+    `relation`: it, as it stands behind FROM. `columns`: SQL of its columns, by the names that the
+    view gives them.
 
     Raises duckdb.Error: the error as it is, with the columns before it.
     """

@@ -231,10 +231,9 @@ class Translation:
 def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Translation:
     """Translate a view's query.
 
-    Args:
-        sql: Spark SQL, with or without its header of comments.
-        tables: the captured tables and the types of their columns. The translation reads them
-            under the names of `views.verify.values.names`.
+    `sql`: Spark SQL, with or without its header of comments. `tables`: the captured tables and the
+    types of their columns. The translation reads them under the names of
+    `views.verify.values.names`.
     """
     types = {
         reading_name(table): {folded(column): kind for column, kind in columns.items()}
@@ -600,9 +599,8 @@ def _correct(query: exp.Expr, types: Types) -> None:
 def _check_window(node: exp.Window, written: exp.Window) -> None:
     """Refuse partitions and orders that may end the proof: DuckDB takes no volatile ones.
 
-    Args:
-        node: the window as DuckDB is to have it, in its query.
-        written: the same as the view has it.
+    `node`: the window as DuckDB is to have it, in its query. `written`: the same as the view has
+    it.
     """
     query = node.find_ancestor(exp.Select)
     group = None if query is None else query.args.get("group")
