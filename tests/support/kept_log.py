@@ -20,9 +20,9 @@ from changelog.contract.rows.types import array_type, column_type
 from changelog.native.columns import SCHEMA
 from tests.support.builders import BIGINT, TEXT, TEXTS, decimal_type, make_relation
 from views.verify.kept import keeper as keeping
-from views.verify.kept.keeper import Keeper, Keeping, Taken
+from views.verify.kept.keeper import Keeper, Keeping
 from views.verify.log import states
-from views.verify.log.states import LogTables
+from views.verify.log.states import LogTables, Taken
 from views.verify.records.read import TopicFacts
 from views.verify.records.survivors import Buckets
 from views.verify.records.topic import TopicRecords

@@ -12,8 +12,9 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from tests.support.ended_database import end
 from views.verify.compare.evidence import Evidence
-from views.verify.kept.keeper import Keeper, Taken
+from views.verify.kept.keeper import Keeper
 from views.verify.kept.resident import ResidentStates
+from views.verify.log.states import Taken
 
 ORDERS, ITEMS, OTHERS = (TableName("public", name) for name in ("orders", "items", "others"))
 DEADLINE_S = 10
