@@ -205,7 +205,7 @@ class Stable:
 
 
 def _read(cursor: Any, table: sql.Identifier, query: str) -> list[Any]:  # noqa: ANN401
-    """Return what the catalogue says of a table, which a query names as `%s`."""
+    """Return the rows of a query of the catalogue, which names its table as `%s`."""
     cursor.execute(query.replace("%s", "%s::regclass"), [table.as_string(cursor)])
     return list(cursor.fetchall())
 
