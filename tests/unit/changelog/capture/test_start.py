@@ -48,9 +48,63 @@ def decided(**changes):
     return decide(**{**facts, **changes})
 
 
-def test_nothing_on_either_side_takes_a_first_snapshot_under_epoch_one():
-    first = decided(frontier=None, slot=None, last_epoch=0)
-    assert first == Fresh(1, "first start", drop_slot=False)
+FIRST = BackfillRecord(slot="changelog", epoch=4, system_id="71", timeline=1, start_lsn=Lsn(1000))
+INTENT = replace(FIRST, start_lsn=Lsn(0))
+BEHIND, AHEAD = (SlotFacts(confirmed_flush_lsn=Lsn(lsn)) for lsn in (900, 1001))
+LOST = SlotFacts(confirmed_flush_lsn=Lsn(1000), lost="its WAL was removed")
+NO_LOG = {"frontier": None}
+NOTHING = {"frontier": None, "slot": None}
+
+
+@pytest.mark.parametrize(
+    ("facts", "begin"),
+    [
+        ({}, Resume(FRONTIER, ())),
+        ({"slot": BEHIND}, Resume(FRONTIER, ())),  # what is sent again is skipped
+        ({"tables": [ORDERS, ITEMS]}, Resume(FRONTIER, (ITEMS,))),
+        # Progress of an epoch with a frontier does not decide; that of a first snapshot does.
+        ({"backfill": replace(FIRST, epoch=3)}, Resume(FRONTIER, ())),
+        ({"backfill": FIRST}, Continue(FIRST)),
+        (NO_LOG | {"backfill": FIRST}, Continue(FIRST)),
+        # The slot was made just before the crash: it is ours.
+        (NO_LOG | {"backfill": INTENT}, Continue(INTENT)),
+        (NOTHING | {"last_epoch": 0}, Fresh(1, "first start", drop_slot=False)),
+    ],
+)
+def test_what_is_there_is_gone_on_with(facts, begin):
+    assert decided(**facts) == begin
+
+
+@pytest.mark.parametrize(
+    ("facts", "epoch", "drops"),
+    [
+        ({"slot": None}, 4, False),
+        ({"slot": LOST}, 4, True),
+        ({"slot": LOST, "backfill": FIRST}, 5, True),
+        ({"timeline": 2}, 4, True),
+        # Records of a snapshot that was cut off, and a slot that was only intended.
+        (NOTHING | {"last_epoch": 4}, 5, False),
+        (NOTHING | {"backfill": FIRST}, 5, False),
+    ],
+)
+def test_what_is_lost_takes_a_fresh_snapshot_under_a_new_epoch(facts, epoch, drops):
+    fresh = decided(**facts)
+    assert isinstance(fresh, Fresh)
+    assert (fresh.epoch, fresh.drop_slot) == (epoch, drops)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (NO_LOG, "no frontier"),  # it may be somebody else's slot
+        (NO_LOG | {"backfill": FIRST, "slot": AHEAD}, "where its log began"),
+        ({"slot": AHEAD}, r"0/3E9.*0/3E8"),
+        ({"system_id": "72"}, "system 71"),
+    ],
+)
+def test_a_slot_or_server_that_does_not_fit_the_log_is_refused(facts, why):
+    with pytest.raises(SlotError, match=why):
+        decided(**facts)
 
 
 def test_where_no_slot_may_be_made_one_has_to_be_there():
@@ -67,87 +121,6 @@ def test_where_no_slot_may_be_made_one_has_to_be_there():
         with pytest.raises(ConfigurationError, match="would have to be made") as refusal:
             decided(**changes, wish=theirs)
         assert ("pg_drop_replication_slot" in refusal.value.hint) is drops
-
-
-def test_records_of_a_snapshot_that_was_cut_off_raise_the_epoch():
-    assert decided(frontier=None, slot=None, last_epoch=4).epoch == 5
-
-
-def test_a_slot_without_a_frontier_is_refused_since_it_may_be_somebody_elses():
-    with pytest.raises(SlotError, match="no frontier"):
-        decided(frontier=None)
-
-
-FIRST = BackfillRecord(slot="changelog", epoch=4, system_id="71", timeline=1, start_lsn=Lsn(1000))
-
-
-@pytest.mark.parametrize("frontier", [None, FRONTIER])
-def test_a_first_snapshot_that_was_cut_off_goes_on(frontier):
-    assert decided(frontier=frontier, backfill=FIRST) == Continue(FIRST)
-
-
-def test_a_slot_that_was_made_just_before_the_crash_is_ours():
-    intent = replace(FIRST, start_lsn=Lsn(0))
-    assert decided(frontier=None, backfill=intent) == Continue(intent)
-
-
-def test_a_slot_that_was_only_intended_is_made_under_a_further_epoch():
-    assert decided(frontier=None, backfill=FIRST, slot=None).epoch == 5
-
-
-def test_progress_of_an_epoch_with_a_frontier_does_not_decide():
-    assert decided(backfill=replace(FIRST, epoch=3)) == Resume(FRONTIER, ())
-
-
-def test_a_slot_that_moved_during_the_first_snapshot_is_refused():
-    ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001))
-    with pytest.raises(SlotError, match="where its log began"):
-        decided(frontier=None, backfill=FIRST, slot=ahead)
-
-
-def test_a_slot_that_is_lost_during_the_first_snapshot_starts_over():
-    lost = decided(
-        backfill=FIRST, slot=SlotFacts(confirmed_flush_lsn=Lsn(1000), lost="its WAL was removed")
-    )
-    assert isinstance(lost, Fresh)
-    assert (lost.epoch, lost.drop_slot) == (5, True)
-
-
-def test_slot_and_frontier_that_agree_resume():
-    assert decided() == Resume(FRONTIER, ())
-
-
-def test_a_slot_behind_the_frontier_resumes_since_resends_are_skipped():
-    behind = SlotFacts(confirmed_flush_lsn=Lsn(900))
-    assert isinstance(decided(slot=behind), Resume)
-
-
-def test_a_slot_ahead_of_the_frontier_is_refused_with_both_places():
-    ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001))
-    with pytest.raises(SlotError, match=r"0/3E9.*0/3E8"):
-        decided(slot=ahead)
-
-
-def test_a_table_that_the_log_lacks_is_snapshot_on_resume():
-    assert decided(tables=[ORDERS, ITEMS]) == Resume(FRONTIER, (ITEMS,))
-
-
-def test_a_slot_that_is_gone_takes_a_fresh_snapshot_under_a_new_epoch():
-    fresh = decided(slot=None)
-    assert isinstance(fresh, Fresh)
-    assert fresh.epoch == 4
-    assert not fresh.drop_slot
-
-
-def test_a_slot_whose_wal_is_lost_is_made_anew():
-    lost = decided(slot=SlotFacts(confirmed_flush_lsn=Lsn(900), lost="its WAL was removed"))
-    assert isinstance(lost, Fresh)
-    assert lost.drop_slot
-
-
-def test_another_server_is_refused_even_when_its_slot_fits():
-    with pytest.raises(SlotError, match="system 71"):
-        decided(system_id="72")
 
 
 def test_a_log_that_ends_before_the_fork_is_one_of_the_new_timeline_too():
@@ -183,12 +156,6 @@ def test_a_failover_in_the_middle_of_a_copy_begins_anew_unless_the_table_only_wa
     assert decided(timeline=2, fork=behind, backfill=waiting) == Resume(FRONTIER, ())
 
 
-def test_a_new_timeline_takes_a_fresh_snapshot():
-    after_failover = decided(timeline=2)
-    assert isinstance(after_failover, Fresh)
-    assert after_failover.epoch == 4
-
-
 def asked(**wish):
     return Wish(**{"wal_end": Lsn(5000), **wish})
 
@@ -214,7 +181,6 @@ def test_a_slot_of_others_says_from_where_it_could_be_read():
 
 
 AT_1000 = asked(start_lsn=Lsn(1000))
-LOST = SlotFacts(confirmed_flush_lsn=Lsn(1000), lost="its WAL was removed")
 THIRD = replace(FIRST, epoch=3)
 
 
