@@ -42,11 +42,7 @@ class NoSanitizersError(Exception):
 
 
 def compiled(folder: Path = FOLDER, *, source: Path = ROOT) -> dict[str, str]:
-    """Compile the library into a folder; return the environment to run it in.
-
-    Raises:
-        NoSanitizersError: says what went wrong.
-    """
+    """Compile the library into a folder; return the environment to run it in."""
     native = source / "changelog" / "native"
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "_core.so"

@@ -57,11 +57,7 @@ Rows = dict[str, tuple[int, int]]
 
 @dataclass
 class Writer:
-    """Writes to the accounts in transactions, and knows what the view is behind each.
-
-    Attributes:
-        truth: the rows of the view by the number of the transaction.
-    """
+    """Writes to the accounts in transactions, and knows what the view is behind each."""
 
     dsn: str
     chance: random.Random
@@ -149,13 +145,7 @@ class Line:
 
 @dataclass
 class Subscribers:
-    """Who follows the view by HTTP while the writer writes.
-
-    Attributes:
-        client: is cut off.
-        watcher: is not.
-        proxy: stands before the client.
-    """
+    """Who follows the view by HTTP while the writer writes."""
 
     client: Client
     watcher: Client

@@ -7,11 +7,7 @@ import pyarrow as pa
 
 
 def end(database: duckdb.DuckDBPyConnection) -> None:
-    """End a database by a moment that is below its own minus infinity.
-
-    Raises:
-        duckdb.InternalException: always.
-    """
+    """End a database by a moment that is below its own minus infinity."""
     lowest = pa.array([-(2**63)], pa.int64()).view(pa.timestamp("us"))
     database.register("lowest", pa.table({"moment": lowest}))
     database.execute("SELECT CAST(moment AS VARCHAR) FROM lowest").fetchall()

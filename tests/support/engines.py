@@ -38,13 +38,7 @@ class Source:
     """The tables in PostgreSQL, and as the log has them."""
 
     def __init__(self, dsn, ddl, fill):
-        """Make tables and fill them.
-
-        Args:
-            dsn: of an empty database.
-            ddl: makes them.
-            fill: is given a cursor.
-        """
+        """Make tables and fill them."""
         self.connection = psycopg2.connect(dsn)
         self.connection.autocommit = True
         # Python's own has no 24:00:00.

@@ -66,13 +66,7 @@ def started_by(path: Path, environment: dict[str, str]) -> list[str]:
 
 
 def installed(venv: Path, project: Path, logs: Path) -> dict[str, Path]:
-    """Return what stands where the examples look for it, by its place there.
-
-    Args:
-        venv: an environment with our programs.
-        project: its folder.
-        logs: a folder that is made.
-    """
+    """Return what stands where the examples look for it, by its place there."""
     logs.mkdir(parents=True)
     return {"/opt/changelog": venv, "/srv/shop": project, "/var/log/changelog": logs}
 

@@ -147,13 +147,7 @@ class FarStore:
     process: FarProcess
 
     def line(self, view: str, folder: Path, served: Callable[..., Any]) -> StoreLine:
-        """Return a line to a view.
-
-        Args:
-            view: its name.
-            folder: for files that tell the other process something.
-            served: reads a table by its place and the options of its store.
-        """
+        """Return a line to a view."""
 
         def stored(name: str, number: int) -> int:
             below = f"views/{name}/_generations/{number:06d}/"

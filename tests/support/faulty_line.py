@@ -122,11 +122,7 @@ class Line:
 
     @contextmanager
     def looked_at(self, *counts: int) -> Iterator[None]:
-        """Look at what is served all the while: as many rows as one of these, never fewer again.
-
-        Raises:
-            AssertionError: a reader was disturbed.
-        """
+        """Look at what is served all the while: as many rows as one of these, never fewer again."""
         seen: list[Any] = []
         over = threading.Event()
 
@@ -206,16 +202,7 @@ def line_of(bench: Bench, detour: Detour, folder: Path) -> Iterator[Line]:
 
 
 def within(seconds: float, act: Callable[[], object], *, otherwise: Callable[[], None]) -> object:
-    """Return what something returns or raises, which has to be in so many seconds.
-
-    Args:
-        seconds: the deadline.
-        act: what is done.
-        otherwise: lets it end when the deadline has passed.
-
-    Raises:
-        AssertionError: it has not ended.
-    """
+    """Return what something returns or raises, which has to be in so many seconds."""
     with ThreadPoolExecutor(1) as pool:
         running: Future[object] = pool.submit(act)
         try:

@@ -17,12 +17,7 @@ _PASSED_ON = ("Content-Type", "Accept")
 
 
 class GuardedRegistry:
-    """Speaks https on a port of its own, asks for user and password, hands on what is left.
-
-    Attributes:
-        url: where clients reach the registry.
-        requests: how many came with the right password.
-    """
+    """Speaks https on a port of its own, asks for user and password, hands on what is left."""
 
     def __init__(self, registry: str, pair: Pair, user: str, password: str) -> None:
         there = urlsplit(registry)

@@ -80,12 +80,7 @@ def reader_of(folder: Path, endpoints: Endpoints, dsn: str, name: str = "", **mo
 
 @dataclass(frozen=True)
 class Shell:
-    """Where commands run as a reader of the page runs them.
-
-    Attributes:
-        folder: the current one.
-        environment: theirs.
-    """
+    """Where commands run as a reader of the page runs them."""
 
     folder: Path
     environment: Mapping[str, str]

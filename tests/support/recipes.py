@@ -75,11 +75,7 @@ def _commands_in(text: str) -> tuple[str, ...]:
 
 
 def recipe(title: str) -> Recipe:
-    """Return the recipe for one fault; a test that asks for it is the one that carries it out.
-
-    Raises:
-        KeyError: the page has none of that title.
-    """
+    """Return the recipe for one fault; a test that asks for it is the one that carries it out."""
     return recipes()[title]
 
 

@@ -67,11 +67,7 @@ def typed_here(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Typed:
 
 
 class Recovering(CrashingCapture):
-    """The project: a fault befalls it, a recipe mends it, and all that is served is proved.
-
-    Attributes:
-        heard: all that its commands have printed, and what a test adds.
-    """
+    """The project: a fault befalls it, a recipe mends it, and all that is served is proved."""
 
     def __init__(self, *, typed: Typed, sinks: str = "delta", more: str = "", **servers: Any):
         """Make the project's files; `more` is text for the beginning of changelog.toml."""

@@ -14,11 +14,7 @@ import pytest
 
 
 class SmallDisk:
-    """A file system in memory.
-
-    Attributes:
-        place: where it is mounted.
-    """
+    """A file system in memory."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -48,13 +44,7 @@ def can_mount() -> bool:
 
 @contextmanager
 def small_disk(place: Path, kib: int, owner: tuple[int, int] | None = None) -> Iterator[SmallDisk]:
-    """Mount a file system, and take it away; skips the test where we may not.
-
-    Args:
-        place: a folder that is made.
-        kib: its size.
-        owner: uid and gid of who may write there; None: who runs this.
-    """
+    """Mount a file system, and take it away; skips the test where we may not."""
     if not can_mount():
         pytest.skip("needs the right to mount a file system")
     place.mkdir()

@@ -81,11 +81,7 @@ class Daemon:
 
 @dataclass(frozen=True)
 class SmallMachine:
-    """One that runs.
-
-    Attributes:
-        first: its first process, by its number here.
-    """
+    """One that runs."""
 
     first: int
 
@@ -108,12 +104,7 @@ def may_mount() -> bool:
 
 @contextmanager
 def small_machine(folder: Path, daemon: Daemon) -> Iterator[SmallMachine]:
-    """Run a daemon; skips the test where this machine allows none.
-
-    Args:
-        folder: for what it takes, empty.
-        daemon: its first process.
-    """
+    """Run a daemon; skips the test where this machine allows none."""
     if not may_mount():
         pytest.skip("no namespaces of mounts here")
     _write(folder, daemon)

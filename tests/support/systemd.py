@@ -41,12 +41,6 @@ def booted(
     """Boot a machine with the units of the examples; what they print is in the project's folder.
 
     Their standard output is `said`, their standard error `errors`.
-
-    Args:
-        folder: for what the machine takes, not there yet.
-        venv: an environment with our programs.
-        project: its folder.
-        days_off: how long ago the timer ran last; 0 for never.
     """
     if not _SYSTEMD.exists():
         pytest.skip("systemd is not installed")

@@ -40,12 +40,7 @@ class Ended(NamedTuple):
 
 @dataclass
 class Running:
-    """A command that goes on.
-
-    Attributes:
-        process: it.
-        output: where it prints.
-    """
+    """A command that goes on."""
 
     process: subprocess.Popen[bytes]
     output: IO[bytes]
@@ -83,14 +78,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Orders:
-    """From the source to what is served.
-
-    Attributes:
-        project: its folder and database.
-        prefix: of its topics.
-        kafka: where they are.
-        here: runs `rebuild-view` in this process: one Spark session serves all tests.
-    """
+    """From the source to what is served."""
 
     project: CapturedProject
     prefix: str
@@ -184,14 +172,7 @@ class Orders:
 def orders_at(
     stack: Stack, root: Path, here: Callable[[Sequence[str]], Ran], *, brokers: str = ""
 ) -> Iterator[Orders]:
-    """Capture the orders of a new database; their topic has one partition.
-
-    Args:
-        stack: all servers.
-        root: a new folder.
-        here: runs `rebuild-view` in this process.
-        brokers: another broker than the stack's.
-    """
+    """Capture the orders of a new database; their topic has one partition."""
     with captured_database(
         stack, root, TABLES, capture="partitions = 1", brokers=brokers
     ) as (project, prefix):  # fmt: skip
