@@ -111,7 +111,6 @@ def test_whatever_a_partition_holds_is_exact_for_each_reader(delta_views, values
 
 @pytest.fixture(scope="module")
 def delta_views(spark, tmp_path_factory):
-    """Return a function that makes a bench of a view of its own."""
     return lambda: delta_bench(tmp_path_factory.mktemp("warehouse"), spark, "values_")
 
 

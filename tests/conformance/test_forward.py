@@ -57,7 +57,6 @@ def at(lsn: int) -> Position:
 
 
 def delta(bench: Bench, sink: ForwardSink, rows, gone, schema=SCHEMA, key=KEY):
-    """Return a delta as the follower brings it."""
     come = bench.spark.createDataFrame(rows, schema).withColumn(GONE, F.lit(False))
     keys = bench.spark.createDataFrame(gone, schema).withColumn(GONE, F.lit(True))
     nulls = [
@@ -193,7 +192,6 @@ def mixed(bench: Bench, rounds: int = 12) -> bool:
 
 
 def together(bench: Bench):
-    """Return all rows as one request gives them."""
     if bench.kind != "cache":
         return bench.served(bench.view)
     with redis.Redis.from_url(str(bench.settings.cache_url), decode_responses=True) as client:

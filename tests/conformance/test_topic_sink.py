@@ -58,7 +58,6 @@ def rows_of(bench: Bench, rows: Any) -> Any:
 
 
 def records(sink: Any, topic: str) -> list[tuple[bytes, bytes | None]]:
-    """Return all committed records in order."""
     return [(each.key(), each.value()) for each in sink._server.records(topic)]
 
 

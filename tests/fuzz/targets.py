@@ -80,7 +80,6 @@ _WAIT_S = 10
 
 
 def _relation_of(kind: int) -> Relation:
-    """Return a table with a column of some kind."""
     return make_relation({"id": INTEGER, "x": KINDS[kind % len(KINDS)]}, key=("id",))
 
 
@@ -190,7 +189,6 @@ def _row_of(payload: bytes) -> tuple[Any, bool]:
 
 
 def _masked(values: Any, chosen: Selection | None) -> Any:
-    """Return a row as it is written."""
     if chosen is None:
         return values
     hidden = {

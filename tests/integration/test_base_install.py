@@ -16,7 +16,6 @@ UV = str(Path(sys.executable).with_name("uv"))
 
 
 def run(*words: str | Path, folder: Path, rc: int = 0) -> str:
-    """Run a command in a folder; return all that it says."""
     ran = subprocess.run(
         words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         timeout=300, check=False,

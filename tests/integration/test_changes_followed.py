@@ -110,13 +110,11 @@ class Line:
     writer: Writer
 
     def now(self) -> Rows:
-        """Return what PostgreSQL answers now."""
         rows = self.project.query(QUERY)
         return {owner: (accounts, amount) for owner, accounts, amount in rows}
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """Run `changelog capture` meanwhile."""
         words = [sys.executable, "-m", "changelog", "capture", "--project", str(self.project.root)]
         said = self.project.root / "capture.log"
         with said.open("wb") as log, subprocess.Popen(words, stderr=log) as capture:

@@ -90,7 +90,6 @@ class CheckedCapture(CaptureCommand):
         return found
 
     def refused(self, settings=None, **overrides):
-        """Return what capture itself ends with."""
         run = CaptureRun(
             settings or self.settings(**overrides),
             report=CaptureReport(),

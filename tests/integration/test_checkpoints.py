@@ -46,8 +46,6 @@ def unseen(_name, _text):
 
 @dataclass
 class Bench:
-    """The servers and a store of checkpoints."""
-
     spark: SparkSession
     kafka: KafkaConnection
     registry: RegistryConnection

@@ -21,7 +21,6 @@ NOTES = TableName("public", "notes")
 
 
 def records_of(replay):
-    """Return how many records an action has read."""
     metrics = replay.metrics()[NOTES]
     assert metrics is not None
     return metrics.records_read

@@ -89,7 +89,6 @@ def project(shared):
 
 
 def rows(project, view, generation):
-    """Return the rows of a generation, in the order of their keys."""
     folder = project.warehouse / view / "_generations" / f"{generation:06d}"
     table = DeltaTable(str(folder)).to_pyarrow_table()
     return table.sort_by(table.column_names[0]).combine_chunks()

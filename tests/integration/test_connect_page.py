@@ -70,7 +70,6 @@ def is_running(shell, address, name):
 
 
 def put_here(asked, address, changed):
-    """Return what the page asks of a worker, with the servers of this test."""
     for page, here in {"localhost:8083": address, "curl ": "curl -sSf ", **changed}.items():
         assert page in asked
         asked = asked.replace(page, here)

@@ -299,7 +299,6 @@ def test_records_that_are_appended_to_a_topic_without_a_lag_refuse_the_result(
 
 
 def project_of(log, folder, endpoints, prefix, **said):
-    """Return a project that declares the log, with `said` of it besides."""
     project = CapturedProject(folder / "project", "")
     write_settings(project.root, endpoints, "", prefix)
     declare(project, log, **said)
@@ -307,7 +306,6 @@ def project_of(log, folder, endpoints, prefix, **said):
 
 
 def declare(project, log, **said):
-    """Declare the log in a project, with `said` of it besides."""
     settings = project.root / "changelog.toml"
     more = "\n".join(f'{name} = "{value}"' for name, value in said.items())
     settings.write_text(

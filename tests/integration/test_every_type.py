@@ -328,7 +328,6 @@ def both_engines_agree(table):
 
 
 def named(refusal):
-    """Return the column, its type and the value that a refusal names."""
     (found,) = re.findall(r"column (.*): the value (.*) of the row with", str(refusal))
     return found
 

@@ -186,7 +186,6 @@ def by_offset(capture):
 
 
 def table(capture):
-    """Return the rows of the source."""
     return {(key,): text for key, text in capture.query("SELECT id, text FROM notes")}
 
 

@@ -53,7 +53,6 @@ TYPES = {TABLE: {name: parse_type(kind) for name, (kind, _) in COLUMNS.items()}}
 
 @pytest.fixture(scope="module")
 def engines(spark):
-    """The rows in Spark and in DuckDB."""
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in TYPES[TABLE].items()])
     plain = [dict(zip(COLUMNS, map(without_zone, row), strict=True)) for row in ROWS]
     frame = spark.createDataFrame(
@@ -194,7 +193,6 @@ def test_so_do_years_that_have_no_four_digits(spark, line):
 
 @pytest.fixture
 def cursor(dsn):
-    """The rows in PostgreSQL."""
     with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
         cursor.execute("SET timezone = 'UTC'")

@@ -66,7 +66,6 @@ class Followed:
             self.process.wait(DEADLINE_S)
 
     def beside(self):
-        """Return the processes beside it, by the views that they follow."""
         found = re.findall(r"process (\d+) follows (.+)", self.said())
         return {names: int(number) for number, names in found}
 

@@ -72,7 +72,6 @@ class Served:
         return execute(self.target, f"SELECT * FROM {self.view} ORDER BY id")
 
     def rows(self):
-        """Return the rows, which are the same everywhere."""
         found = self.postgres()
         assert self.cache() == found
         assert self.search() == found
@@ -100,7 +99,6 @@ def served(endpoints, target):
 
 @pytest.fixture
 def follow(two, served):
-    """Return what follows the joined view."""
     two.shop.view(f"{served.view}.sql", JOINED)
     return lambda: rounds(two.shop.root, served.view, forward=True)
 
@@ -188,7 +186,6 @@ class Things:
 
 @pytest.fixture
 def opened(stack, tmp_path, target, kafka, registry):
-    """Return what makes a project with a declared log, and the log."""
     with captured_database(stack, tmp_path / "shop", ORDERS) as (project, prefix):
         aim(project, target)
 

@@ -194,7 +194,6 @@ def test_more_keys_than_go_forward_make_a_generation(shop, monkeypatch, caplog):
 
 
 def in_cents(rows):
-    """Add a cent to each amount."""
     if "amount" not in rows.schema.names:
         return rows
     place = rows.schema.get_field_index("amount")

@@ -71,7 +71,6 @@ def disk():
 
 @pytest.fixture
 def target(stack, disk, tmp_path):
-    """Makes a view of a mode."""
     endpoints = stack.endpoints()
     name = f"full_{uuid.uuid4().hex[:10]}"
     with closing(psycopg2.connect(endpoints.postgres)) as connection:

@@ -68,7 +68,6 @@ def make(servers, kafka, registry, prefix, tmp_path):
 
 
 def equal(capture, columns="id, a, b, sum, text", table="lines"):
-    """Compare the fold with the table, column by column."""
     rows = {row[0]: row for row in capture.query(f"SELECT {columns} FROM {table}")}
     names = columns.split(", ")
     folded = capture.rows(table).values()

@@ -72,7 +72,6 @@ class Machine:
         program(self.bin / name, self._compiler if works else BROKEN)
 
     def install_wheel(self):
-        """Let the compiler of the wheel work."""
         self._install_wheel(self._compiler)
 
     def _install_wheel(self, text):
@@ -106,7 +105,6 @@ class Machine:
         return done.returncode, done.stdout + done.stderr
 
     def unpacked(self):
-        """Unpack the wheel; return where."""
         (wheel,) = (self.folder / "sources").glob("*.whl")
         with zipfile.ZipFile(wheel) as files:
             files.extractall(self.folder / "unpacked")

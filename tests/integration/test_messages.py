@@ -16,8 +16,6 @@ ALL = ("--messages", "*")
 
 
 class Capture(CrashingCapture):
-    """A capture whose messages are read."""
-
     def messages(self):
         """Return (prefix, content, headers) of each message before the frontier's ends."""
         topic = f"{self.prefix}._messages"

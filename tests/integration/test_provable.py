@@ -58,7 +58,6 @@ ROWS: list[tuple[Any, ...]] = [
 
 @pytest.fixture(scope="module")
 def engines(spark):
-    """The rows in both engines."""
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in TYPES[TABLE].items()])
     table = pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in ROWS], schema)
     frame = spark.createDataFrame(

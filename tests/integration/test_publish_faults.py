@@ -79,7 +79,6 @@ def shown(kafka, topic):
 
 @pytest.fixture
 def table(execute):
-    """The rows of the table as they are now."""
     execute(f"CREATE TABLE t AS SELECT n AS id, 'v' || n AS name FROM generate_series(1, {ROWS}) n")
 
     def table():

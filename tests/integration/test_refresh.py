@@ -68,7 +68,6 @@ def shared(stack, spark, tmp_path_factory):
 
 @pytest.fixture(params=["whole", pytest.param("vectors", marks=pytest.mark.matrix)])
 def how(request):
-    """How a refresh writes a generation."""
     return request.param
 
 

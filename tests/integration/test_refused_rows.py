@@ -65,7 +65,6 @@ class Items:
         self.project.capture()
 
     def refused(self):
-        """Return the rows of the table of refused ones."""
         table = DeltaTable(str(self.project.warehouse / "_refused")).to_pyarrow_table()
         return {(row["generation"], json.loads(row["key"])["id"]): row for row in table.to_pylist()}
 

@@ -19,8 +19,6 @@ EXPIRED = pytest.param(expire, marks=pytest.mark.matrix)
 
 
 class Capture(CrashingCapture):
-    """A capture that is asked what it finds."""
-
     @property
     def topic(self):
         return f"{self.prefix}.notes"

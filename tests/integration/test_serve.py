@@ -402,8 +402,6 @@ def pair(workers, config, prefix):
 
 @pytest.fixture
 def written(query):
-    """How many rows the table has."""
-
     def written():
         return (query("SELECT count(*) FROM t") or [(0,)])[0][0]
 

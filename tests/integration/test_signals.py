@@ -13,8 +13,6 @@ ROWS = 200
 
 
 class Capture(CrashingCapture):
-    """A capture that is asked by rows."""
-
     def ask(self, kind, payload="{}", slot=None):
         """Insert a row; returns its id."""
         named = f"'{slot}'" if slot else "NULL"

@@ -105,7 +105,6 @@ def pg(server) -> Iterator[Connection]:
 
 
 def publish_tables(connection: Connection, tables: Iterable[TableName]) -> PublicationChange:
-    """Let the publication have exactly these tables, whole."""
     wanted = WantedPublication(tables=dict.fromkeys(tables, ""))
     return make_publication(connection, PUBLICATION, wanted)
 

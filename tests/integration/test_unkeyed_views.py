@@ -294,8 +294,6 @@ def rows_of(spark, *records):
 
 
 def proved(records):
-    """Return what the verifier makes of the same."""
-
     class Known:
         def text(self, _):
             return json.dumps(SCHEMA)

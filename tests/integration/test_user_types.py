@@ -177,8 +177,6 @@ SHOWN_ALIKE = {
 
 
 class Capture(IncompatibleCapture):
-    """A capture of the tables of some cases."""
-
     def make(self, cases):
         self.sql("CREATE TABLE well (id integer PRIMARY KEY)", "INSERT INTO well VALUES (1)")
         for table, case in cases.items():
@@ -226,7 +224,6 @@ def server(request, tmp_path_factory):
 
 @pytest.fixture
 def versions(server, kafka, registry, prefix, tmp_path):
-    """Make a capture on each version of the source."""
     server.create_database(prefix)
     dsn = server.database_dsn(prefix)
     made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)

@@ -185,8 +185,6 @@ def arrow_rows(rows: Mapping[str, Mapping[str, Any]]) -> pa.Table:
 
 
 class DeltaSide:
-    """A Delta table written by deltalake."""
-
     def __init__(self, path: Path) -> None:
         self.address = Address("delta", {"path": str(path)})
         self._path = path
@@ -244,8 +242,6 @@ class CacheSide:
 
 
 class MemorySide:
-    """A file of lines."""
-
     def __init__(self, path: Path) -> None:
         self.address = Address("memory", {"path": str(path)})
         self._rows: dict[str, Any] = dict(ROWS)

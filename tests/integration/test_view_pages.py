@@ -51,7 +51,6 @@ def settings_are(root: Path, *more: str) -> None:
 
 
 def rebuilt(project: CapturedProject) -> None:
-    """Rebuild all views, each row proved."""
     for each in Project.open(project.root).rebuild():
         assert each.verified, each
 

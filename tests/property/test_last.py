@@ -34,8 +34,6 @@ PLENTY = 1 << 20
 
 @dataclass(frozen=True)
 class Message:
-    """A record as the client gives it."""
-
     of_offset: int
     of_key: bytes | None
     of_value: bytes | None
@@ -65,7 +63,6 @@ class Found(NamedTuple):
 
 
 def parts(last: LastRecords, rows: int, most_bytes: int) -> list[list[Found]]:
-    """Return what comes out, as rows of each part."""
     return [
         [Found(*row) for row in zip(*(column.to_pylist() for column in found), strict=True)]
         for found in last.drain(rows, most_bytes)
@@ -73,7 +70,6 @@ def parts(last: LastRecords, rows: int, most_bytes: int) -> list[list[Found]]:
 
 
 def drained(last: LastRecords, rows: int = 3) -> list[Found]:
-    """Return what comes out, as rows."""
     return [row for part in parts(last, rows, PLENTY) for row in part]
 
 

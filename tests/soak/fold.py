@@ -9,8 +9,6 @@ from fastavro import parse_schema, schemaless_reader
 
 
 class Log:
-    """The topics of one capture."""
-
     def __init__(self, brokers, registry, prefix):
         self._brokers, self._registry, self._prefix = brokers, registry, prefix
         self._schemas = {}

@@ -51,7 +51,6 @@ class Journal:
 
     @property
     def away_s(self):
-        """For how long some server was away, all in all."""
         with self._lock:
             return sum(end - start for start, end in self._outages if end is not None)
 

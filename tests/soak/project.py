@@ -43,6 +43,5 @@ snapshot_workers = 1
 
 
 def add_view(folder, table):
-    """Write a view of all rows of a table."""
     text = f"-- key: {_KEYS.get(table, 'id')}\n-- sinks: delta\nSELECT * FROM {table}\n"
     (folder / "views" / f"{table}.sql").write_text(text, encoding="utf-8")

@@ -25,8 +25,6 @@ _NAP_S = 0.5
 
 
 class Rebuilds(Part):
-    """Rebuilds until `stop`."""
-
     def __init__(self, project, seed, stop, journal, judge, frontiers, master):
         super().__init__("rebuilds", seed, stop)
         self._project, self._journal = project, journal

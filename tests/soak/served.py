@@ -141,7 +141,6 @@ def shown(wrong):
 
 
 def key_of(row):
-    """Return a key as the triggers write it."""
     return str(row["id"]) if "id" in row else f"{row['lane']}-{row.get('account', '')}"
 
 

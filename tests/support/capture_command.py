@@ -198,7 +198,6 @@ class CrashingCapture(CaptureCommand):
         return done.returncode, done.stderr
 
     def begin(self, **named):
-        """Start the crashing capture in the background."""
         with (self.folder / "capture.log").open("wb") as log:
             self.running = subprocess.Popen(self._words(**named), stdout=log, stderr=log)
 

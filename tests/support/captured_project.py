@@ -43,7 +43,6 @@ class CapturedProject:
         execute(self.dsn, text)
 
     def query(self, text: str) -> list[tuple]:
-        """Return what the source answers."""
         return execute(self.dsn, text)
 
     def capture(self) -> None:
@@ -51,7 +50,6 @@ class CapturedProject:
         self.command("capture", "--until", "now")
 
     def command(self, *asked: str) -> None:
-        """Run a command of `changelog` on the project."""
         words = [sys.executable, "-m", "changelog", *asked, "--project", str(self.root)]
         ran = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert ran.returncode == 0, ran.stderr
@@ -155,8 +153,6 @@ snapshot_workers = 1
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended."""
-
     code: int
     out: str
     err: str

@@ -24,7 +24,6 @@ class CertifiedLog:
 
     @property
     def value_frame(self) -> bytes:
-        """Return the first bytes of each value."""
         columns = len(self.log.relation.columns)
         return self.log.codec.encode_value((b"0", *[None] * (columns - 1)))[:FRAME_BYTES]
 

@@ -56,7 +56,6 @@ class ConnectServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return self._port
 
     @property
@@ -68,7 +67,6 @@ class ConnectServer:
 
     @property
     def url(self) -> str:
-        """Address for `--master`."""
         return f"sc://{LOOPBACK}:{self._port}"
 
     def __enter__(self) -> Self:
@@ -123,7 +121,6 @@ class ConnectServer:
         return len(jobs)
 
     def said(self) -> str:
-        """Return the end of what it wrote."""
         return self._log.read_text("utf-8", "replace")[-4000:]
 
     @property
@@ -156,7 +153,6 @@ class Rebuilding:
             )
 
     def ended(self) -> Ran:
-        """Wait for its end."""
         out, _ = self.process.communicate(timeout=REBUILD_S)
         print(self.said())
         return Ran(self.process.returncode, out.decode(), self.said())

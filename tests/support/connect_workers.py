@@ -58,6 +58,5 @@ def curl(method: str, url: str, body: object = None, *words: str) -> tuple[int, 
 
 
 def states(url: str, name: str) -> list[str]:
-    """Return the states of a connector's tasks."""
     said = httpx.get(f"{url}/connectors/{name}/status").json()
     return [each["state"] for each in said["tasks"]]

@@ -31,8 +31,6 @@ COMPACT = {
 
 @dataclass(frozen=True)
 class Record:
-    """A record as the brokers' client gives it."""
-
     raw_key: bytes | None
     raw_value: bytes | None
     at: int

@@ -42,7 +42,6 @@ class Documents:
         }
 
     def schemas(self):
-        """Return the newest schema of each subject."""
         topic = schema_topic(self._capture.prefix)
         messages = self._capture.reader.messages(topic, [1_000_000])
         return {

@@ -38,7 +38,6 @@ class Source:
     """The tables in PostgreSQL, and as the log has them."""
 
     def __init__(self, dsn, ddl, fill):
-        """Make tables and fill them."""
         self.connection = psycopg2.connect(dsn)
         self.connection.autocommit = True
         # Python's own has no 24:00:00.

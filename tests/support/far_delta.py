@@ -147,8 +147,6 @@ class FarStore:
     process: FarProcess
 
     def line(self, view: str, folder: Path, served: Callable[..., Any]) -> StoreLine:
-        """Return a line to a view."""
-
         def stored(name: str, number: int) -> int:
             below = f"views/{name}/_generations/{number:06d}/"
             return sum(each.startswith(below) for each in self.store.names("lake"))

@@ -87,7 +87,6 @@ class Line:
         return None if kafka is None else replace(kafka, brokers=self.address)
 
     def rows(self, count: int) -> Any:
-        """Return the first rows of all that there can be."""
         return rows_of(self.bench.spark, count)
 
     def gated(self, count: int, gate: Path) -> Any:
@@ -155,7 +154,6 @@ def _short(seen: list[Any]) -> list[Any]:
 
 
 def rows_of(spark: Any, count: int) -> Any:
-    """Return the first rows of all that there can be."""
     return spark.range(0, count, 1, 1).selectExpr("cast(id as int) id", f"{_PAYLOAD} text")
 
 

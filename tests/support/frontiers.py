@@ -8,7 +8,6 @@ from changelog.sink.frontier import FrontierLog
 
 
 def frontiers_of(capture):
-    """Return the frontiers of a slot, in their order."""
     topic = frontier_topic(capture.prefix)
     with FrontierLog(capture.kafka, topic) as log:
         (end,) = log.ends([topic])[topic]

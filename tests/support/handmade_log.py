@@ -88,7 +88,6 @@ class HandmadeLog:
         return self.register(f"{self.topics[relation.name]}-value", value_schema(relation))
 
     def evolve(self, relation: Relation) -> None:
-        """Change the columns of a relation from here on."""
         self.relations[relation.name] = relation
         self._codecs[relation.name] = self._codec(relation)
 

@@ -165,7 +165,6 @@ class KeptLog:
                 self.gone.add(n)
 
     def frontier(self, **changes: Any) -> Frontier:
-        """Return a frontier over all that was put."""
         made = Frontier(
             slot="slot",
             epoch=1,

@@ -47,7 +47,6 @@ def csv_encoder(*, fields=tuple(TYPES), columns=_NAMES, keys=(), delimiter=b",",
 
 
 def text_encoder(columns, *, keys=(), with_c=True):
-    """Return what makes rows of texts: of values, and of keys."""
     rules = Rules(
         columns=parse_columns(columns), keys=keys, tombstones=Tombstones.REFUSE, value=Form.TEXT,
         key=Form.TEXT,

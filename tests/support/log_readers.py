@@ -32,7 +32,6 @@ def by_tasks(capture, frontier, topic, key_id):
 
 
 def by_verifier(capture, frontier, topic, key_id):
-    """Read as the verifier does."""
     with closing(duckdb.connect()) as database:
         found = read_topic(capture.kafka, frontier, topic, key_id=key_id)
         since = frontier.since.get(topic)

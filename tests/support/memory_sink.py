@@ -58,7 +58,6 @@ class MemorySink:
         self._opened: Opened | None = None
 
     def check(self, schema: StructType) -> None:
-        """Refuse what no sink holds."""
         check_shape(schema, self._key)
 
     def open(self, generation: int, schema: StructType) -> None:
@@ -94,7 +93,6 @@ class MemorySink:
         return self.address(current.generation)
 
     def rows(self, generation: int) -> int:
-        """Return the number of rows of a sealed generation."""
         return len(self._sealed(generation).documents)
 
     def address(self, generation: int) -> Address:
@@ -113,7 +111,6 @@ class MemorySink:
         self._path(generation).unlink(missing_ok=True)
 
     def drop(self) -> None:
-        """Remove the view."""
         self._store.pointers.pop(self._view, None)
         for generation in self.generations():
             self.discard(generation)
@@ -123,7 +120,6 @@ class MemorySink:
         return self._store.pointers.get(self._view)
 
     def generations(self) -> list[int]:
-        """List the generations held."""
         return sorted(number for view, number in self._store.generations if view == self._view)
 
     def _sealed(self, generation: int) -> _Held:

@@ -25,7 +25,6 @@ _MODULES = {name: module for module, name in NAMES}
 
 
 def on(way: str, name: str) -> Any:
-    """Return a class or a function of a way."""
     return getattr(import_module(f"changelog.native.{way}.{_MODULES[name]}"), name)
 
 
@@ -45,7 +44,6 @@ def take(way: str, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=WAYS, scope="module")
 def native_way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run the tests of a module on each way."""
     with pytest.MonkeyPatch.context() as patch:
         take(request.param, patch)
         yield request.param

@@ -13,5 +13,4 @@ def closed_pipe() -> int:
 
 
 def full_device() -> int:
-    """Open a device that is always full."""
     return os.open("/dev/full", os.O_WRONLY)

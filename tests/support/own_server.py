@@ -8,8 +8,6 @@ from tests.support.services import POSTGRES_SETTINGS
 
 
 def server_of(versions):
-    """Make the fixture `server`: one for the module, of each version."""
-
     @pytest.fixture(scope="module", params=versions, name="server")
     def server(request, tmp_path_factory):
         directory = tmp_path_factory.mktemp(f"pg{request.param}")

@@ -46,7 +46,6 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Return the blocks of a page, each output with what is before it."""
     found: list[Block] = []
     for each in _BLOCK.finditer(page.read_text("utf-8")):
         if each["kind"] == "text" and found and not each["why"]:

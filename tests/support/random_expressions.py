@@ -105,8 +105,6 @@ FORMS: dict[str, tuple[str, ...]] = {
 
 
 class Drawn:
-    """Draws expressions from one seed."""
-
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)  # noqa: S311 - no secrets
         self._forms = {

@@ -327,7 +327,6 @@ class Topic:
         return found
 
     def has(self, text: str) -> bool:
-        """Tell whether a record holds a text."""
         return any(text.encode() in (each.value() or b"") for each in self.records())
 
 
@@ -363,7 +362,6 @@ def _get(url: str) -> Any:
 
 
 def write(path: Path, head: dict[str, Any], records: list[Message]) -> None:
-    """Write a recording; the same one gives the same bytes."""
     is_text = not head["schemas"]
 
     def form(raw: bytes | None) -> str | None:

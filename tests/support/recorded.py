@@ -25,8 +25,6 @@ FOLDER = Path(__file__).parents[1] / "fixtures" / "debezium"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it stood on the topic."""
-
     partition: int
     key: bytes | None
     value: bytes | None

@@ -31,8 +31,6 @@ def things(shape: ValueShape, **more: Any) -> DeclaredLog:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A record, as a client gives it."""
-
     part: int
     off: int
     told_key: bytes | None

@@ -81,7 +81,6 @@ class Shop:
         return RebuildSettings(project=project, verify=verify, **settings)
 
     def round(self, **settings):
-        """Make a round of Spark's."""
         made = Rebuild(self.settings(**settings), Stages(Console(quiet=True)))
         return made.run(self.specs)
 
@@ -153,7 +152,6 @@ class Shop:
 
 @contextmanager
 def target_database(endpoints: Endpoints) -> Iterator[str]:
-    """Give a database that views are served from."""
     name = f"target_{uuid.uuid4().hex[:10]}"
     execute(endpoints.postgres, f"CREATE DATABASE {name}")
     yield make_dsn(endpoints.postgres, dbname=name)

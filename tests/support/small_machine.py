@@ -81,8 +81,6 @@ class Daemon:
 
 @dataclass(frozen=True)
 class SmallMachine:
-    """One that runs."""
-
     first: int
 
     def run(self, *words: str, code: int | None = 0) -> str:
@@ -141,7 +139,6 @@ def _children(folder: Path) -> list[psutil.Process]:
 
 
 def _write(folder: Path, daemon: Daemon) -> None:
-    """Write scripts and files of a machine."""
     for name in ("etc", "files"):
         (folder / name).mkdir(parents=True)
     for path, text in daemon.files.items():

@@ -45,7 +45,6 @@ class SparkCluster:
 
     @property
     def url(self) -> str:
-        """Spark's master URL."""
         return f"spark://{LOOPBACK}:{self._port}"
 
     def __enter__(self) -> Self:
@@ -67,11 +66,9 @@ class SparkCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End every process of it."""
         self.stop()
 
     def add_worker(self) -> None:
-        """Start one more worker."""
         self._started += 1
         name = f"worker{self._started}"
         words = ["--cores", "1", "--memory", f"{self._memory_mb}m", "--port", str(pick())]
@@ -97,7 +94,6 @@ class SparkCluster:
         worker.wait(30)
 
     def stop(self) -> None:
-        """End every process of it."""
         for process in [*self.workers, *([self._master] if self._master else [])]:
             if process.poll() is None:
                 self.kill(process)

@@ -111,7 +111,6 @@ class Pair:
 
 
 def ask(dsn, statement):
-    """Return the one value of a query."""
     rows = execute(dsn, statement)
     return rows[0][0] if rows else None
 

@@ -18,7 +18,6 @@ class SwitchedLog:
     """A capture whose settings change, and what lies on its topic."""
 
     def __init__(self, capture: CrashingCapture, settings: str):
-        """Begin with rows on the log."""
         self.capture = capture
         self.base = (capture.folder / "changelog.toml").read_text()
         self.topic = f"{capture.prefix}.notes"

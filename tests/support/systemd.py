@@ -25,8 +25,6 @@ _DAY_S = 86_400
 
 @dataclass(frozen=True)
 class BootedMachine(SmallMachine):
-    """A machine of which systemd is the first process."""
-
     def shown(self, unit: str, name: str) -> str:
         return self.run("systemctl", "show", unit, "--property", name, "--value").strip()
 

@@ -70,5 +70,4 @@ class TopicView:
         self._now[generation], self._at[generation] = left, lsn
 
     def publish(self, generation: int) -> None:
-        """Let readers see a generation."""
         self.sink.publish(generation)

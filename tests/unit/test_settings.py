@@ -55,7 +55,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def other(each: Declared) -> Any:
-    """Return a value that is not the default."""
     if get_origin(each.kind) is Literal or issubclass(each.shape, Enum):
         enum = each.shape is not str
         choices = [m.value for m in each.shape] if enum else list(get_args(each.kind))
@@ -79,7 +78,6 @@ def as_text(value: Any) -> str:
 
 
 def words(each: Declared, value: Any) -> list[str]:
-    """Return the words of the command line that give a value."""
     flag = each.setting.flags[0]
     if isinstance(value, bool):
         yes, _, no = flag.partition("/")

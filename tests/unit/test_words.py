@@ -41,7 +41,6 @@ NAMES = {
 
 
 def firsts(tree: ast.Module) -> list[str]:
-    """Return the first line of each docstring."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     texts = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented))
     return [text.partition("\n")[0] for text in texts if text]

@@ -40,8 +40,6 @@ class Ended(NamedTuple):
 
 @dataclass
 class Running:
-    """A command that goes on."""
-
     process: subprocess.Popen[bytes]
     output: IO[bytes]
 
@@ -78,8 +76,6 @@ class Running:
 
 @dataclass(frozen=True)
 class Orders:
-    """From the source to what is served."""
-
     project: CapturedProject
     prefix: str
     kafka: KafkaConnection
@@ -87,7 +83,6 @@ class Orders:
 
     @property
     def topic(self) -> str:
-        """Return the topic that the page calls `orders`."""
         return f"{self.prefix}.orders"
 
     def view(self, *sinks: str, name: str = VIEW) -> None:
@@ -151,7 +146,6 @@ class Orders:
         return {row["id"]: row["name"] for row in self.project.delta(view)}
 
     def source(self) -> dict[int, str]:
-        """Return the rows of the table."""
         return dict(self.project.query("SELECT id, name FROM orders"))
 
     def is_proved(self) -> None:

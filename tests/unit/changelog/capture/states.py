@@ -45,7 +45,6 @@ def source(**changes):
 
 
 def frontier(*, age_s=1.0, lsn=4500, excluded=None):
-    """A last frontier of that age."""
     made = Frontier(
         slot="changelog",
         epoch=1,

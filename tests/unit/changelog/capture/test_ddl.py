@@ -13,8 +13,6 @@ TABLES = {1: TableName("old", "a"), 2: TableName("old", "b")}
 
 
 class Bench(MessageLog):
-    """A writer and what it has written."""
-
     def __init__(self):
         self.records = []
         self.writer = DdlWriter(self, TABLES)

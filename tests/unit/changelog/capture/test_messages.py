@@ -17,8 +17,6 @@ CLOCK_S = 12.5
 
 
 class Bench:
-    """A writer and what it has written."""
-
     def __init__(self, *prefixes, partitions=1, written=None):
         self.records = []
         messages = MessageLog(

@@ -57,8 +57,6 @@ class FakeLog:
 
 
 class Bench:
-    """A writer with its surroundings."""
-
     def __init__(self, *, since=None, written=None, fetched=None, dead=()):
         self.log = FakeLog()
         self.held: list[Lsn] = []

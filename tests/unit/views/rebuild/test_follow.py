@@ -91,8 +91,6 @@ def test_what_serves_is_known_from_the_run_that_made_it() -> None:
 
 
 class Rounds:
-    """Rounds that go as they are told."""
-
     def __init__(self, *outcomes):
         self.outcomes = list(outcomes)
         self.shown = []

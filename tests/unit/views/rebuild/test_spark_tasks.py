@@ -12,7 +12,6 @@ class Clock:
 
 
 def told_of(looks):
-    """Return what is told of looks, one every two seconds."""
     said, clock = list[str](), Clock()
     told = Told(said.append, lambda *words: Pace(*words, clock=clock))
     for tasks in looks:

@@ -36,8 +36,6 @@ ALL = [each for group in GROUPS.values() for each in group]
 
 @pytest.fixture
 def without(monkeypatch):
-    """Forget that something was compared."""
-
     def forget(signature: str) -> None:
         assert signature in COMPARED
         monkeypatch.setattr(signatures, "COMPARED", COMPARED - {signature})

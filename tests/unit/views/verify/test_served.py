@@ -82,8 +82,6 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Engine], None]:
-    """Let an engine answer."""
-
     def start(engine: Engine) -> None:
         client = partial(httpx.Client, transport=httpx.MockTransport(engine.answer))
         monkeypatch.setattr("views.verify.served.search.httpx.Client", client)
