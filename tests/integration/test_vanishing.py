@@ -1,8 +1,11 @@
 """Tables that are made, moved and dropped beside capture never end it."""
 
+import itertools
+import threading
 import time
 from contextlib import closing
 
+import psycopg2
 import pytest
 
 from changelog.contract.base.errors import SourceError
@@ -16,9 +19,9 @@ from changelog.source.tables.publication import (
     published_tables,
 )
 from tests.support.capture_command import CrashingCapture
-from tests.support.churn import MOVED, Churn
 from tests.support.matrix import first
 from tests.support.own_server import capture_of, server_of
+from tests.support.sql import execute
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
@@ -29,6 +32,57 @@ KEPT = TableName("public", "kept")
 
 server = server_of(first(1, [18, 15]))
 capture = capture_of(CrashingCapture, "CREATE TABLE kept (id integer PRIMARY KEY, text text)")
+
+
+MOVED = "mover"
+"""A table that goes to and fro between `public` and `aside`."""
+
+
+class Churn:
+    """Makes and drops tables of `public`, and moves one out of it and back, until it is left."""
+
+    def __init__(self, dsn):
+        self._dsn = dsn
+        self._done = threading.Event()
+        self._threads = [threading.Thread(target=each) for each in (self._make, self._move)]
+        self.made = self.moved = 0
+
+    def __enter__(self):
+        table = f"CREATE TABLE {MOVED} (id integer PRIMARY KEY)"
+        execute(self._dsn, "CREATE SCHEMA IF NOT EXISTS aside", table)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+        assert kind is not None or (self.made > 0 and self.moved > 0)
+
+    def _make(self):
+        with closing(psycopg2.connect(self._dsn)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True
+            for number in itertools.count():
+                if self._done.is_set():
+                    return
+                name = f"churned_{number % 3}"
+                cursor.execute(f"CREATE TABLE {name} (id integer PRIMARY KEY, text text)")
+                cursor.execute(f"INSERT INTO {name} VALUES (1, 'x')")
+                self._done.wait(0.005)
+                cursor.execute(f"DROP TABLE {name}")
+                self.made += 1
+
+    def _move(self):
+        with closing(psycopg2.connect(self._dsn)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True
+            places = itertools.cycle([("public", "aside"), ("aside", "public")])
+            for here, there in places:
+                if self._done.is_set() and here == "public":
+                    return
+                cursor.execute(f"ALTER TABLE {here}.{MOVED} SET SCHEMA {there}")
+                self.moved += 1
+                self._done.wait(0.005)
 
 
 def publish_beside(dsn, enough):

@@ -1,6 +1,11 @@
 """What somebody with the token may not make a worker do."""
 
 import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 
 import psycopg2
 import pytest
@@ -16,7 +21,6 @@ from changelog.connect.rules.topics import check_dead_letters, check_topics
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.source.connect.connect import connect
-from tests.support.asking_server import asking_server
 
 SINK = {"name": "s", "topics": "a", "connection.url": "postgresql://db/app"}
 CAPTURE = {
@@ -26,6 +30,40 @@ CAPTURE = {
     "database.hostname": "db",
 }
 SECRET = "pw-canary-0123"
+
+
+_SSL_REQUEST, _GSS_REQUEST = 80877103, 80877104
+
+
+@contextmanager
+def asking_server() -> Iterator[tuple[int, list[bytes]]]:
+    """Serve; gives the port, and the messages that followed the question."""
+    told = list[bytes]()
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        thread = threading.Thread(target=_serve, args=(listener, told), daemon=True)
+        thread.start()
+        yield listener.getsockname()[1], told
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def _serve(listener: socket.socket, told: list[bytes]) -> None:
+    while True:
+        try:
+            link, _ = listener.accept()
+        except OSError:
+            return
+        link.settimeout(10)
+        with closing(link), suppress(OSError, struct.error):
+            while True:
+                size, code = struct.unpack("!ii", link.recv(8, socket.MSG_WAITALL))
+                link.recv(size - 8, socket.MSG_WAITALL)
+                if code not in {_SSL_REQUEST, _GSS_REQUEST}:
+                    break
+                link.sendall(b"N")
+            link.sendall(b"R" + struct.pack("!ii", 8, 3))
+            told.append(link.recv(4096))
 
 
 @pytest.fixture

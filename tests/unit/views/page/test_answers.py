@@ -5,12 +5,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
+import anyio
 import httpx
 import pytest
+from starlette.types import ASGIApp
 
 from changelog.connect.http.admission import Admission
 from changelog.contract.base.errors import UnavailableLogError
-from tests.support.asgi_client import AsgiClient
 from tests.support.memory_sessions import MemorySessions
 from views.page import answers as answers_module
 from views.page.access import COOKIE, Access
@@ -24,6 +25,34 @@ from views.page.line.standing import Declared, Level, Log, Serving, Standing, vi
 TOKEN = "token-canary-0123456789"
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SCRIPT = "<script>alert(1)</script>"
+
+
+class AsgiClient:
+    """Asks an application as if it were at http://localhost; follows no redirection."""
+
+    def __init__(self, app: ASGIApp, headers: dict[str, str]) -> None:
+        self._app, self._headers = app, headers
+        self.cookies = httpx.Cookies()
+
+    def get(self, path: str) -> httpx.Response:
+        return self._ask("GET", path)
+
+    def post(self, path: str, **given) -> httpx.Response:
+        return self._ask("POST", path, **given)
+
+    def _ask(self, method: str, path: str, **given) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(self._app),
+                base_url="http://localhost",
+                cookies=self.cookies,
+                headers=self._headers,
+            ) as client:
+                answer = await client.request(method, path, **given)
+                self.cookies = client.cookies
+                return answer
+
+        return anyio.run(ask)
 
 
 def made_line():
