@@ -187,6 +187,7 @@ def test_a_rebuild_fails_by_default_and_leaves_the_row_out_when_told(
     assert "1 unreadable record" in newest.note
 
 
+@pytest.mark.matrix
 def test_a_strangers_records_are_left_behind_by_a_fresh_copy(
     stack, kafka, tmp_path, capsys, monkeypatch
 ):

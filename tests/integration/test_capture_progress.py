@@ -127,6 +127,7 @@ def alter_in_a_backlog(capture):
     return stood
 
 
+@pytest.mark.matrix
 def test_columns_that_came_hold_no_frontier_in_each_life_anew(capture):
     stood = alter_in_a_backlog(capture)
     capture.crash(FURTHER)

@@ -168,6 +168,7 @@ def broken(kafka, registry, prefix, endpoints, tmp_path):
     return log, project
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("found", "defect"),
     first(2, [("by a task", None), ("in decoding", None), ("by a task", "hear_the_first_line")]),
@@ -207,6 +208,7 @@ def test_settings_that_a_server_does_not_have_are_refused(broken, prefix, server
     assert server.sessions() == before
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("defect", first(1, [None, "cancel_nothing"]))
 def test_a_signal_ends_the_job_on_the_server(project, server, defect):
     """The twin: the job goes on to its end, and so does the command."""

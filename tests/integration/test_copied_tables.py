@@ -55,6 +55,7 @@ def test_a_table_that_is_changed_in_silence_behind_its_copy_is_copied_again(capt
         assert capture.differing(table) == [], table
 
 
+@pytest.mark.matrix
 def test_or_capture_stops_and_names_it(capture):
     killed_behind_the_copies(capture, is_new=True)
     code, said = capture.attempt()

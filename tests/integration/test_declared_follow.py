@@ -119,6 +119,7 @@ def following():
         each.kafka.close()
 
 
+@pytest.mark.matrix
 def test_flattened_json(make, spark, following):
     log = make(partitions=3)
     for number in range(1, 7):
@@ -246,6 +247,7 @@ def test_flattened_avro_of_every_type_and_two_schemas(make, spark, following):
         it.advance()
 
 
+@pytest.mark.matrix
 def test_debezium_s_avro(make, spark, following):
     log = make(partitions=1)
     value = {
@@ -285,6 +287,7 @@ def test_marks_of_transactions_are_gaps_of_a_topic_that_nobody_cleans(make, spar
     assert {*it.check(spark)} == {1, 3}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("defect", [False, True])
 def test_a_delete_that_was_cleaned_away_is_missed_by_nobody(make, following, monkeypatch, defect):
     """The twin does not ask whether offsets without a record are marks, and keeps the row."""

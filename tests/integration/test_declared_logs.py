@@ -82,6 +82,7 @@ def envelope(op, before, after, **more):
     return {"before": before, "after": after, "op": op, **more}
 
 
+@pytest.mark.matrix
 def test_the_cud_envelope_where_an_update_changes_a_key(make, read):
     log = make(partitions=1)
     log.put(None, envelope("c", None, row(1, "a", 1.10)))
@@ -342,6 +343,7 @@ def test_a_view_of_a_declared_log_is_rebuilt_and_proved(
     ] == [(2, "3.50", "B")]
 
 
+@pytest.mark.matrix
 def test_a_log_is_a_table_in_python(make, spark, endpoints, prefix, tmp_path):
     log = make(partitions=2)
     log.put({"id": 1}, row(1, "a", "2.50"))
@@ -460,6 +462,7 @@ def test_a_log_that_has_lost_its_beginning_is_read_where_that_is_accepted(
     assert [each["id"] for each in project.delta("named")] == [3, 4]
 
 
+@pytest.mark.matrix
 def test_a_log_is_read_from_a_time_on(
     make, spark, endpoints, prefix, tmp_path, capsys, monkeypatch
 ):
@@ -567,6 +570,7 @@ def test_a_rebuild_of_both_catches_up_with_who_follows_the_captured_table(make, 
     assert [each["id"] for each in project.delta("named")] == [1]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("defect", [False, True])
 def test_the_joined_cut_sees_what_moves_in_the_log(make, captured, monkeypatch, capsys, defect):
     """The log is cut off at its start while it is read: the captured table's check sees nothing.

@@ -377,6 +377,7 @@ def test_values_that_are_not_known_to_be_the_same_end_the_proof_and_refute_nothi
             by_verifier(engines, query_of(line))
 
 
+@pytest.mark.matrix
 def test_capital_and_small_forms_of_every_letter(engines):
     """Each code point there is: the engines agree, or the verifier does not say anything."""
     spark, database = engines

@@ -282,6 +282,7 @@ def test_a_key_that_is_not_found_here_is_found_when_all_is_compared(shop, monkey
     shop.is_right()
 
 
+@pytest.mark.matrix
 def test_what_was_altered_behind_its_back_is_on_record_and_written_anew(shop, monkeypatch):
     name = shop.names["totals"]
     (spec,) = Catalog.of(shop.project.root).load_all([name])

@@ -156,6 +156,7 @@ def test_virtual_columns_are_refused_until_they_are_left_out(make):
     assert "its updates and deletes would fail" in said
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("version", first(1, [18, 16, 15]))
 def test_a_log_of_before_goes_on_with_them_copied_anew_or_without_them(make, version):
     capture = make(version)

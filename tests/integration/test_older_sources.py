@@ -45,6 +45,7 @@ def version_of(capture):
     return int(text)
 
 
+@pytest.mark.matrix
 def test_snapshot_stream_restart_new_columns_and_truncate(capture):
     capture.sql(*TABLES)
     capture.start()

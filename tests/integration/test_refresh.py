@@ -204,6 +204,7 @@ def test_what_serves_is_of_an_older_definition_when_a_view_behind_changes(
     assert "another than what serves" in ran.results[0]["origin"]
 
 
+@pytest.mark.matrix
 def test_a_parameter_is_shown_and_its_change_is_a_change_of_the_definition(
     project, view, run
 ) -> None:

@@ -11,6 +11,7 @@ from changelog.capture.loop.run import CaptureRun, until_lsn
 from changelog.capture.state.report import CaptureReport
 from changelog.config import load_project
 from tests.support.capture_command import CrashingCapture, capture_with
+from tests.support.matrix import first
 from tests.support.own_server import server_of
 from tests.support.wait import wait_until
 
@@ -85,6 +86,7 @@ def test_twin_that_does_not_look_writes_the_other_one_s_topics(capture, monkeypa
     assert all(foreign[1:]), "each copies anew what the other has written"
 
 
+@pytest.mark.matrix
 def test_a_second_slot_with_tables_of_its_own_or_another_prefix_is_not_refused(capture):
     capture.sql("CREATE TABLE others (id integer PRIMARY KEY)")
     capture.catch_up("--exclude", "public.others")
@@ -98,7 +100,9 @@ def test_a_second_slot_with_tables_of_its_own_or_another_prefix_is_not_refused(c
     ]
 
 
-@pytest.mark.parametrize(("option", "topic"), [("--messages=*", "_messages"), ("--ddl", "ddl")])
+@pytest.mark.parametrize(
+    ("option", "topic"), first(1, [("--messages=*", "_messages"), ("--ddl", "ddl")])
+)
 def test_two_slots_do_not_share_messages_or_schema_changes(capture, option, topic):
     if option == "--ddl":
         code, _, said = capture.run_other("ddl install")

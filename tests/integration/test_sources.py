@@ -73,6 +73,7 @@ def project(endpoints, dsn, kafka, registry, prefix, tmp_path):
     )
 
 
+@pytest.mark.matrix
 def test_all_sources_are_captured_at_once_and_end_with_one_signal(project):
     with (project.folder / "log").open("wb") as log:
         running = project.start(log)

@@ -275,6 +275,7 @@ def test_another_password_than_the_first_is_said_without_showing_it(place):
     assert is_free(port)
 
 
+@pytest.mark.matrix
 def test_data_goes_where_the_user_of_the_server_may_enter(tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)

@@ -258,6 +258,7 @@ def altered(project, endpoints, run, view):
     return refused
 
 
+@pytest.mark.matrix
 def test_a_value_that_was_altered_since_it_was_proved_is_not_shown_to_readers(
     project, endpoints, view, run
 ) -> None:

@@ -170,6 +170,7 @@ def test_names_keep_their_case_and_the_key_is_written_in_either(project, run, st
         settings.write_text(before, encoding="utf-8")
 
 
+@pytest.mark.matrix
 def test_infinities_of_both_signs_are_proved_in_every_sink(project, run):
     for name, value in ENDS.items():
         project.view(

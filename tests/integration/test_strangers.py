@@ -62,6 +62,7 @@ def goes_on(capture):
     return first, second
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "headers",
     [
@@ -196,6 +197,7 @@ def rows_at_source(capture):
     return dict(capture.query("SELECT id, text FROM notes"))
 
 
+@pytest.mark.matrix
 def test_a_record_put_back_behind_a_newer_one_that_no_frontier_covers_is_noticed(capture):
     catch_up(capture)
     capture.sql("UPDATE notes SET text = 'a' WHERE id = 1", "UPDATE notes SET text = 'b'")
@@ -213,6 +215,7 @@ def test_a_record_put_back_behind_a_newer_one_that_no_frontier_covers_is_noticed
     goes_on(capture)
 
 
+@pytest.mark.matrix
 def test_old_frontiers_that_were_put_back_are_passed_over(capture):
     catch_up(capture)
     topic = frontier_topic(capture.prefix)
@@ -232,6 +235,7 @@ def test_old_frontiers_that_were_put_back_are_passed_over(capture):
     assert "copying" not in first
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("running", [False, True])
 def test_a_table_without_a_key_is_copied_again_too(capture, running):
     capture.sql(

@@ -229,6 +229,7 @@ def test_what_another_capture_has_too_stays(captured, kafka):
     project.execute(f"SELECT pg_drop_replication_slot('{other}')")
 
 
+@pytest.mark.matrix
 def test_a_server_that_is_away_keeps_nothing_else_and_is_told(captured, kafka):
     project, slot = captured
     path = project.root / "changelog.toml"

@@ -71,6 +71,7 @@ def copied(made):
     )
 
 
+@pytest.mark.matrix
 def test_another_project_rebuilds_an_equal_view_with_proof(spark, chained, capsys, monkeypatch):
     project, second = chained.project, chained.second
     for statements in ("SELECT 1", CHANGES):

@@ -352,6 +352,7 @@ def histories(draw):
 VALUES = {b"\x02\x04\x00\x06": (2, 3), b"\x02\x06\x00\x06": (3, 3), b"\x00\x02": (None, None)}
 
 
+@pytest.mark.matrix
 @settings(max_examples=12, deadline=None)
 @given(histories())
 def test_both_engines_place_rows_as_a_list_does_that_loses_the_oldest(spark, history):

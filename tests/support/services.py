@@ -26,6 +26,7 @@ from changelog.stack.download.artifacts import ALL
 from changelog.stack.download.fetch import resolve
 from changelog.stack.servers.kafka import KafkaServer
 from changelog.stack.stack import Stack
+from tests.support.search_on_demand import StackWithSearchOnDemand
 from tests.support.wait import wait_until
 
 KAFKA_PROPERTIES = {
@@ -59,15 +60,15 @@ def downloads(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def stack(downloads: None) -> Iterator[Stack]:
-    """All five servers, in a directory of this run that goes with it."""
+    """All servers, in a directory of this run that goes with it; search when it is asked for."""
     _end_stacks_of_dead_runs()
     with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder:
         # Under root the servers run as another user, who cannot enter pytest's own folders.
         Path(folder).chmod(0o755)
         home = Path(folder) / "stack"
-        with Stack(
+        with StackWithSearchOnDemand(
             home,
-            with_=("search", "cache"),
+            with_=("cache",),
             postgres_settings=POSTGRES_SETTINGS,
             kafka_properties={**KAFKA_PROPERTIES, **_with_proxy(home)},
             # They compile more than they run.
