@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.examples import examples
 from changelog.stack.base.state import Endpoints
-from changelog.stack.download.artifacts import ALL, SPARK_JARS
+from changelog.stack.download.artifacts import all_artifacts, spark_artifacts
 from changelog.stack.download.fetch import resolve
 from changelog.stack.download.jre import has_wheel, java_home
 from changelog.stack.stack import PartStatus, Stack
@@ -92,7 +92,7 @@ def fetch(
     ] = False,
 ) -> None:
     """Download what the servers and Spark need, once; the cache is shared by all projects."""
-    resolve(SPARK_JARS if spark_alone else ALL)
+    resolve(spark_artifacts() if spark_alone else all_artifacts())
     if has_wheel():
         java_home()  # made here, since a service may not write to the cache
 

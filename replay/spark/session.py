@@ -24,7 +24,6 @@ from pyspark.sql import SparkSession
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.contract.base.secret import redacted
-from changelog.stack.download.artifacts import S3_JARS
 from changelog.stack.download.fetch import spark_jars
 from changelog.stack.download.jre import has_wheel, java_home
 from replay.spark import connect
@@ -141,7 +140,6 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
     """
     on_s3 = is_s3(settings.warehouse) and not is_remote(settings.master)
     ours = {
-        "spark.jars": ",".join(str(path) for path in spark_jars(S3_JARS if on_s3 else ())),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
@@ -177,6 +175,7 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         ours["spark.sql.redaction.options.regex"] = f"{_REDACTED}|url"
     else:
         ours["spark.master"] = settings.master
+        ours["spark.jars"] = ",".join(str(path) for path in spark_jars(on_s3))
     if is_local(settings.master):
         # Small tables are the rule: Delta's log and a shuffle need no 50 or 200 tasks on one host.
         ours["spark.databricks.delta.snapshotPartitions"] = "2"

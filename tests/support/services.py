@@ -22,7 +22,7 @@ from changelog.contract.base.errors import StackError
 from changelog.stack.base.places import make_directory
 from changelog.stack.base.ports import pick
 from changelog.stack.base.state import Endpoints, StackState, write_state
-from changelog.stack.download.artifacts import ALL
+from changelog.stack.download.artifacts import all_artifacts
 from changelog.stack.download.fetch import resolve
 from changelog.stack.servers.kafka import KafkaServer
 from changelog.stack.stack import Stack
@@ -55,7 +55,7 @@ def downloads(request: pytest.FixtureRequest) -> None:
     """Fetch what the servers and Spark need, visibly, before the first test's clock starts."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        resolve(ALL)
+        resolve(all_artifacts())
 
 
 @pytest.fixture(scope="session")

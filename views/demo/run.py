@@ -22,7 +22,7 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.lsn import Lsn
 from changelog.source.connect.connect import connect
 from changelog.source.connect.system import current_lsn
-from changelog.stack.download.artifacts import ALL
+from changelog.stack.download.artifacts import all_artifacts
 from changelog.stack.download.fetch import resolve
 from changelog.stack.stack import Stack
 from views.demo.flights import load_flights, write_changes
@@ -96,7 +96,7 @@ def run_demo(
     Raises ChangelogError: a step failed; the message says which.
     """
     write_demo_project(directory)
-    resolve(ALL)  # with its own progress bar, and before the clock starts
+    resolve(all_artifacts())  # with its own progress bar, and before the clock starts
     stack = Stack(directory / STACK_FOLDER, with_=("search", "cache"))
     clock = _Clock(say)
     with stack:

@@ -10,9 +10,12 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from types import MappingProxyType
 
-from changelog.contract.base.errors import StackError
+from changelog.contract.base.errors import ConfigurationError, StackError
+from changelog.runtime.installed.extras import MissingExtraError, pip_command
 
 LOCK_NAME = "artifacts.lock"
 _KAFKA_VERSION = "4.3.1"
@@ -59,15 +62,30 @@ def _kafka(name: str) -> Artifact:
 
 KAFKA_CLIENTS = _kafka("kafka-clients")
 
-SPARK_JARS: tuple[Artifact, ...] = (
-    Artifact("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
-    Artifact("io.delta", "delta-storage", "4.4.0"),
-    Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-    Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-    Artifact("org.apache.spark", "spark-avro_2.13", "4.1.1"),
-    KAFKA_CLIENTS,
-    Artifact("org.apache.commons", "commons-pool2", "2.12.0"),
+
+def _spark(minor: str, kafka: str, avro: str) -> tuple[Artifact, ...]:
+    """Return the jars beside pyspark's, for a minor version of Spark that they are built for."""
+    return (
+        Artifact("io.delta", f"delta-spark_{minor}_2.13", "4.4.0"),
+        Artifact("io.delta", "delta-storage", "4.4.0"),
+        Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", kafka),
+        Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        Artifact("org.apache.spark", "spark-avro_2.13", avro),
+        KAFKA_CLIENTS,
+        Artifact("org.apache.commons", "commons-pool2", "2.12.0"),
+    )
+
+
+SPARK_JARS: Mapping[str, tuple[Artifact, ...]] = MappingProxyType(
+    {
+        "4.0": _spark("4.0", kafka="4.0.1", avro="4.0.1"),
+        "4.1": _spark("4.1", kafka="4.1.1", avro="4.1.1"),
+        "4.2": _spark("4.2", kafka="4.2.0", avro="4.1.1"),
+    }
 )
+"""By the minor version of Spark; of others there are none."""
+_HADOOP_AWS = "4.2"
+"""The Spark whose Hadoop `S3_JARS` are for: they must be of its very version."""
 
 # What Hadoop needs to reach an S3-compatible store, part by part: the bundle of them all, which it
 # names itself, is fifty times as large.
@@ -123,10 +141,59 @@ POSTGRES: Mapping[int, Artifact] = {
 }
 POSTGRES_15 = POSTGRES[15]
 
-ALL: tuple[Artifact, ...] = tuple(
-    dict.fromkeys((*SPARK_JARS, *S3_JARS, *KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15))
+_SERVERS = (*KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15)
+LOCKED = tuple(
+    dict.fromkeys(
+        (*chain(*SPARK_JARS.values()), *S3_JARS, *_SERVERS, ELASTICSEARCH, *POSTGRES.values())
+    )
 )
-LOCKED = tuple(dict.fromkeys((*ALL, ELASTICSEARCH, *POSTGRES.values())))
+
+
+def spark_artifacts(*, on_s3: bool = False) -> tuple[Artifact, ...]:
+    """Return the jars that the installed Spark needs beside its own.
+
+    Args:
+        on_s3: those that reach an S3-compatible store too.
+
+    Raises:
+        MissingExtraError: no Spark is installed.
+        ConfigurationError: there are none for its version.
+    """
+    installed, minor = _installed_spark()
+    if minor not in SPARK_JARS:
+        known = ", ".join(SPARK_JARS)
+        raise ConfigurationError(
+            f"pyspark {installed} is installed; this program runs on Spark {known}",
+            hint=f"pip install 'pyspark[connect]=={max(SPARK_JARS)}.*'",
+        )
+    if on_s3 and minor != _HADOOP_AWS:
+        raise ConfigurationError(
+            f"a warehouse on S3 needs Spark {_HADOOP_AWS}; pyspark {installed} is installed",
+            hint=f"pip install 'pyspark[connect]=={_HADOOP_AWS}.*'",
+        )
+    return (*SPARK_JARS[minor], *(S3_JARS if on_s3 else ()))
+
+
+def all_artifacts() -> tuple[Artifact, ...]:
+    """Return the files of the servers, and of the installed Spark.
+
+    Raises:
+        MissingExtraError: no Spark is installed.
+        ConfigurationError: there are none for its version.
+    """
+    minor = _installed_spark()[1]
+    return tuple(dict.fromkeys((*spark_artifacts(on_s3=minor == _HADOOP_AWS), *_SERVERS)))
+
+
+def _installed_spark() -> tuple[str, str]:
+    """Return the version of pyspark and the minor version in it, without importing it."""
+    try:
+        installed = version("pyspark")
+    except PackageNotFoundError:
+        raise MissingExtraError(
+            "pyspark is not installed: it comes with the extra [spark]", hint=pip_command("spark")
+        ) from None
+    return installed, ".".join(installed.split(".")[:2])
 
 
 def parse_lock(text: str) -> Mapping[str, Pin]:

@@ -33,7 +33,7 @@ from rich.progress import (
 from changelog.contract.base.errors import StackError
 from changelog.stack.base.places import cache_dir, is_root, make_directory
 from changelog.stack.download import jre
-from changelog.stack.download.artifacts import SPARK_JARS, Artifact, pin_of
+from changelog.stack.download.artifacts import Artifact, pin_of, spark_artifacts
 from changelog.stack.download.ivy import Ivy
 
 log = logging.getLogger("changelog.stack")
@@ -55,9 +55,17 @@ class FetchProgress:
 Report = Callable[[FetchProgress], None]
 
 
-def spark_jars(more: Sequence[Artifact] = ()) -> list[Path]:
-    """Return the jars that a Spark session of ours needs in addition to pyspark's."""
-    return resolve((*SPARK_JARS, *more))
+def spark_jars(on_s3: bool) -> list[Path]:
+    """Return the jars that a Spark session of ours needs in addition to pyspark's.
+
+    Args:
+        on_s3: with those that reach an S3-compatible store.
+
+    Raises:
+        ConfigurationError: there are none for the installed Spark.
+        StackError: one cannot be fetched.
+    """
+    return resolve(spark_artifacts(on_s3=on_s3))
 
 
 def resolve(artifacts: Sequence[Artifact], on_progress: Report | None = None) -> list[Path]:
