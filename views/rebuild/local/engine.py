@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from datafusion import SessionConfig, SessionContext
@@ -41,6 +42,9 @@ _ONE_CORE = {
     "datafusion.execution.target_partitions": "1",
     "datafusion.sql_parser.enable_ident_normalization": "false",
 }
+_ZONED = "timezone" in signature(to_arrow_schema).parameters
+_UTC: dict[str, Any] = {"timezone": "UTC"} if _ZONED else {}
+"""Of moments as Arrow has them; before Spark 4.2 they have it unasked."""
 
 
 class RowsQuery(Protocol):
@@ -80,7 +84,7 @@ class LocalQuery:
             place: _reader(schemas[place.table], local.used[name] or list(tables[name])[:1])
             for place, name in self._names.items()
         }
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = to_arrow_schema(schema, **_UTC)
         # What DataFusion does not know, or gives other types, is known before the first round.
         self.rows(dict.fromkeys(self._names, ()))
 
