@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,9 @@ settings.load_profile("fixed")
 httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0
 
 _HERE = Path(__file__).parent
+_OPEN_SOCKETS = (
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+)
 _MARK_OF_FOLDER = {"integration": "services", "notebooks": "notebook", "benchmarks": "slow"}
 _LONG_FIRST = ("notebook", "slow", "spark", "services")
 _MARK_OF_FIXTURE = {"stack": "services", "spark": "spark", "disk": "root", "full_disk": "root"}
@@ -156,10 +160,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
     return Groups(config, log)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """End as on Ctrl-C when somebody ends the run, so that its servers end too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     warm.install()
+    if version("pyspark") < "4.2":  # its sockets are closed when they are collected
+        config.addinivalue_line("filterwarnings", _OPEN_SOCKETS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

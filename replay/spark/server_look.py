@@ -30,6 +30,10 @@ PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 """How many tasks run at once; a server's own context knows and does not tell."""
 EXTENSIONS = "spark.sql.extensions"
 
+_CORRECTIONS = {
+    # Its hash join takes -0.0 and 0.0 for two numbers.
+    "spark.sql.optimizeNullAwareAntiJoin": "false",
+}
 _MAJOR = re.compile(r"(\d+)\.\d+")
 _JAVA = frozenset({"spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"})
 _UTC = frozenset({"UTC", "Z", "GMT", "UCT", "Zulu", "Etc/UTC", "Etc/GMT", "Etc/UCT", "Etc/Zulu"})
@@ -58,7 +62,8 @@ def settled(spark: SparkSession, server: WantedServer) -> list[str]:
     Raises ConfigurationError: the warehouse cannot be written here; PySparkException: the server
     refuses what it is asked.
     """
-    lacking = lacking_version(spark.version) + _settings(spark, server.settings)
+    wanted = {**corrections(spark.version), **server.settings}
+    lacking = lacking_version(spark.version) + _settings(spark, wanted)
     lacking += _sources(spark)
     if not lacking:
         with _marker(server.warehouse) as marker:
@@ -77,6 +82,11 @@ def lacking_version(there: str) -> list[str]:
     if match is not None and match[1] == major:
         return []
     return [f"Spark {major}, of any minor version; it is {there}"]
+
+
+def corrections(version: str) -> dict[str, str]:
+    """Return the settings without which a version of Spark gives other rows than 4.2."""
+    return _CORRECTIONS if version.startswith(("4.0.", "4.1.")) else {}
 
 
 def _settings(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:

@@ -30,7 +30,7 @@ from changelog.stack.download.jre import has_wheel, java_home
 from replay.spark import connect
 from replay.spark.files import check_writable
 from replay.spark.object_store import is_s3, s3_settings
-from replay.spark.server_look import WantedServer
+from replay.spark.server_look import WantedServer, corrections
 
 LEAST_JAVA = 17
 _MOST_JAVA = {"4.0": 22, "4.1": 22}
@@ -177,6 +177,7 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         ours["spark.sql.connect.serverStacktrace.enabled"] = "true"
         ours["spark.sql.redaction.options.regex"] = f"{_REDACTED}|url"
     else:
+        ours |= corrections(pyspark.__version__)
         ours["spark.master"] = settings.master
         ours["spark.jars"] = ",".join(str(path) for path in spark_jars(on_s3))
     if is_local(settings.master):
@@ -287,7 +288,7 @@ def _has_java(home: str | None) -> bool:
 
 
 def _java_version(command: Path) -> int | None:
-    """Return the major version that a Java says it is, or None if it does not say."""
+    """Return the major version that a Java says it is, None where it says none."""
     try:
         output = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
             [str(command), "-version"], capture_output=True, text=True, timeout=30, check=True

@@ -35,6 +35,7 @@ from tests.support.hostile_rows import (
     query_of,
 )
 from tests.support.random_expressions import AT_ONCE, Drawn, everywhere
+from views.base.spark_sql import doubled_quotes
 from views.rebuild.plan.other_types import other_types
 from views.rebuild.plan.parts import annotated
 from views.verify.sql import translate as translation
@@ -73,7 +74,14 @@ def without_zone(value: object) -> object:
 
 
 def by_spark(spark, sql: str) -> list[dict[str, Any]]:
-    return sorted(spark.sql(sql).toArrow().to_pylist(), key=lambda row: row["k"])
+    return sorted(frame_of(spark, sql).toArrow().to_pylist(), key=lambda row: row["k"])
+
+
+def frame_of(spark, sql: str):
+    """Return the rows of a query, with a text's quotes as a view's are given to Spark."""
+    for place in doubled_quotes(sql):
+        sql = f"{sql[:place]}\\{sql[place + 1 :]}"
+    return spark.sql(sql)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +93,7 @@ def answers(engines):
 
 def by_verifier(engines, sql: str):
     spark, database = engines
-    kinds = [(name, parse_type(kind)) for name, kind in spark.sql(sql).dtypes]
+    kinds = [(name, parse_type(kind)) for name, kind in frame_of(spark, sql).dtypes]
     evaluate(database, "out", sql, TYPES, kinds)
     return database.sql("SELECT * FROM out ORDER BY k").to_arrow_table().to_pylist()
 
@@ -252,7 +260,7 @@ class Nests:
 
     def look_at(self, lines: list[str]) -> None:
         """Compare some expressions where the verifier gives a value."""
-        made = self.spark.sql(f"SELECT k, {listed(lines)} FROM t")
+        made = frame_of(self.spark, f"SELECT k, {listed(lines)} FROM t")
         kinds = [parse_type(kind) for _, kind in made.dtypes]
         theirs = {
             line: found

@@ -1,15 +1,16 @@
 """The SQL of views, as sqlglot parses it: Spark 4's.
 
 sqlglot's own dialect `spark` is that of earlier versions, in which `'O''Brien'` is two texts put
-together. Since Spark 4.0 a doubled quote stands for one (its migration guide, under
-`spark.sql.legacy.consecutiveStringLiterals.enabled`). Each literal has one parsed value, and is
-written to each engine by the rules of that engine.
+together. Since Spark 4.1 a doubled quote stands for one (its migration guide, under
+`spark.sql.legacy.consecutiveStringLiterals.enabled`), and a view means that on Spark 4.0 too. Each
+literal has one parsed value, and is written to each engine by the rules of that engine.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -62,6 +63,13 @@ def sources_of(query: exp.Expr) -> dict[int, exp.Table | Scope]:
 def _touch(sql: str, one: Token, two: Token) -> bool:
     both_texts = one.token_type == two.token_type == TokenType.STRING
     return both_texts and one.end + 1 == two.start and sql[one.end] == sql[two.start]
+
+
+def doubled_quotes(sql: str) -> Iterator[int]:
+    """Yield the place of each doubled quote inside of a text."""
+    for one, two in pairwise(Spark().tokenize(sql)):
+        if _touch(sql, one, two):
+            yield one.end
 
 
 def leaves(query: exp.Expr) -> Iterator[exp.Expr]:

@@ -1,8 +1,9 @@
 """SQL views: `views/NAME.sql`, one query in Spark's SQL under a header of comments.
 
 The text that Spark runs is the author's, character for character, except at the places where a
-table is named: there stands the temporary view that holds the table's state. Generating the
-query anew from its syntax tree would be shorter and could change its meaning.
+table is named, and at quotes that not every Spark reads alike: a table's place has the temporary
+view that holds its state. Generating the query anew from its syntax tree would be shorter and could
+change its meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
-from views.base.spark_sql import SparkSql
+from views.base.spark_sql import SparkSql, doubled_quotes
 from views.project.grammar import refuse_unread
 from views.project.output import outputs, spelled
 from views.project.query import query, quoted
@@ -78,7 +79,7 @@ def sql_source(path: Path, text: str) -> SqlSource:
         text,
         references,
         tuple(_qualifiers(parsed, references)),
-        quoted=tuple(_quoted_names(path, text, parsed, references)),
+        quoted=tuple(_quotes(path, text, parsed, references)),
         columns=columns,
     )
 
@@ -96,7 +97,7 @@ def rewritten(
     """
     end = len(source.text) if end is None else end
     cuts = [(first, last, "") for first, last in source.qualifiers]
-    cuts += [(first, last, quoted(name)) for first, last, name in source.quoted]
+    cuts += source.quoted
     for reference in source.references:
         alias = f" AS {quoted(reference.alias)}" if reference.alias is not None else ""
         cuts.append((reference.start, reference.end, quoted(names[reference]) + alias))
@@ -280,6 +281,21 @@ def _before(clause: exp.With, cte: exp.Expr) -> list[exp.Expr]:
     return list(clause.expressions[:place])
 
 
+def _quotes(
+    path: Path, text: str, query: exp.Query, references: tuple[TableReference, ...]
+) -> Iterator[tuple[int, int, str]]:
+    """Find quotes that a Spark reads otherwise, with the text for it.
+
+    Raises:
+        ViewError: a name stands in single quotes.
+    """
+    names = [*_quoted_names(path, text, query, references)]
+    yield from names
+    for place in doubled_quotes(text):
+        if not any(first <= place < last for first, last, _ in names):
+            yield place, place + 1, "\\"
+
+
 def _quoted_names(
     path: Path, text: str, query: exp.Query, references: tuple[TableReference, ...]
 ) -> Iterator[tuple[int, int, str]]:
@@ -296,7 +312,7 @@ def _quoted_names(
                 hint=f'write it "{name.name}"',
             )
         if text[start] == '"':
-            yield start, name.meta["end"] + 1, name.name
+            yield start, name.meta["end"] + 1, quoted(name.name)
 
 
 def _qualifiers(

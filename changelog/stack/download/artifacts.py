@@ -64,7 +64,7 @@ KAFKA_CLIENTS = _kafka("kafka-clients")
 
 
 def _spark(minor: str, kafka: str, avro: str) -> tuple[Artifact, ...]:
-    """Return the jars beside pyspark's, for a minor version of Spark that they are built for."""
+    """Return the jars that pyspark lacks, for a minor version of Spark that they are built for."""
     return (
         Artifact("io.delta", f"delta-spark_{minor}_2.13", "4.4.0"),
         Artifact("io.delta", "delta-storage", "4.4.0"),
@@ -86,6 +86,7 @@ SPARK_JARS: Mapping[str, tuple[Artifact, ...]] = MappingProxyType(
 """By the minor version of Spark; of others there are none."""
 _HADOOP_AWS = "4.2"
 """The Spark whose Hadoop `S3_JARS` are for: they must be of its very version."""
+_NEWEST = "pip install 'pyspark[connect]==4.2.0'"
 
 # What Hadoop needs to reach an S3-compatible store, part by part: the bundle of them all, which it
 # names itself, is fifty times as large.
@@ -150,7 +151,7 @@ LOCKED = tuple(
 
 
 def spark_artifacts(*, on_s3: bool = False) -> tuple[Artifact, ...]:
-    """Return the jars that the installed Spark needs beside its own.
+    """Return the jars that the installed Spark needs and lacks.
 
     Args:
         on_s3: those that reach an S3-compatible store too.
@@ -161,15 +162,15 @@ def spark_artifacts(*, on_s3: bool = False) -> tuple[Artifact, ...]:
     """
     installed, minor = _installed_spark()
     if minor not in SPARK_JARS:
-        known = ", ".join(SPARK_JARS)
+        versions = ", ".join(SPARK_JARS)
         raise ConfigurationError(
-            f"pyspark {installed} is installed; this program runs on Spark {known}",
-            hint=f"pip install 'pyspark[connect]=={max(SPARK_JARS)}.*'",
+            f"pyspark {installed} is installed; this program runs on Spark {versions}",
+            hint=_NEWEST,
         )
     if on_s3 and minor != _HADOOP_AWS:
         raise ConfigurationError(
             f"a warehouse on S3 needs Spark {_HADOOP_AWS}; pyspark {installed} is installed",
-            hint=f"pip install 'pyspark[connect]=={_HADOOP_AWS}.*'",
+            hint=_NEWEST,
         )
     return (*SPARK_JARS[minor], *(S3_JARS if on_s3 else ()))
 

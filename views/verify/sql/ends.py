@@ -6,7 +6,6 @@ written, what is wrong, and what to write instead.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import sqlglot
@@ -117,7 +116,7 @@ def _power(node: exp.Pow) -> exp.Expr:
 def with_total(select: exp.Select, having: exp.Having) -> exp.Expr | None:
     """End the proof where a total of no rows is asked for that Spark does not give.
 
-    Of several sets of groups the empty one has a row even of no rows, in PostgreSQL and in DuckDB.
+    An empty set of groups has a row even of no rows, in PostgreSQL and in DuckDB.
     """
     group = select.args.get("group")
     if group is None or not has_total(group):
@@ -133,23 +132,18 @@ def with_total(select: exp.Select, having: exp.Having) -> exp.Expr | None:
 
 
 def has_total(group: exp.Group) -> bool:
-    """Tell whether one of several sets of groups is the empty one."""
-    sets = [_sets_of(part) for part in group.expressions]
-    return math.prod(empty for empty, _ in sets) > 0 and math.prod(all_ for _, all_ in sets) > 1
+    """Tell whether a set of groups is empty; alone it has a row of no rows in Spark 4.2 only."""
+    return bool(group.expressions) and all(map(_has_empty, group.expressions))
 
 
-def _sets_of(part: exp.Expr) -> tuple[int, int]:
-    """Return the number of empty sets of groups, and of all (2 for several)."""
+def _has_empty(part: exp.Expr) -> bool:
     match part:
         case exp.Rollup() | exp.Cube():
-            return 1, 2
+            return True
         case exp.GroupingSets():
-            inner = [_sets_of(item) for item in part.expressions]
-            return sum(empty for empty, _ in inner), sum(all_ for _, all_ in inner)
-        case exp.Tuple() if not part.expressions:
-            return 1, 1
+            return any(map(_has_empty, part.expressions))
         case _:
-            return 0, 1
+            return isinstance(part, exp.Tuple) and not part.expressions
 
 
 def as_duckdb(sql: str) -> exp.Expr:

@@ -253,8 +253,9 @@ refused in any case.
   four digits in a pattern, a pattern of LIKE that a column gives and that has a backslash, `floor`
   and casts to decimals of NaN and infinities, `ln` of 0, `sqrt`
   of a negative number, a power beyond a double, a negative length in `substring`, the total of
-  ROLLUP and CUBE over no rows (PostgreSQL has a row, Spark none). A proof that meets one ends with
-  an error that names the column and the expression; it does not refute.
+  ROLLUP, CUBE and an empty grouping set over no rows (PostgreSQL has a row, Spark has none, or by
+  its version). A proof that meets one ends with an error that names the column and the expression;
+  it does not refute.
 - A constant date or moment has a year from 0001 to 9999, and there is such a day. Of 44 BC it is
   `make_date(-43, 3, 15)`; there is no infinite one.
 - Equality and order are PostgreSQL's, or the view is refused before Spark starts, whatever

@@ -33,6 +33,18 @@ def test_a_view_does_not_see_the_environment_nor_do_other_users_see_the_driver()
     assert "spark.authenticate" not in spark_settings(SessionSettings(master="spark://a:7077"))
 
 
+@pytest.mark.parametrize(
+    ("version", "corrected"), [("4.0.1", True), ("4.1.4", True), ("4.2.0", False)]
+)
+def test_older_versions_get_the_settings_that_their_rows_want(monkeypatch, version, corrected):
+    monkeypatch.setattr("pyspark.__version__", version)
+    made = spark_settings(SessionSettings(master="local[2]"))
+    assert ("spark.sql.optimizeNullAwareAntiJoin" in made) is corrected
+    assert "spark.sql.optimizeNullAwareAntiJoin" not in spark_settings(
+        SessionSettings(master="sc://spark:15002")
+    )
+
+
 def test_the_callers_settings_win():
     extra = {"spark.sql.shuffle.partitions": "7", "spark.custom": "x"}
     made = spark_settings(SessionSettings(master="local[4]", extra=extra))

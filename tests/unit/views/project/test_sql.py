@@ -41,6 +41,25 @@ SELECT T.id AS `SEGMENT`, 'a "text"' AS b FROM `T_things` AS `T`"""
     assert raised.value.hint == 'write it "x"'
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("'O''Brien'", r"'O\'Brien'"),
+        ("''''", r"'\''"),
+        ('"x""y"', r'"x\"y"'),
+        (r"'q\\''r'", r"'q\\\'r'"),
+        ("'p' 'q'", "'p' 'q'"),
+        (r"'p\'q'", r"'p\'q'"),
+        ('1 AS "n""m"', '1 AS `n"m`'),
+    ],
+)
+def test_a_doubled_quote_in_a_text_is_written_as_every_spark_reads_it(written, read) -> None:
+    """Spark 4.0 puts `'O''Brien'` together as OBrien."""
+    assert spark_text(f"{HEAD}SELECT id, {written} FROM t") == (
+        f"{HEAD}SELECT id, {read} FROM `T_t` AS `t`"
+    )
+
+
 def test_a_header_gives_key_sinks_and_description() -> None:
     spec = parse(
         "-- Flights by day.\n-- key: a, b\n--sinks: delta, search\n\n-- Description: All: of them\n"
