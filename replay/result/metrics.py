@@ -78,7 +78,7 @@ def observed(observation: Observation) -> Mapping[str, int] | None:
         # Spark's own `get` would wait for an action for ever, and fails on a row of no columns.
         if not future.isCompleted() or future.value().get().isFailure():
             return None
-        if java_observation.getRow().length() == 0:
+        if future.value().get().get().size() == 0:  # a row, or a map before Spark 4.1
             return None
     try:
         return observation.get or None
