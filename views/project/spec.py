@@ -51,8 +51,8 @@ class SqlSource:
     views: Mapping[str, SqlSource] = field(default_factory=dict)
     # the file with the queries of these views in their places; empty without any
     inlined: str = field(default="", repr=False)
-    # places where Spark reads quotes otherwise, and the text for it: a name in double quotes is a text
-    # to Spark, and a doubled quote in a text is nothing to Spark 4.0
+    # places where Spark reads quotes otherwise, and the text for it: a name in double quotes is a
+    # text to Spark, and a doubled quote in a text is nothing to Spark 4.0
     quoted: tuple[tuple[int, int, str], ...] = ()
     # names of the columns that it gives, as far as its text alone tells them
     columns: tuple[str, ...] = ()
