@@ -62,8 +62,8 @@ def settled(spark: SparkSession, server: WantedServer) -> list[str]:
     Raises ConfigurationError: the warehouse cannot be written here; PySparkException: the server
     refuses what it is asked.
     """
-    wanted = {**corrections(spark.version), **server.settings}
-    lacking = lacking_version(spark.version) + _settings(spark, wanted)
+    settings = {**corrections(spark.version), **server.settings}
+    lacking = lacking_version(spark.version) + _settings(spark, settings)
     lacking += _sources(spark)
     if not lacking:
         with _marker(server.warehouse) as marker:
