@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 
 from rich.console import Console
 
-from changelog.capture.loop.session import CaptureSession
+from changelog.capture.loop.session import CaptureSession, Earlier
 from changelog.capture.start.rights import Agreed, nobody_agrees
 from changelog.capture.start.roster import NewTablesError
 from changelog.capture.start.start_undo import StartUndo
@@ -47,33 +48,18 @@ from changelog.source.stream.slot import SlotBusyError
 log = logging.getLogger("changelog.capture")
 
 
+@dataclass(slots=True)
 class CaptureRun:
     """Runs capture until it is asked to stop, or has reached an LSN."""
 
-    def __init__(
-        self,
-        settings: Project,
-        *,
-        report: CaptureReport,
-        stop: Callable[[], bool],
-        console: Console,
-        failpoint: Told = untold,
-        patience: Patience | None = None,
-        agreed: Agreed = nobody_agrees,
-    ) -> None:
-        """Prepare a run.
-
-        The report is filled while it runs. `stop` is asked often, and True ends the run cleanly.
-        Patience is with servers that do not answer at the start; None is for the settings'.
-        """
-        self._settings = settings
-        self._failpoint = failpoint
-        self._report = report
-        self._stop = stop
-        self._console = console
-        self._patience = patience or Patience(settings.capture.wait_s, stop)
-        self._agreed = agreed
-        self._undo = StartUndo(has_begun=lambda: bool(report.frontiers or report.rows))
+    settings: Project
+    report: CaptureReport  # is filled while it runs
+    stop: Callable[[], bool]  # is asked often; True ends the run cleanly
+    console: Console
+    failpoint: Told = untold
+    # with servers that do not answer at the start; None is for the one of the settings
+    patience: Patience | None = None
+    agreed: Agreed = nobody_agrees
 
     def run(self, until: Lsn | None = None) -> None:
         """Capture; returns after a clean stop or once a frontier has passed `until`.
@@ -81,47 +67,45 @@ class CaptureRun:
         Raises ChangelogError: what capture cannot wait out; see each family.
         """
         warn_if_slow()
+        undo = StartUndo(has_begun=lambda: bool(self.report.frontiers or self.report.rows))
         try:
-            self._attempts(until)
+            self._attempts(Earlier(undo), until)
         except ChangelogError:
-            self._undo.take_back(self._settings)
+            undo.take_back(self.settings)
             raise
 
-    def _attempts(self, until: Lsn | None) -> None:
+    def _attempts(self, earlier: Earlier, until: Lsn | None) -> None:
+        patience = self.patience or Patience(self.settings.capture.wait_s, self.stop)
         wait_s = FIRST_WAIT_S
         begun = False
-        refused: dict[str, ChangelogError] = {}
-        newcomers = Newcomers()
-        while not self._stop():
-            context = Context(self._report, self._console, self._stop, self._failpoint)
-            session = CaptureSession(
-                self._settings, context, refused, newcomers, undo=self._undo, agreed=self._agreed
-            )
+        while not self.stop():
+            context = Context(self.report, self.console, self.stop, self.failpoint)
+            session = CaptureSession(self.settings, context, earlier, self.agreed)
             try:
                 session.run(until)
             except SlotBusyError as error:
-                self._report.errors[type(error).__name__] += 1
-                limit_s = None if begun else self._settings.capture.wait_s
-                wait_for_slot(self._settings, limit_s, self._stop)
+                self.report.errors[type(error).__name__] += 1
+                limit_s = None if begun else self.settings.capture.wait_s
+                wait_for_slot(self.settings, limit_s, self.stop)
             except RecordRefusedError as error:
-                self._note_refused(error, refused)
+                self._note_refused(error, earlier.refused)
             except UnavailableError as error:
-                self._report.errors[type(error).__name__] += 1
-                if self._stop():
+                self.report.errors[type(error).__name__] += 1
+                if self.stop():
                     log.warning("%s", redacted(str(error)))
                     return
-                is_refused = isinstance(error, RefusedAccessError) and self._undo.is_first_start
+                is_refused = isinstance(error, RefusedAccessError) and earlier.undo.is_first_start
                 if is_refused or not (begun or session.connected):
-                    self._patience.wait(error)
+                    patience.wait(error)
                     continue
                 wait_s = FIRST_WAIT_S if session.connected else min(2 * wait_s, LONGEST_WAIT_S)
                 log.warning("%s; trying again in %.1f s", redacted(str(error)), wait_s)
-                self._report.restarts += 1
-                sleep(wait_s, self._stop)
+                self.report.restarts += 1
+                sleep(wait_s, self.stop)
             except ChangelogError as error:
-                if not _begins_again(error, newcomers):
+                if not _begins_again(error, earlier.newcomers):
                     raise
-                self._report.errors[type(error).__name__] += 1
+                self.report.errors[type(error).__name__] += 1
             else:
                 return
             finally:
@@ -132,11 +116,11 @@ class CaptureRun:
 
         Which table's record it was, the producer alone knows; and that is of no use any more.
         """
-        stops = answer(error, self._settings.capture) is Reaction.STOP
+        stops = answer(error, self.settings.capture) is Reaction.STOP
         if stops or error.topic in refused or not error.topic:
             raise with_way_out(error) from error
         refused[error.topic] = error
-        self._report.errors[type(error).__name__] += 1
+        self.report.errors[type(error).__name__] += 1
 
 
 def _begins_again(error: ChangelogError, newcomers: Newcomers) -> bool:

@@ -1,7 +1,7 @@
 """One attempt of capture: from connecting to stopping, or to the first failure.
 
-Nothing is carried from one attempt to the next but what stands on the log and in the slot, so a
-restart after a failure and a restart after kill -9 are the same thing.
+An attempt begins with what stands on the log and in the slot, so a restart after a failure and a
+restart after kill -9 are the same thing; see `Earlier` for the little that is handed on beside.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from functools import partial
 
 from psycopg2.extras import LogicalReplicationConnection
@@ -23,7 +24,7 @@ from changelog.capture.start.outlook import (
     check_log_unmoved,
     refuse_first,
 )
-from changelog.capture.start.rights import Agreed, check_agreed, nobody_agrees
+from changelog.capture.start.rights import Agreed, check_agreed
 from changelog.capture.start.start_undo import StartUndo
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.start_state import Context
@@ -49,34 +50,27 @@ log = logging.getLogger("changelog.capture")
 STOP_S = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Facts that one attempt hands on to the next."""
+
+    undo: StartUndo  # what they have made
+    newcomers: Newcomers = field(default_factory=Newcomers)  # what they know of new tables
+    # topics that took no record; emptied when that is noted
+    refused: dict[str, ChangelogError] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class CaptureSession:
     """Runs capture once."""
 
-    def __init__(
-        self,
-        settings: Project,
-        context: Context,
-        refused: dict[str, ChangelogError],
-        newcomers: Newcomers | None = None,
-        *,
-        undo: StartUndo | None = None,
-        agreed: Agreed = nobody_agrees,
-    ) -> None:
-        """Prepare an attempt.
-
-        `refused` has topics that took no record of an earlier attempt, and is emptied when that is
-        noted. `newcomers` and `undo` are what earlier attempts know of new tables, and have made.
-        """
-        self._newcomers = newcomers or Newcomers()
-        self._undo = undo or StartUndo(has_begun=lambda: True)
-        self._agreed = agreed
-        self._begun_at = time.monotonic()
-        # whether source, broker and registry have all answered in this attempt
-        self.connected = False
-        self._refused = refused
-        self._settings = settings
-        self._capture = settings.capture
-        self._context = context
+    settings: Project
+    context: Context
+    earlier: Earlier
+    agreed: Agreed
+    # whether source, broker and registry have all answered in this attempt
+    connected: bool = field(init=False, default=False)
+    _begun_at: float = field(init=False, default_factory=time.monotonic)
 
     def run(self, until: Lsn | None) -> None:
         """Begin as the log and the slot demand, then stream.
@@ -88,26 +82,26 @@ class CaptureSession:
         with ExitStack() as stack:
             # First: a setting that librdkafka does not know is told before anything is made.
             producer = LogProducer.open(
-                self._settings.kafka,
-                self._capture.producer,
-                transactional_id=self._settings.transactional_id,
+                self.settings.kafka,
+                self.settings.capture.producer,
+                transactional_id=self.settings.transactional_id,
             )
             stack.callback(producer.close)
-            self._context.report.began(lambda: producer.queued)
-            stack.callback(self._context.report.ended)
-            environment = stack.enter_context(survey(self._settings, self._newcomers))
+            self.context.report.began(lambda: producer.queued)
+            stack.callback(self.context.report.ended)
+            environment = stack.enter_context(survey(self.settings, self.earlier.newcomers))
             self.connected = True
             self._take_over(environment, producer)
             slot_standing = refuse_first(environment)
-            check_agreed(environment.connection, environment.altered, self._agreed)
-            self._undo.look(environment, slot_standing)
+            check_agreed(environment.connection, environment.altered, self.agreed)
+            self.earlier.undo.look(environment, slot_standing)
             environment.make()
-            self._undo.identities += environment.give_identity()
-            beginner = Beginner(environment=environment, context=self._context)
+            self.earlier.undo.identities += environment.give_identity()
+            beginner = Beginner(environment=environment, context=self.context)
             beginning = beginner.begin(slot_standing, stack)
-            self._context.failpoint(Failpoint.LOG_READ)
+            self.context.failpoint(Failpoint.LOG_READ)
             start = beginning.start_state
-            attempt = Attempt.begin(environment, self._context, producer, start)
+            attempt = Attempt.begin(environment, self.context, producer, start)
             check_unmoved = partial(check_log_unmoved, environment, slot_standing)
             self._stream(attempt, beginning, check_unmoved, until)
 
@@ -123,7 +117,7 @@ class CaptureSession:
         open_topics = environment.held_back()
         if not producer.is_transactional and not open_topics:
             return
-        status = inspect_slots(environment.connection, self._capture.slots)
+        status = inspect_slots(environment.connection, self.settings.capture.slots)
         if status is not None:
             check_idle(status)
         if producer.is_transactional:
@@ -138,9 +132,9 @@ class CaptureSession:
 
     def _abort_others(self) -> None:
         """Abort transactions that earlier attempts and their workers may have left open."""
-        kafka, name = self._settings.kafka, self._settings.name_of_transactions
-        workers = range(self._capture.snapshot_workers)
-        others = [] if self._settings.transactional_id else [name]
+        kafka, name = self.settings.kafka, self.settings.name_of_transactions
+        workers = range(self.settings.capture.snapshot_workers)
+        others = [] if self.settings.transactional_id else [name]
         for transactional_id in [*others, *(worker_id(name, number) for number in workers)]:
             with closing(LogProducer.open(kafka, transactional_id=transactional_id)) as producer:
                 producer.take_over()
@@ -155,17 +149,17 @@ class CaptureSession:
         streams = [
             stack.enter_context(
                 ReplicationStream.open(
-                    self._settings.postgres,
+                    self.settings.postgres,
                     slot=slot,
                     publication=publication,
                     start_lsn=start_lsn,
-                    status_interval=self._capture.status_interval_ms / 1000,
+                    status_interval=self.settings.capture.status_interval_ms / 1000,
                     connection=connection,
                     # Messages of the application come in each slot that asks for them.
-                    options=PLUGIN_OPTIONS if slot == self._capture.slot else ROW_OPTIONS,
+                    options=PLUGIN_OPTIONS if slot == self.settings.capture.slot else ROW_OPTIONS,
                 )
             )
-            for slot, publication in self._capture.slots.items()
+            for slot, publication in self.settings.capture.slots.items()
         ]
         return streams[0] if len(streams) == 1 else MergedStream(streams)
 
@@ -181,13 +175,13 @@ class CaptureSession:
         with ExitStack() as stack:
             stream = self._open(start.lsn, beginning.connection, stack)
             check_unmoved()
-            waiting = _Waiting(stream.send_status, self._context.stop)
+            waiting = _Waiting(stream.send_status, self.context.stop)
             producer.on_wait = environment.frontiers.on_wait = waiting
             environment.frontiers.connect()
             parts = Parts(
                 attempt=attempt,
                 beginning=beginning,
-                newcomers=self._newcomers,
+                newcomers=self.earlier.newcomers,
                 begun_at=self._begun_at,
             )
             loop = parts.loop(stream, waiting)
@@ -196,12 +190,12 @@ class CaptureSession:
                 loop.backfill.tasks.overwritten(topic, count, start.lsn)
             for table, error in beginning.failing.items():
                 loop.backfill.tasks.failed(table, error, start.lsn)
-            while self._refused:
-                topic, error = self._refused.popitem()
+            while self.earlier.refused:
+                topic, error = self.earlier.refused.popitem()
                 if topic not in environment.topics.values():
                     raise error  # no table's
                 loop.backfill.tasks.failed(environment.table_of(topic), error, start.lsn)
-            for table, why in self._newcomers.began().items():
+            for table, why in self.earlier.newcomers.began().items():
                 named = {"table": str(table)}
                 log.error("the table %s is excluded: it %s", table.said, why, extra=named)
             log.info("streaming from %s", start.lsn, extra={"lsn": str(start.lsn)})
