@@ -6,8 +6,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 # The same without the developers' tools: what a user runs.
 RUNS := .venv/.runs
-# Three test processes, each with servers of its own: most tests wait. Two of them have Spark.
-JOBS ?= 3
+# Four test processes, each with servers of its own: most tests wait. Two of them have Spark.
+JOBS ?= 4
 PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 # As with examples: one order at every run, so that nobody's first run fails by chance. `test-all`
 # looks further, with another order each time.
