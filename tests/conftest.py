@@ -69,6 +69,7 @@ _GROUPS = {
         "tests/integration/test_declared_logs.py",
         "tests/integration/test_every_type.py",
         "tests/integration/test_expressions.py",
+        "tests/integration/test_postgres_dialect.py",
         "tests/integration/test_forms.py",
         "tests/integration/test_forward.py",
         "tests/integration/test_followed_logs.py",

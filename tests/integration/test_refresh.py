@@ -20,6 +20,7 @@ from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
 from tests.support.wait import wait_until
 from views.project import catalog as inline
+from views.project.spec import SqlSource
 
 REPOSITORY = Path(__file__).parents[2]
 COPY = "-- key: id\nSELECT order_id AS id, amount, customer_id FROM orders WHERE amount > 3"
@@ -183,8 +184,8 @@ def test_twin_another_query_in_the_proof_refutes_a_view_on_views(
     """The defect: what is proved lacks a row of the inner view that Spark has."""
     found = inline._body
 
-    def shortened(text: str) -> str:
-        return found(text).replace("GROUP BY", "WHERE c.customer_id <> 3 GROUP BY")
+    def shortened(source: SqlSource) -> str:
+        return found(source).replace("GROUP BY", "WHERE c.customer_id <> 3 GROUP BY")
 
     monkeypatch.setattr(inline, "_body", shortened)
     ran = run(stacked, "--json")

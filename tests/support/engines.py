@@ -152,8 +152,9 @@ class Engines:
         kinds = self.types[table]
         return frame.select(*(F.col(n).cast(spark_type(k)).alias(n) for n, k in kinds.items()))
 
-    def view(self, query, key="id"):
-        spec = parse_sql_view("v", Path("v.sql"), f"-- key: {key}\n{query}")
+    def view(self, query, key="id", dialect="spark"):
+        header = f"-- key: {key}\n-- dialect: {dialect}\n"
+        spec = parse_sql_view("v", Path("v.sql"), f"{header}{query}")
         return as_meant(
             spec, self.source.columns, {name: each.key for name, each in self.source.logged.items()}
         )

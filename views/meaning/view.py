@@ -9,6 +9,7 @@ from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType
 from views.meaning.query import meant
+from views.postgres.view import in_spark
 from views.project.spec import SqlSource, ViewSpec
 from views.project.sql import sql_source
 
@@ -28,7 +29,10 @@ def as_meant(
     if not isinstance(source, SqlSource) or source.written is not None:
         return spec
     try:
-        whole = source if not source.inlined else sql_source(spec.path, source.inlined)
+        if source.dialect == "postgres":
+            whole = sql_source(spec.path, in_spark(source.sql, columns, keys))
+        else:
+            whole = source if not source.inlined else sql_source(spec.path, source.inlined)
         text = meant(
             whole,
             {(table.schema, table.table): own for table, own in columns.items()},
@@ -36,7 +40,9 @@ def as_meant(
             {(table.schema, table.table): own for table, own in keys.items()},
         )
     except ViewError as error:
-        raise ViewError(f'view "{spec.name}": {error.args[0]}', hint=error.hint) from error
+        why = str(error.args[0])
+        where = f"{spec.path.name}:" if why[:1].isdigit() else ""
+        raise ViewError(f'view "{spec.name}": {where}{why}', hint=error.hint) from error
     if text == source.sql:
         return spec
     return replace(spec, source=replace(sql_source(spec.path, text), written=source))

@@ -22,11 +22,9 @@ from changelog.config import Project
 from changelog.contract.base.errors import ViewError
 from changelog.runtime.setting import WrittenFloat
 from views.base.sections import Parameters
-from views.base.spark_sql import SparkSql
 from views.project.python import load_python_view
-from views.project.query import quoted
 from views.project.spec import SqlSource, ViewSpec, check_view_name, short_name
-from views.project.sql import parse_sql_view, sql_source
+from views.project.sql import DIALECTS, dialect_of, parse_sql_view, sql_source
 
 log = logging.getLogger("changelog.views")
 
@@ -181,7 +179,7 @@ def _sql_view(name: str, path: Path, parameters: Mapping[str, object]) -> ViewSp
         raise ViewError(f"{path.name} is not UTF-8 text: {error.reason}") from error
     except OSError as error:
         raise ViewError(f"{path.name} cannot be read: {error.strerror}") from error
-    text, used = with_parameters(path, text, parameters)
+    text, used = with_parameters(path, text, parameters, dialect_of(path, text))
     return replace(parse_sql_view(name, path, text), parameters=used)
 
 
@@ -230,8 +228,18 @@ def named_views(spec: ViewSpec, views: Mapping[str, object]) -> list[str]:
     return [name for name in dict.fromkeys(bare) if name in views and name != spec.name]
 
 
+_LANGUAGES = {"spark": "Spark's SQL", "postgres": "PostgreSQL's SQL"}
+
+
 def _source_of(spec: ViewSpec, view: ViewSpec) -> SqlSource:
     if isinstance(view.source, SqlSource):
+        assert isinstance(spec.source, SqlSource)  # noqa: S101 - one in Python names no view
+        if view.source.dialect != spec.source.dialect:
+            raise ViewError(
+                f"{spec.path.name} is in {_LANGUAGES[spec.source.dialect]}, and reads view "
+                f'"{view.name}", which is in {_LANGUAGES[view.source.dialect]}',
+                hint="write both in one language: a header `-- dialect: postgres` in both or none",
+            )
         return view.source
     raise ViewError(
         f'{spec.path.name} reads view "{view.name}", which is a function in Python',
@@ -245,16 +253,20 @@ def _inlined(source: SqlSource) -> str:
         view = source.view_at(place)
         if view is None:
             continue
-        alias = f" AS {quoted(place.alias)}" if place.alias is not None else ""
-        text = f"{text[: place.start]}(\n{_body(view.sql)}\n){alias}{text[place.end :]}"
+        alias = ""
+        if place.alias is not None:
+            name = exp.to_identifier(place.alias, quoted=True)
+            alias = f" AS {name.sql(DIALECTS[source.dialect])}"
+        text = f"{text[: place.start]}(\n{_body(view)}\n){alias}{text[place.end :]}"
     return text
 
 
-def _body(text: str) -> str:
+def _body(source: SqlSource) -> str:
     """Return a query without the comments around it and without its semicolon."""
+    text = source.sql
     tokens = [
         token
-        for token in sqlglot.tokenize(text, read=SparkSql)
+        for token in sqlglot.tokenize(text, read=DIALECTS[source.dialect])
         if token.token_type is not TokenType.SEMICOLON
     ]
     return text[tokens[0].start : tokens[-1].end + 1]
@@ -263,7 +275,8 @@ def _body(text: str) -> str:
 def _check_names(spec: ViewSpec, source: SqlSource) -> None:
     """Require that each name means in the whole what it means in its own file."""
     meant = list(source.tables())
-    tables = [reference.table for reference in sql_source(spec.path, source.inlined).references]
+    whole = sql_source(spec.path, source.inlined, source.dialect)
+    tables = [reference.table for reference in whole.references]
     if tables != meant:
         hidden = [short_name(table) for table in meant if table not in tables] or ["a table"]
         raise ViewError(
@@ -273,7 +286,7 @@ def _check_names(spec: ViewSpec, source: SqlSource) -> None:
         )
 
 
-# A value takes its place in the text as a literal of Spark's SQL, before anything else reads the
+# A value takes its place in the text as a literal of the view's SQL, before anything else reads the
 # text. So both engines, the fingerprint of a definition and `--plan` have it without knowing of
 # it.
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -282,7 +295,7 @@ _SECTION = "[parameters] of changelog.toml"
 
 
 def with_parameters(
-    path: Path, text: str, values: Mapping[str, object]
+    path: Path, text: str, values: Mapping[str, object], dialect: str = "spark"
 ) -> tuple[str, dict[str, str]]:
     """Put values in the places of a query that name them.
 
@@ -292,7 +305,7 @@ def with_parameters(
         The text with literals, and the literals by the names of the parameters.
     """
     try:
-        tokens = sqlglot.tokenize(text, read=SparkSql)
+        tokens = sqlglot.tokenize(text, read=DIALECTS[dialect])
     except TokenError:
         return text, {}  # the parser says where
     used: dict[str, str] = {}
@@ -308,21 +321,21 @@ def with_parameters(
                 f"{place}: {text[start:end]} stands directly behind something else",
                 hint="write a space before a parameter; a field of a struct is s.field",
             )
-        used[name.text] = _literal(place, name.text, values)
+        used[name.text] = _literal(place, name.text, values, dialect)
         cuts.append((start, end, used[name.text]))
     for start, end, literal in reversed(cuts):
         text = text[:start] + literal + text[end:]
     return text, used
 
 
-def _literal(place: str, name: str, values: Mapping[str, object]) -> str:
+def _literal(place: str, name: str, values: Mapping[str, object], dialect: str) -> str:
     if name not in values:
         near = get_close_matches(name, values, n=1)
         raise ViewError(
             f'{place}: parameter "{name}" has no value',
             hint=(f"did you mean :{near[0]}? " if near else "") + f"give it one in {_SECTION}",
         )
-    literal = literal_of(values[name])
+    literal = literal_of(values[name], dialect)
     if literal is None:
         raise ViewError(
             f'{place}: the value of parameter "{name}" has no exact form in SQL',
@@ -332,8 +345,10 @@ def _literal(place: str, name: str, values: Mapping[str, object]) -> str:
     return literal
 
 
-def literal_of(value: object) -> str | None:
-    r"""Return the literal of Spark's SQL that is a value of TOML; None where there is none.
+def literal_of(  # noqa: PLR0911 - one for each type
+    value: object, dialect: str = "spark"
+) -> str | None:
+    r"""Return the literal of a view's SQL that is a value of TOML; None where there is none.
 
     >>> literal_of("it's"), literal_of(-3), literal_of(True)
     ("'it\\'s'", '(-3)', 'TRUE')
@@ -344,10 +359,13 @@ def literal_of(value: object) -> str | None:
         case int() | float():
             return _number(value)
         case str() if "\0" not in value:
-            return exp.Literal.string(value).sql("spark")
+            return exp.Literal.string(value).sql(dialect)
         case datetime():
-            word = "TIMESTAMP" if value.tzinfo else "TIMESTAMP_NTZ"
             moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+            if dialect == "postgres":
+                word, zone = ("TIMESTAMPTZ", "+00") if value.tzinfo else ("TIMESTAMP", "")
+                return f"{word} '{moment.isoformat(' ')}{zone}'"
+            word = "TIMESTAMP" if value.tzinfo else "TIMESTAMP_NTZ"
             return f"{word} '{moment.isoformat(' ')}'"
         case date():
             return f"DATE '{value.isoformat()}'"

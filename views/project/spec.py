@@ -41,7 +41,7 @@ class TableReference:
 
 @dataclass(frozen=True, slots=True)
 class SqlSource:
-    """A query in Spark's SQL."""
+    """A query in a view's SQL."""
 
     text: str = field(repr=False)  # the whole file, as its author wrote it
     references: tuple[TableReference, ...]  # where it names tables, in the order of the text
@@ -59,6 +59,7 @@ class SqlSource:
     # as its author wrote it, where this one was changed to mean in the engines what that one means
     # in PostgreSQL
     written: SqlSource | None = None
+    dialect: str = "spark"  # the language of the text, or `postgres`; the engines get Spark's
 
     @property
     def sql(self) -> str:

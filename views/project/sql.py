@@ -1,4 +1,7 @@
-"""SQL views: `views/NAME.sql`, one query in Spark's SQL under a header of comments.
+"""SQL views: `views/NAME.sql`, one query under a header of comments.
+
+Its language is Spark's SQL, or PostgreSQL's under `-- dialect: postgres`, of which only the tables
+are read here: the rest has a meaning by the types of their columns (`views.postgres`).
 
 The text that Spark runs is the author's, character for character, except at the places where a
 table is named, and at quotes that not every Spark reads alike: a table's place has the temporary
@@ -17,10 +20,12 @@ from typing import TYPE_CHECKING
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
+from views.base.postgres_sql import PostgresSql
 from views.base.spark_sql import SparkSql, doubled_quotes
 from views.project.grammar import refuse_unread
 from views.project.output import outputs, spelled
@@ -30,11 +35,13 @@ from views.project.spec import DEFAULT_SINKS, SqlSource, TableReference, ViewSpe
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_HEADERS = ("key", "sinks", "description")
+_HEADERS = ("key", "sinks", "description", "dialect")
+DIALECTS: dict[str, type[Dialect]] = {"spark": SparkSql, "postgres": PostgresSql}
+"""The languages of views, and how they are parsed."""
 _HEADER = re.compile(r"--\s*([A-Za-z_]+)\s*:\s*(.*?)\s*")
 _POSTGRES = (
-    "it is PostgreSQL's SQL, and views are in Spark's: docs/sql.md lists what both have; compute "
-    "the rest at the source, as a generated column"
+    "it is PostgreSQL's SQL, and this view is in Spark's: begin the file with "
+    "`-- dialect: postgres`, or see docs/sql.md for what both have"
 )
 _PLACE = re.compile(r"(\d+):(\d+)")
 _TABLE_FUNCTIONS = frozenset(
@@ -53,7 +60,7 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
     give another answer each time it runs.
     """
     header = _header(path, text)
-    source = sql_source(path, text)
+    source = sql_source(path, text, header.get("dialect", "spark"))
     key = _key(header.get("key", ""))
     return ViewSpec(
         name=name,
@@ -66,14 +73,37 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
     )
 
 
-def sql_source(path: Path, text: str) -> SqlSource:
-    """Read the tables of a query."""
-    parsed = _query(path, text)
-    _refuse_unprovable(path, parsed)
-    refuse_unread(path, text, parsed)
+def dialect_of(path: Path, text: str) -> str:
+    """Return the language of a view's file, by its header.
+
+    Raises:
+        ViewError: the header has a mistake, or the language is none of views.
+    """
+    dialect = _header(path, text).get("dialect", "spark")
+    if dialect not in DIALECTS:
+        raise ViewError(
+            f'{path.name}: "{dialect}" is no language of views',
+            hint="write `-- dialect: postgres`, or `-- dialect: spark`, which is so without it",
+        )
+    return dialect
+
+
+def sql_source(path: Path, text: str, dialect: str = "spark") -> SqlSource:
+    """Read the tables of a query.
+
+    Raises:
+        ViewError: the SQL does not parse, is not one query, names no table, can give another
+            answer each time it runs, or is not read so by Spark.
+    """
+    parsed = _query(path, text, dialect)
+    if dialect == "spark":
+        _refuse_unprovable(path, parsed)
+        refuse_unread(path, text, parsed)
     references = tuple(sorted(_references(path, parsed), key=lambda reference: reference.start))
     if not references:
         raise ViewError(f"{path.name} names no table", hint="select from a captured table")
+    if dialect == "postgres":
+        return SqlSource(text, references, dialect=dialect)
     columns = tuple(column.name for column in outputs(parsed, {}) or ())
     return SqlSource(
         text,
@@ -175,9 +205,10 @@ def _header(path: Path, text: str) -> dict[str, str]:
     return headers
 
 
-def _query(path: Path, text: str) -> exp.Query:
+def _query(path: Path, text: str, dialect: str) -> exp.Query:
     try:
-        statements = [part for part in sqlglot.parse(text, dialect=SparkSql) if part is not None]
+        parsed = sqlglot.parse(text, dialect=DIALECTS[dialect])
+        statements = [part for part in parsed if part is not None]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         place = f"{path.name}:{first.get('line', '?')}:{first.get('col', '?')}"
@@ -185,7 +216,7 @@ def _query(path: Path, text: str) -> exp.Query:
         raise ViewError(
             f"{place}: the SQL does not parse{f' at {near!r}' if near else ''}: "
             + _described(str(first.get("description", error))),
-            hint=_POSTGRES if _is_postgres(text) else "",
+            hint=_POSTGRES if dialect == "spark" and _is_postgres(text) else "",
         ) from error
     except TokenError as error:
         raise ViewError(

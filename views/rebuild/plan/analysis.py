@@ -89,12 +89,15 @@ class Analysis:
     shape: StructType | None = None
     # its values that are not PostgreSQL's, or not of its types, a sentence each
     other_types: tuple[str, ...] = ()
+    # the query in Spark's SQL of a view that is in PostgreSQL's; empty for others
+    translated: str = ""
 
     def lines(self) -> list[str]:
         """Return the analysis as lines for people."""
         proof = "every row" if self.unprovable is None else f"none: {self.unprovable}"
         refresh = "the rows that changed" if self.whole is None else f"all rows: {self.whole}"
-        return [f"proof: {proof}", f"a refresh computes {refresh}", *self.other_types]
+        dialect = [f"PostgreSQL's SQL, computed as: {self.translated}"] if self.translated else []
+        return [*dialect, f"proof: {proof}", f"a refresh computes {refresh}", *self.other_types]
 
     def line(self) -> str:
         """Return the analysis as one line."""
@@ -116,6 +119,8 @@ class Analysis:
             "refresh_whole": self.whole,
             "follow": "keys" if self.whole is None or self.sends else "whole",
             "other_types": list(self.other_types),
+            "dialect": "postgres" if self.translated else "spark",
+            "translated": self.translated or None,
         }
 
 
@@ -132,6 +137,8 @@ def analyse(
             return analyse(spec, schemas, own_engine)
     if not isinstance(spec.source, SqlSource):
         return Analysis(unprovable=PYTHON, whole="it is made by a function")
+    is_postgres = spec.source.written is not None and spec.source.written.dialect == "postgres"
+    translated = spec.source.sql if is_postgres else ""
     own = {table: schemas[table] for table in spec.tables}
     columns = {table: [c.column for c in schema.columns] for table, schema in own.items()}
     keys = {table: schema.key for table, schema in own.items()}
@@ -160,7 +167,9 @@ def analyse(
         _check_columns(spec, str(error), columns)
         unprovable = str(error.args[0])
     if output_columns is None:
-        return Analysis(unprovable=unprovable, whole=whole, sends=sends, key=key)
+        return Analysis(
+            unprovable=unprovable, whole=whole, sends=sends, key=key, translated=translated
+        )
     unprovable = _check_names(spec, key, output_columns) or unprovable
     column_types = {t: {c.column: c.type for c in schema.columns} for t, schema in own.items()}
     typed = annotated(spec.source.sql, column_types)
@@ -173,7 +182,10 @@ def analyse(
         sends=sends,
         key=key,
         shape=shape_of(output_columns, described, query, own),
-        other_types=other_types(
+        translated=translated,
+        other_types=()
+        if is_postgres
+        else other_types(
             typed,
             spec.source.sql,
             column_types,

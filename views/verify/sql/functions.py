@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from views.postgres.functions import AGGREGATES, FUNCTIONS, PARTS, SPECIAL, WINDOWS
 from views.verify.sql.signatures import COMPARED
 
 
@@ -188,7 +189,7 @@ NAMES = frozenset(
 
 def page() -> str:
     """Return the text of `docs/sql.md`."""
-    lines = [_HEAD]
+    lines = [_HEAD.replace("{postgres}", _postgres())]
     for group, functions in GROUPS.items():
         lines += [f"## {group}", "", "| function | example | proved when |", "|---|---|---|"]
         for function in functions:
@@ -201,6 +202,18 @@ def page() -> str:
     return "\n".join(lines)
 
 
+def _postgres() -> str:
+    """Return the section about views in PostgreSQL's SQL, with the names of its functions."""
+    tables = {
+        "of a row": [*FUNCTIONS, *SPECIAL],
+        "aggregates": [*AGGREGATES],
+        "windows": [*WINDOWS],
+        "parts of a date": [*PARTS],
+    }
+    listed = (f"| {word} | {', '.join(sorted(names))} |" for word, names in tables.items())
+    return "\n".join([_POSTGRES, "| functions | names |", "|---|---|", *listed, ""])
+
+
 def _by_operation() -> list[str]:
     """Return the operations that were compared, a line each."""
     types_by_name: dict[str, list[str]] = {}
@@ -209,6 +222,44 @@ def _by_operation() -> list[str]:
         types_by_name.setdefault(name, []).append(f"({types}" if bracket else "")
     return [f"{name}{' '.join(filter(None, types))}" for name, types in types_by_name.items()]
 
+
+_POSTGRES = """## PostgreSQL's SQL
+
+```sql
+-- key: o_custkey
+-- dialect: postgres
+SELECT o_custkey, count(*) FILTER (WHERE o_orderstatus = 'O') AS open, max(o_orderdate) AS latest
+FROM orders o
+WHERE EXISTS (SELECT 1 FROM lineitem l WHERE l.l_orderkey = o.o_orderkey)
+GROUP BY 1
+```
+
+With the header `-- dialect: postgres` the query means what it means in PostgreSQL: integers divide
+to integers, casts round, nulls are last, names fold to small letters and double quotes are names.
+Each part of it is written in Spark's SQL by its types, and Spark, the proof and `--follow` work
+with that text, which `rebuild-view --plan` shows. What is not known to mean the same is refused
+before Spark starts, with its line and column and what to write; nothing is passed on unread. Random
+queries over hostile rows are compared with PostgreSQL's own answers (`docs/testing.md`). A view
+reads other views of its own language alone.
+
+Known: joins with ON or USING, WITH, subqueries as tables and values, correlated ones too; EXISTS,
+NOT EXISTS and IN (as joins), `= ANY`, `<> ALL`; UNION, INTERSECT, EXCEPT, VALUES, DISTINCT and
+DISTINCT ON, GROUP BY with ROLLUP, CUBE and GROUPING SETS, or by a primary key alone; FILTER,
+windows, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS TRUE, LIKE and ILIKE
+with a constant pattern, `||`, `::`, `->>` of a name, intervals that are added to dates and moments,
+`AT TIME ZONE 'UTC'`. Not known yet: LATERAL, NATURAL, WITH RECURSIVE, lists, `string_agg`, regular
+expressions, moments in the zone of a session, casts of floats to numerics and integers.
+
+- **A quotient of numerics**, and `avg` of integers and numerics, has as many digits as its values
+  need, by value: no column of a view has such a type. It is known under `round(x, 2)`,
+  `::numeric(12, 2)` and `::double precision`, and beside `<` and `>`. PostgreSQL rounds it at 16
+  significant digits first: where that makes a half of what is less, the last digit differs.
+- A sum has more digits by its type than by its values. Where a product or a comparison has no place
+  for them, it is computed with those that have; a value that does not fit is an error.
+- `upper`, `lower` and ILIKE are of every letter; of a text under the collation C, PostgreSQL's are
+  of those of ASCII alone. Floats beyond their range are Infinity where PostgreSQL has an error.
+- An order without a limit changes no row, and is left out.
+"""
 
 _TYPES = """## Types
 
@@ -222,10 +273,11 @@ refused, and the refusal names what no test has compared.
 
 _HEAD = """# The SQL of views
 
-A view is one query in Spark's SQL over captured tables and other views. Spark computes its rows,
-and DuckDB computes them a second time from the same records: only what is known to mean the same in
-both is proved. Anything else is refused before Spark starts, by `rebuild-view --plan` too;
-`--verify none` builds it unproved.
+A view is one query over captured tables and other views, in Spark's SQL or, under a header
+`-- dialect: postgres`, in PostgreSQL's (below). Spark computes its rows, and DuckDB computes them
+a second time from the same records: only what is known to mean the same in both is proved.
+Anything else is refused before Spark starts, by `rebuild-view --plan` too; `--verify none` builds
+it unproved.
 
 Known besides the functions below: joins of every kind, WITH, subqueries, UNION, INTERSECT,
 EXCEPT, GROUP BY with ROLLUP, CUBE and GROUPING SETS, HAVING, DISTINCT, windows, FILTER, LIKE
@@ -292,6 +344,7 @@ of SQL: `19.90` is a decimal of two places, as it is in SQL. A parameter without
 The values are part of a view's definition, so `--plan` shows them and how they have changed; they
 are no place for secrets. A view in Python is given none.
 
+{postgres}
 ## Where Spark's SQL means something else than PostgreSQL's
 
 The language of a view is Spark's. A test computes some 600 expressions over hostile values in

@@ -1,0 +1,221 @@
+"""Views in PostgreSQL's SQL: PostgreSQL's own answer, Spark's, and the verifier's; or a refusal."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import UTC, datetime
+
+import duckdb
+import psycopg2
+import pytest
+from pyspark.errors import PySparkException
+
+from changelog.contract.base.errors import ChangelogError, ViewError
+from tests.support.engines import Engines, Source, own_session
+from tests.support.postgres_queries import DDL, Drawn, fill
+from views.verify.sql.evaluate import evaluate
+from views.verify.sql.translate import UnverifiableError
+from views.verify.values.types import parse_type
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
+AT_ONCE = 25
+REAL = 700
+CLOSE, CLOSE_REALS = 1e-9, 1e-6
+NO_VALUE = (psycopg2.Error, ValueError, OverflowError)
+"""PostgreSQL has none, or one that Python's dates do not hold."""
+LOUD = (ChangelogError, duckdb.Error, PySparkException, OverflowError)
+
+
+@pytest.fixture
+def asked(spark, database):
+    source = Source(database, DDL, fill)
+    yield Asked(Engines(own_session(spark), source))
+    source.close()
+
+
+def plain(value, *, real=False):
+    """Return a value in a form that is equal where values are; floats by their digits."""
+    match value:
+        case float() if value != value:  # noqa: PLR0124 - NaN
+            return "NaN"
+        case float():
+            return ("float", float(f"{value:.{6 if real else 9}g}") + 0.0)
+        case bool() | None:
+            return value
+        case datetime():
+            zone = value.tzinfo is not None
+            return (value.astimezone(UTC).replace(tzinfo=None) if zone else value, zone)
+        case _:
+            return value
+
+
+class Asked:
+    """Asks PostgreSQL, Spark and the verifier."""
+
+    def __init__(self, engines):
+        self.engines, self.cursor = engines, engines.source.cursor
+        self.wrong: list[object] = []
+        self.count: Counter[str] = Counter()
+
+    def view(self, query):
+        """Return a view of a query in PostgreSQL's SQL; None where it is refused."""
+        try:
+            return self.engines.view(query, dialect="postgres")
+        except ViewError as error:
+            self.count["refused"] += 1
+            self.count[f"refused: {error}: {query}"] += 1
+            return None
+
+    def postgresql(self, query):
+        self.cursor.execute(query)
+        reals = [column.type_code == REAL for column in self.cursor.description]
+        rows = self.cursor.fetchall()
+        return [tuple(map(plained, row, reals)) for row in rows], reals
+
+    def spark(self, view, reals):
+        rows = self.engines.frame(view).toArrow().to_pylist()
+        return [tuple(map(plained, row.values(), reals)) for row in rows]
+
+    def verifier(self, view, reals):
+        columns = [(name, parse_type(kind)) for name, kind in self.engines.frame(view).dtypes]
+        self.engines.duckdb.execute("DROP TABLE IF EXISTS made")
+        evaluate(self.engines.duckdb, "made", view.sql, self.engines.types, columns)
+        rows = self.engines.duckdb.execute("SELECT * FROM made").fetchall()
+        return [tuple(map(plained, row, reals)) for row in rows]
+
+    def query(self, query):
+        """Compare a query's rows in any order."""
+        try:
+            theirs, reals = self.postgresql(query)
+        except NO_VALUE as error:
+            self.count["an error in PostgreSQL"] += 1
+            if getattr(error, "pgcode", "")[:2] == "42" and (view := self.view(query)) is not None:
+                self.wrong.append((query, f"{error}", view.sql))
+            return
+        view = self.view(query)
+        if view is None:
+            return
+        for engine in (self.spark, self.verifier):
+            try:
+                ours = engine(view, reals)
+            except UnverifiableError as error:
+                self.count["not proved"] += 1
+                self.count[f"not proved: {str(error)[:150]}"] += 1
+            except LOUD as error:
+                self.count[f"loud in {engine.__name__}"] += 1
+                self.count[f"loud: {query}: {str(error)[:300]}"] += 1
+            else:
+                self.count[f"alike in {engine.__name__}"] += 1
+                if Counter(without_zones(ours)) != Counter(without_zones(theirs)):
+                    self.wrong.append((query, engine.__name__, ours, theirs, view.sql))
+
+    def expressions(self, lines):
+        """Compare expressions at those rows where PostgreSQL has a value."""
+        known = []
+        for line in lines:
+            keys = self._keys(line)
+            text = f"CASE WHEN id IN ({', '.join(map(str, keys))}) THEN {line} END" if keys else ""
+            view = self.view(f"SELECT id, {text or line} AS x FROM t")
+            if keys is None:
+                self.count["an error in PostgreSQL"] += 1
+                if view is not None:
+                    self.wrong.append((line, "PostgreSQL refuses it", view.sql))
+            elif keys and view is not None:
+                known.append(text)
+        for first in range(0, len(known), AT_ONCE):
+            self._some(known[first : first + AT_ONCE])
+
+    def _keys(self, line):
+        """Return the keys of the rows at which it has a value; None where it has no meaning."""
+        found = []
+        try:
+            self.postgresql(f"SELECT {line} FROM t")
+        except NO_VALUE as error:
+            if getattr(error, "pgcode", "")[:2] == "42":
+                return None
+        else:
+            return list(range(1, 10))
+        for key in range(1, 10):
+            try:
+                self.postgresql(f"SELECT {line} FROM t WHERE id = {key}")
+            except NO_VALUE:
+                continue
+            found.append(key)
+        return found
+
+    def _some(self, texts):
+        listed = ", ".join(f"{text} AS x{n}" for n, text in enumerate(texts))
+        query = f"SELECT id, {listed} FROM t"
+        theirs, reals = self.postgresql(query)
+        view = self.view(query)
+        for engine in (self.spark, self.verifier):
+            self._compare(engine, texts, theirs, reals, view)
+
+    def _compare(self, engine, texts, theirs, reals, view):
+        try:
+            ours = engine(view, reals)
+        except LOUD as error:
+            if len(texts) > 1:
+                middle = len(texts) // 2
+                for some in (texts[:middle], texts[middle:]):
+                    listed = ", ".join(f"{text} AS x{n}" for n, text in enumerate(some))
+                    query = f"SELECT id, {listed} FROM t"
+                    rows, kinds = self.postgresql(query)
+                    self._compare(engine, some, rows, kinds, self.view(query))
+                return
+            kind = "not proved" if isinstance(error, UnverifiableError) else "loud"
+            self.count[f"{kind} in {engine.__name__}"] += 1
+            self.count[f"{kind} in {engine.__name__}: {texts[0]}: {str(error)[:300]}"] += 1
+            return
+        ours, theirs = (
+            sorted(without_zones(rows), key=lambda row: row[0]) for rows in (ours, theirs)
+        )
+        for place, text in enumerate(texts, 1):
+            mine = {row[0]: row[place] for row in ours}
+            other = {row[0]: row[place] for row in theirs}
+            self.count[f"alike in {engine.__name__}"] += mine == other
+            if mine != other:
+                pairs = {k: (v, other[k]) for k, v in mine.items() if v != other[k]}
+                self.wrong.append(
+                    (engine.__name__, text, pairs, view.sql if len(texts) == 1 else "")
+                )
+
+
+def plained(value, real):
+    return plain(value, real=real)
+
+
+def without_zones(rows):
+    """Return rows in which a moment is one, whether or not the engine tells its zone."""
+    return [
+        tuple(v[0] if isinstance(v, tuple) and isinstance(v[0], datetime) else v for v in row)
+        for row in rows
+    ]
+
+
+def compare(asked, seed, expressions, queries):
+    asked.wrong, asked.count = [], Counter[str]()
+    drawn = Drawn(seed)
+    asked.expressions([drawn.expression() for _ in range(expressions)])
+    for query in dict.fromkeys(drawn.query() for _ in range(queries)):
+        asked.query(query)
+    assert asked.wrong == [], asked.count
+    return asked.count
+
+
+def test_random_expressions_and_queries_mean_what_they_mean_in_postgresql(asked):
+    """CHANGELOG_DIALECT=1000,200 looks at more, CHANGELOG_DIALECT_SEED=7 at others."""
+    seed = int(os.environ.get("CHANGELOG_DIALECT_SEED", "11"))
+    expressions, queries = map(int, os.environ.get("CHANGELOG_DIALECT", "150,25").split(","))
+    count = compare(asked, seed, expressions, queries)
+    assert count["alike in spark"] > (expressions + queries) // 2
+    assert count["alike in verifier"] > (expressions + queries) // 2
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("seed", range(6))
+def test_so_do_thousands(asked, seed):
+    count = compare(asked, seed, 1000, 150)
+    assert count["alike in spark"] > 500

@@ -1,0 +1,212 @@
+"""Queries in PostgreSQL's SQL: their text in Spark's, and what is refused, with place and hint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from changelog.contract.base.errors import ViewError
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
+from changelog.contract.rows.types import column_type
+from tests.support.hostile_rows import column_types
+from views.meaning.view import as_meant
+from views.postgres.functions import AGGREGATES, FUNCTIONS, SPECIAL, WINDOWS
+from views.postgres.view import in_spark
+from views.project.catalog import Catalog, with_parameters, with_views
+from views.project.definition import text_of
+from views.project.sql import parse_sql_view
+from views.rebuild.plan.analysis import analyse
+from views.verify.sql.functions import page
+
+T, U = TableName("public", "t"), TableName("public", "u")
+OWN = column_types() | {
+    "c": column_type("bpchar", "character(5)"),
+    "j": column_type("jsonb", "jsonb"),
+    "Up": column_type("int4", "integer"),
+    "big": column_type("numeric", "numeric"),
+}
+TABLES = {T: OWN, U: {name: OWN[name] for name in ("k", "a", "n", "s")}}
+KEYS = {T: ("k",), U: ("k",)}
+PATH = Path("v.sql")
+
+
+def made(query: str) -> str:
+    return in_spark(query, TABLES, KEYS).replace("`", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a / 2", "cast((t.a div 2) AS int)"),
+        ("sm + sm", "cast((t.sm + t.sm) AS smallint)"),
+        ("n::int", "cast(round(t.n, 0) AS int)"),
+        ("g::numeric", "cast(t.g AS decimal(19, 0))"),
+        ("concat(s, c)", "concat(coalesce(t.s, ''), coalesce(t.c, ''))"),
+        ("s || a", "(t.s || cast(t.a AS string))"),
+        ("c::text", "trim(TRAILING ' ' FROM t.c)"),
+        ("dt - date '2024-01-01'", "datediff(t.dt, DATE '2024-01-01')"),
+        ("dt + interval '1 year 2 months'", "(cast(t.dt AS timestamp_ntz) + interval '14' month)"),
+        ("extract(dow FROM dt)", "(dayofweek(t.dt) - 1)"),
+        ("tz AT TIME ZONE 'utc'", "cast(t.tz AS timestamp_ntz)"),
+        ('"Up" + K', "(t.Up + t.k)"),
+        ("a = '5'", "(t.a = 5)"),
+        ("f IS NOT UNKNOWN", "(t.f IS NOT NULL)"),
+        ("s NOT LIKE 'a%'", "(t.s NOT LIKE 'a%')"),
+        ("(a, k) < (1, 2)", "((t.a < 1) OR ((t.a = 1) AND (t.k < 2)))"),
+        ("j -> 'a' ->> 'b'", "get_json_object(t.j, '$.a.b')"),
+        ("nullif(a, 1.5)", "CASE WHEN (t.a = 1.5) THEN NULL ELSE t.a END"),
+        ("E'x'", None),
+    ],
+)  # fmt: skip
+def test_values_are_written_by_their_types(value, text):
+    query = f"SELECT {value} AS x FROM t"
+    if text is None:
+        with pytest.raises(ViewError):
+            made(query)
+    else:
+        assert made(query) == f"SELECT {text} AS x FROM public.t AS t"
+
+
+def test_exists_is_a_join_that_adds_no_column():
+    assert made(
+        "SELECT t.k FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND u.a > 3)"
+    ) == (
+        "SELECT t.k AS k FROM public.t AS t LEFT ANTI JOIN (SELECT u.k AS c0 FROM public.u AS u"
+        " WHERE (u.a > 3)) AS sub_1 ON (sub_1.c0 = t.k)"
+    )
+
+
+def test_a_primary_key_among_the_groups_determines_its_row():
+    assert made("SELECT t.k, t.s, count(*) FROM t JOIN u USING (k) GROUP BY t.k").endswith(
+        "GROUP BY t.k, t.s"
+    )
+
+
+def test_nulls_are_last_and_an_order_without_a_limit_goes():
+    assert made("SELECT k FROM t ORDER BY a DESC, s LIMIT 3").endswith(
+        "ORDER BY t.a DESC NULLS FIRST, t.s ASC NULLS LAST LIMIT 3"
+    )
+    assert "ORDER" not in made("SELECT k FROM t ORDER BY a")
+
+
+REFUSED = {
+    "SELECT k,\n  n / 3 AS q FROM t": ("2:3: ", "round("),
+    "SELECT avg(a) AS q FROM t": ("1:8: ", "round("),
+    "SELECT round(avg(g), 6) AS q FROM t": ("1:8: ", "round("),
+    "SELECT k, nope(s) AS x FROM t": ("nope is not known", ""),
+    "SELECT k, now() AS x FROM t": ("now is not known", "column"),
+    "SELECT k, round(d, 2) AS x FROM t": ("no double precision", "numeric"),
+    "SELECT k, d::numeric AS x FROM t": ("15 digits", "numeric"),
+    "SELECT k, date '2024-01-01'::timestamp AS x FROM t": ("what is cast", "(date '2024-01-01')"),
+    "SELECT k, date_trunc('month', tz) AS x FROM t": ("timestamptz", "AT TIME ZONE 'UTC'"),
+    "SELECT k, ts = tz AS x FROM t": ("is not compared", "AT TIME ZONE 'UTC'"),
+    "SELECT k, s + 1 AS x FROM t": ("text + integer", ""),
+    "SELECT k, s = a AS x FROM t": ("is not compared", "cast"),
+    "SELECT k, s LIKE 'a\\%' AS x FROM t": ("escaped", "left("),
+    "SELECT k, s ~ 'a' AS x FROM t": ("not known", ""),
+    "SELECT k, a || g FROM t": ("integer || bigint", "::text"),
+    "SELECT k, s || 'x' FROM t": ("no name", "AS name"),
+    "SELECT k, '2024-13-01'::date AS x FROM t": ("is not known to be", "'2024-02-29'"),
+    "SELECT missing FROM t": ("no such column", "known are"),
+    "SELECT t.missing FROM t": ("no such column", "it has"),
+    "SELECT k FROM t, u": ("several tables", "t.k"),
+    "SELECT t.k FROM t NATURAL JOIN u": ("such a join", "JOIN"),
+    "SELECT t.k FROM t, LATERAL (SELECT 1 AS x) q": ("LATERAL", "row_number"),
+    "SELECT k FROM t FOR UPDATE": ("FOR UPDATE", ""),
+    "SELECT k FROM t TABLESAMPLE SYSTEM (10)": ("TABLESAMPLE", ""),
+    "SELECT k FROM elsewhere": ("not captured", ""),
+    "SELECT k, EXISTS (SELECT 1 FROM u) AS x FROM t": ("EXISTS", "WHERE"),
+    "SELECT k FROM t WHERE a NOT IN (SELECT a FROM u WHERE u.k = t.k)": ("IN", "NOT EXISTS"),
+    "SELECT k, (SELECT u.n FROM u WHERE u.k = t.k) AS x FROM t": ("around it", "GROUP BY"),
+    "SELECT DISTINCT ON (a) k FROM t": ("DISTINCT ON", "ORDER BY"),
+    "SELECT k, string_agg(s, ',' ORDER BY k) AS x FROM t GROUP BY k": ("string_agg", ""),
+    "SELECT k, array_agg(s) AS x FROM t GROUP BY k": ("array_agg", "spark"),
+    "SELECT k, first_value(s) OVER (ORDER BY k) AS x FROM t": ("first_value", ""),
+    "SELECT k, s FROM t UNION SELECT k, a FROM u": ("not taken to one type", ""),
+    "SELECT k, coalesce(c, s) AS x FROM t": ("not taken to one type", "cast"),
+    "SELECT k, big + 1 AS x FROM t": ("numeric as text", ""),
+    "SELECT k, m * m AS x FROM t": ("digits", "numeric(18, 4)"),
+    "WITH RECURSIVE q AS (SELECT 1 AS k) SELECT k FROM q, t": ("RECURSIVE", ""),
+    "SELECT k, f = a < 3 AS x FROM t": ("computed first", "parentheses"),
+    "SELECT k, -a ^ 2 AS x FROM t": ("computed first", "parentheses"),
+}
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_what_is_not_known_is_refused_with_what_to_write(query):
+    why, hint = REFUSED[query]
+    with pytest.raises(ViewError) as refused:
+        in_spark(query, TABLES, KEYS)
+    assert why in str(refused.value.args[0])
+    assert hint in refused.value.hint
+
+
+def view(query: str, header: str = "-- key: k\n-- dialect: postgres\n"):
+    return parse_sql_view("v", PATH, header + query)
+
+
+def test_the_place_of_an_error_is_in_the_authors_file():
+    with pytest.raises(ViewError, match=r'view "v": v\.sql:4:3: nope\(k\): function nope'):
+        as_meant(view("SELECT k,\n  nope(k) AS x FROM t"), TABLES, KEYS)
+
+
+def test_the_authors_text_stays_and_comparisons_of_the_result_are_looked_at():
+    spec = as_meant(view("SELECT k FROM t WHERE c = 'ab '"), TABLES, KEYS)
+    assert text_of(spec).endswith("c = 'ab '")
+    assert "trim(TRAILING ' ' FROM `t`.`c`) = 'ab'" in (spec.sql or "")
+    with pytest.raises(ViewError, match="numeric"):
+        as_meant(view("SELECT k FROM t WHERE big = big"), TABLES, KEYS)
+
+
+def test_a_plan_shows_the_dialect_and_the_text():
+    columns = tuple(
+        LoggedColumn(name, name, kind, nullable=name != "k") for name, kind in OWN.items()
+    )
+    logged = {T: LoggedSchema(T, ("k",), columns)}
+    found = analyse(as_meant(view("SELECT k, a / 2 AS h FROM t"), TABLES, KEYS), logged)
+    assert found.lines()[0].startswith(
+        "PostgreSQL's SQL, computed as: SELECT `t`.`k` AS `k`, cast(("
+    )
+    assert found.lines()[1:] == ["proof: every row", "a refresh computes the rows that changed"]
+    assert found.to_json()["dialect"] == "postgres"
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ("-- key: k\n-- dialect: mysql\n", "no language of views"),
+        ("-- key: k\n-- dialekt: postgres\n", "dialect"),
+    ],
+)
+def test_other_languages_are_none(tmp_path, header, why):
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "v.sql").write_text(f"{header}SELECT k FROM t")
+    with pytest.raises(ViewError, match=why):
+        Catalog.of(tmp_path).load("v")
+
+
+def test_spark_is_the_language_without_a_header():
+    assert view("SELECT a / 2 AS h, k FROM t", "-- key: k\n").source.dialect == "spark"
+
+
+def test_parameters_are_literals_of_postgresql():
+    text, _ = with_parameters(PATH, "SELECT :name AS x", {"name": "it's \\"}, "postgres")
+    assert text == "SELECT 'it''s \\' AS x"
+
+
+def test_views_of_one_language_read_each_other():
+    inner = view('SELECT k, a / 2 AS "Half" FROM t')
+    outer = with_views(view('SELECT inner_one.k, "Half" FROM inner_one'), {"inner_one": inner})
+    spec = as_meant(outer, TABLES, KEYS)
+    assert "cast((`t`.`a` div 2) AS int) AS `Half`" in (spec.sql or "")
+    other = parse_sql_view("v", PATH, "-- key: k\nSELECT k FROM inner_one")
+    with pytest.raises(ViewError, match="is in Spark's SQL, and reads view"):
+        with_views(other, {"inner_one": inner})
+
+
+def test_the_page_names_each_function():
+    text = page()
+    for name in (*FUNCTIONS, *SPECIAL, *AGGREGATES, *WINDOWS):
+        assert name in text

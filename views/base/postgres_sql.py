@@ -1,0 +1,23 @@
+"""PostgreSQL's SQL as sqlglot parses it, with the functions by their own names. Pure."""
+
+from __future__ import annotations
+
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.parsers.postgres import PostgresParser
+
+_WITH_WORDS = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
+"""Functions whose arguments have words between them."""
+
+
+class PostgresSql(Postgres):
+    """PostgreSQL's SQL; a function is what it is called, and not what sqlglot has for it."""
+
+    class Parser(PostgresParser):
+        """Has no functions of other databases by the names of PostgreSQL's."""
+
+        FUNCTIONS = {}  # noqa: RUF012 - as its base has it
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            name: parse
+            for name, parse in PostgresParser.FUNCTION_PARSERS.items()
+            if name in _WITH_WORDS
+        }

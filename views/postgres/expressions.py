@@ -1,0 +1,1033 @@
+"""Expressions of PostgreSQL's SQL to Spark's, each with its type. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from views.postgres.functions import (
+    AGGREGATES,
+    FUNCTIONS,
+    INSTEAD,
+    OF_MOMENTS,
+    OPERATORS,
+    PARTS,
+    PATTERNS,
+    SPECIAL,
+    UNITS,
+    WINDOWS,
+    Form,
+)
+from views.postgres.literals import is_in, plain_number, text
+from views.postgres.types import (
+    BOOL,
+    DATE,
+    FLOAT4,
+    FLOAT8,
+    FLOATS,
+    INT2,
+    INT4,
+    INT8,
+    INTEGERS,
+    MOMENTS,
+    MOST_DIGITS,
+    NUMBERS,
+    TEXT,
+    TEXTS,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    WIDTHS,
+    PgType,
+    as_numeric,
+    bounded,
+    common,
+    in_spark,
+    numeric,
+    widened,
+)
+from views.postgres.values import (
+    NULL,
+    Value,
+    as_text,
+    condition,
+    numeric_of,
+    quotient,
+    refusal,
+    rounded,
+    taken,
+)
+
+if TYPE_CHECKING:
+    from views.postgres.queries import Reader
+    from views.postgres.scopes import Scope
+
+_SIGNS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+}
+_ORDERS = ("<", "<=", ">", ">=")
+_ARITHMETIC: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+}
+_COMPARISONS = (*_SIGNS, exp.Between, exp.In, exp.Like, exp.ILike, exp.Is, exp.Not)
+_OF_BITS = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.DPipe)
+_DType = exp.DataType.Type
+_TYPES = {
+    _DType.SMALLINT: INT2,
+    _DType.INT: INT4,
+    _DType.BIGINT: INT8,
+    _DType.FLOAT: FLOAT4,
+    _DType.DOUBLE: FLOAT8,
+    _DType.TEXT: TEXT,
+    _DType.VARCHAR: TEXT,
+    _DType.BOOLEAN: BOOL,
+    _DType.DATE: DATE,
+    _DType.TIMESTAMP: TIMESTAMP,
+    _DType.TIMESTAMPTZ: TIMESTAMPTZ,
+}
+_SPAN = re.compile(r"([+-]?\d+)\s*([a-z]+)")
+_SECONDS = ("hour", "minute", "second")
+_SPELLED = {"mon": "month", "hr": "hour", "min": "minute", "sec": "second"}
+_PARENTHESES = "put parentheses round the part that is meant to be computed first"
+_LEAST_DIGITS = 8
+"""Digits behind the point of a quotient that is computed with further."""
+Special = Callable[[exp.Expr, list[exp.Expr]], Value]
+"""Reads the call of a function."""
+_LEAST_WHOLE = 12
+"""Digits before the point that a numeric keeps at least where it is narrowed."""
+_KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Expressions:
+    """Reads the expressions of one SELECT."""
+
+    def __init__(self, scope: Scope, reader: Reader) -> None:
+        self.scope = scope
+        self._reader = reader
+        self._windows: Sequence[exp.Expr] = ()
+        self._aggregate = False
+        self.plain_columns: list[exp.Column] = []
+
+    @contextmanager
+    def windows(self, named: Sequence[exp.Expr]) -> Iterator[None]:
+        """Know the windows that a SELECT names."""
+        self._windows = named
+        yield
+
+    # Values
+
+    def value(self, node: exp.Expr) -> Value:  # noqa: C901, PLR0911, PLR0912 - one for each form
+        """Return a value.
+
+        Raises:
+            ViewError: a part of it is not known to have an equal in Spark's SQL.
+        """
+        match node:
+            case exp.Paren():
+                return self.value(node.this)
+            case exp.Column():
+                if not self._aggregate:
+                    self.plain_columns.append(node)
+                return self.scope.column(node)
+            case exp.Literal() if node.is_string:
+                return Value(text(node.name), UNKNOWN, node.name)
+            case exp.Literal():
+                return self._number(node, node.name)
+            case exp.Null():
+                return NULL
+            case exp.Boolean():
+                return Value("true" if node.this else "false", BOOL)
+            case exp.Neg():
+                return self._negative(node)
+            case exp.And() | exp.Or():
+                word = "AND" if isinstance(node, exp.And) else "OR"
+                sides = (self.condition(node.left), self.condition(node.right))
+                return Value(f"({sides[0]} {word} {sides[1]})", BOOL)
+            case exp.Not():
+                return self._not(node)
+            case exp.DPipe():
+                return self._joined(node)
+            case exp.Pow():
+                return self._power(node)
+            case exp.Between():
+                return self._between(node)
+            case exp.In():
+                return self._in(node, "IN")
+            case exp.Is():
+                return self._is(node)
+            case exp.Like() | exp.ILike() | exp.Escape():
+                return self._like(node)
+            case exp.Case():
+                return self._case(node)
+            case exp.Cast():
+                return self._cast(node)
+            case exp.Extract():
+                return self._part(node, node.name, node.expression)
+            case exp.Substring():
+                parts = [node.args.get(name) for name in ("this", "start", "length")]
+                if parts[1] is None:
+                    parts[1] = exp.Literal.number(1)
+                return self._called(node, "substring", [part for part in parts if part], FUNCTIONS)
+            case exp.Trim():
+                name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(
+                    str(node.args.get("position") or "").upper(), "btrim"
+                )
+                parts = [node.this, node.args.get("expression")]
+                return self._called(node, name, [part for part in parts if part], FUNCTIONS)
+            case exp.StrPosition():
+                return self._called(node, "strpos", [node.this, node.args["substr"]], FUNCTIONS)
+            case exp.AtTimeZone():
+                return self._at_zone(node)
+            case exp.JSONExtractScalar():
+                return self._of_json(node)
+            case exp.Subquery() | exp.Select() | exp.SetOperation():
+                return self._reader.scalar(node, self.scope)
+            case exp.Exists():
+                why = "EXISTS stands where a view cannot have it"
+                hint = "write it as a condition of WHERE that AND joins to the others"
+                raise refusal(node, why, hint)
+            case exp.Window() | exp.Filter() | exp.Anonymous():
+                return self._function(node)
+            case exp.Binary() if type(node) in _SIGNS:
+                return self._comparison(node, _SIGNS[type(node)])
+            case exp.Binary() if type(node) in _ARITHMETIC:
+                return self._arithmetic(node, _ARITHMETIC[type(node)])
+            case _:
+                raise refusal(node, f"{type(node).__name__} is not known here")
+
+    def condition(self, node: exp.Expr) -> str:
+        """Return the text of a condition."""
+        return condition(node, self.value(node))
+
+    def exact(self, node: exp.Expr, use: str) -> Value:
+        """Return a value of which all digits are known.
+
+        Raises:
+            ViewError: it is a quotient of numerics.
+        """
+        value = self.value(node)
+        if value.kind.sure is not None:
+            raise refusal(
+                node, f"a quotient of numerics has as many digits as its values need, and is {use}",
+                f"write round(…, {min(value.kind.sure, 6)}), or (…)::double precision",
+            )  # fmt: skip
+        return value
+
+    def _number(self, node: exp.Expr, digits: str) -> Value:
+        if digits.isdigit():
+            for kind in (INT4, INT8):
+                if is_in(int(digits), kind.name):
+                    return Value(str(int(digits)), kind, str(int(digits)))
+        built = plain_number(digits)
+        if built is None:
+            raise refusal(node, f"a number of more than {MOST_DIGITS} digits")
+        whole = built[1].scale == 0
+        made_text = f"cast({built[0]} AS {in_spark(built[1])})" if whole else built[0]
+        return Value(made_text, built[1], built[0])
+
+    def _negative(self, node: exp.Neg) -> Value:
+        self._bound(node, node.this)
+        value = self.value(node.this)
+        if value.kind.name not in NUMBERS:
+            raise refusal(node, f"minus {value.kind} is not known")
+        constant = None if value.constant is None else f"-{value.constant}"
+        return Value(f"(-{value.text})", value.kind, constant)
+
+    def _not(self, node: exp.Not) -> Value:
+        inner = node.this.unnest()
+        if isinstance(inner, exp.In):
+            return self._in(inner, "NOT IN")
+        return Value(f"(NOT {self.condition(node.this)})", BOOL)
+
+    def _bound(self, node: exp.Expr, *sides: exp.Expr) -> None:
+        """Refuse operators side by side that the parser may bind otherwise than PostgreSQL."""
+        for side in sides:
+            compared = type(node) in _SIGNS or isinstance(node, exp.Between | exp.In | exp.Is)
+            if (compared and isinstance(side, _COMPARISONS)) or (
+                isinstance(side, exp.Pow) and isinstance(node, exp.Neg | exp.Pow)
+            ):
+                raise refusal(node, "it is not plain what is computed first", _PARENTHESES)
+            if isinstance(node, exp.Pow) and isinstance(side, exp.Neg):
+                raise refusal(node, "it is not plain what is computed first", _PARENTHESES)
+
+    # Operators
+
+    def _joined(self, node: exp.DPipe) -> Value:
+        sides = [self.value(node.left), self.value(node.right)]
+        if not any(side.kind.name in {*TEXTS, "unknown"} for side in sides):
+            kinds = f"{sides[0].kind} || {sides[1].kind}"
+            raise refusal(node, f"{kinds} is not known", "cast one of them: …::text")
+        parts = [as_text(node, side) for side in sides]
+        return Value(f"({parts[0]} || {parts[1]})", TEXT)
+
+    def _power(self, node: exp.Pow) -> Value:
+        self._bound(node, node.this, node.expression)
+        return self._called(node, "power", [node.this, node.expression], FUNCTIONS)
+
+    def _arithmetic(self, node: exp.Binary, sign: str) -> Value:
+        if isinstance(node.right, exp.Interval):
+            return self._moved(node, self.value(node.left), node.right, sign)
+        if isinstance(node.left, exp.Interval) and sign == "+":
+            return self._moved(node, self.value(node.right), node.left, sign)
+        one, other = self.value(node.left), self.value(node.right)
+        if one.kind.name == "unknown" and other.kind.name in (*NUMBERS, *MOMENTS):
+            one = Value(taken(node, one, other.kind), other.kind, one.constant)
+        if other.kind.name == "unknown" and one.kind.name in (*NUMBERS, "date"):
+            if one.kind.name == "date" and sign != "-":
+                raise refusal(node, "it is not plain whether it is a number", "write it as one")
+            other = Value(taken(node, other, one.kind), one.kind)
+        names = {one.kind.name, other.kind.name}
+        dated = tuple("int4" if n == "int2" else n for n in (one.kind.name, other.kind.name))
+        if (sign, *dated) in OPERATORS:
+            kind, form = OPERATORS[sign, *dated]  # type: ignore[index]
+            return Value(form.format(one.text, other.text), kind)
+        if not names <= {*NUMBERS}:
+            why = f"{one.kind} {sign} {other.kind} is not known"
+            raise refusal(node, why, "cast a side: …::timestamp" if "date" in names else "")
+        if names & {*FLOATS}:
+            return self._of_floats(node, one, other, sign)
+        if names <= {*INTEGERS}:
+            return self._of_integers(one, other, sign)
+        return self._of_numerics(node, one, other, sign)
+
+    def _of_floats(self, node: exp.Expr, one: Value, other: Value, sign: str) -> Value:
+        if sign == "%":
+            raise refusal(node, "PostgreSQL has no % of floats")
+        kind = FLOAT4 if {one.kind.name, other.kind.name} == {"float4"} else FLOAT8
+        built = f"({taken(node, one, kind)} {sign} {taken(node, other, kind)})"
+        # Spark divides reals as doubles, which rounds to the same real.
+        return Value(f"cast({built} AS float)" if sign == "/" and kind is FLOAT4 else built, kind)
+
+    def _of_integers(self, one: Value, other: Value, sign: str) -> Value:
+        kind = common([one.kind, other.kind])
+        assert kind is not None  # noqa: S101 - of integers
+        built = f"({one.text} {'div' if sign == '/' else sign} {other.text})"
+        if (sign == "/" and kind is not INT8) or kind is INT2:
+            built = f"cast({built} AS {in_spark(kind)})"
+        return Value(built, kind)
+
+    def _of_numerics(self, node: exp.Expr, one: Value, other: Value, sign: str) -> Value:
+        if sign == "/":
+            return quotient(node, one, other)
+        if any(side.kind.sure is not None for side in (one, other)):
+            if sign == "%" or all(side.kind.sure is not None for side in (one, other)):
+                hint = "round it: round(…, 6)"
+                raise refusal(node, "a quotient is computed with further", hint)
+            return self._of_quotient(node, one, other, sign)
+        kind = _result(sign, numeric_of(one), numeric_of(other))
+        if kind is None:
+            one, other = _narrowed(sign, one, other)
+            kind = _result(sign, numeric_of(one), numeric_of(other))
+        if kind is None:
+            raise refusal(
+                node, f"no numeric of Spark's has all its digits: {MOST_DIGITS} are the most",
+                "cast the sides to fewer: …::numeric(18, 4)",
+            )  # fmt: skip
+        return Value(
+            f"({one.text} {sign} {other.text})",
+            replace(kind, even=one.kind.even and other.kind.even),
+        )
+
+    @staticmethod
+    def _of_quotient(node: exp.Expr, one: Value, other: Value, sign: str) -> Value:
+        """Return a quotient and an exact number added or multiplied; the quotient is narrowed."""
+        sides, kinds = [one.text, other.text], [numeric_of(one), numeric_of(other)]
+        place = int(kinds[0].sure is None)
+        rough, exact = kinds[place], kinds[1 - place]
+        room = MOST_DIGITS - 1 - exact.precision if sign == "*" else MOST_DIGITS - 2
+        scale = min(rough.scale, room // 2)
+        if scale < _LEAST_DIGITS or (sign != "*" and exact.whole + scale + 1 > room):
+            hint = "round the quotient: round(…, 6)"
+            raise refusal(node, "a number of many digits beside a quotient", hint)
+        sides[place] = f"cast({sides[place]} AS decimal({room}, {scale}))"
+        lost = exact.whole if sign == "*" else 0
+        result = scale + exact.scale if sign == "*" else max(scale, exact.scale)
+        kind = numeric(MOST_DIGITS, result)
+        sure = max(min((rough.sure or 0) - lost, scale - lost - 4), 0)
+        return Value(f"({sides[0]} {sign} {sides[1]})", replace(kind, sure=sure))
+
+    def _comparison(self, node: exp.Binary, sign: str) -> Value:
+        self._bound(node, node.left, node.right)
+        for side in (exp.Any, exp.All):
+            if isinstance(node.right, side):
+                return self._quantified(node, sign)
+        one, other = node.left.unnest(), node.right.unnest()
+        if isinstance(one, exp.Tuple) or isinstance(other, exp.Tuple):
+            return self._rows(node, one, other, sign)
+        return Value(self.compared(node, self.value(one), self.value(other), sign), BOOL)
+
+    def compared(self, node: exp.Expr, one: Value, other: Value, sign: str) -> str:
+        """Return the text of a comparison of two values."""
+        if one.kind.name == other.kind.name == "unknown":
+            one = replace(one, kind=TEXT)
+        kinds = [one.kind, other.kind]
+        names = {kind.name for kind in kinds}
+        if "unknown" in names:
+            kind = kinds[1] if kinds[0].name == "unknown" else kinds[0]
+            sides = [side if side.kind is kind else None for side in (one, other)]
+            texts = [
+                side.text if side is not None else taken(node, raw, kind)
+                for side, raw in zip(sides, (one, other), strict=True)
+            ]
+            return f"({texts[0]} {sign} {texts[1]})"
+        same = len(names) == 1 or names <= {*NUMBERS} or names <= {*TEXTS}
+        if not same and names != {"date", "timestamp"}:
+            hint = "write … AT TIME ZONE 'UTC'" if "timestamptz" in names else "cast one of them"
+            raise refusal(node, f"{kinds[0]} is not compared with {kinds[1]}", hint)
+        if names <= {*INTEGERS, "numeric"}:
+            one, other = self._comparable(node, one, other, sign)
+        return f"({one.text} {sign} {other.text})"
+
+    def _comparable(
+        self, node: exp.Expr, one: Value, other: Value, sign: str
+    ) -> tuple[Value, Value]:
+        """Return two exact numbers as Spark compares them without cutting digits."""
+        kinds = [numeric_of(one), numeric_of(other)]
+        if any(kind.sure is not None for kind in kinds):
+            if sign not in _ORDERS or all(kind.sure is not None for kind in kinds):
+                raise refusal(
+                    node, "a quotient of numerics has as many digits as its values need",
+                    "round it first: round(…, 6)",
+                )  # fmt: skip
+            return one, other
+        if widened(kinds) is None:
+            one, other = _narrowed("", one, other)
+            if widened([numeric_of(one), numeric_of(other)]) is None:
+                hint = "cast them to fewer digits: …::numeric(18, 4)"
+                raise refusal(node, "no numeric of Spark's has the digits of both", hint)
+        return one, other
+
+    def _rows(self, node: exp.Expr, one: exp.Expr, other: exp.Expr, sign: str) -> Value:
+        rows = [list(row.expressions) if isinstance(row, exp.Tuple) else [] for row in (one, other)]
+        if not rows[0] or len(rows[0]) != len(rows[1]) or "DISTINCT" in sign:
+            raise refusal(node, "such rows are not compared", "compare their fields one by one")
+        pairs = list(zip(map(self.value, rows[0]), map(self.value, rows[1]), strict=True))
+        if sign in {"=", "<>"}:
+            parts = [self.compared(node, mine, theirs, sign) for mine, theirs in pairs]
+            return Value(f"({(' AND ' if sign == '=' else ' OR ').join(parts)})", BOOL)
+        built = ""
+        for mine, theirs in reversed(pairs):
+            last = self.compared(node, mine, theirs, sign if not built else sign[0])
+            equal = self.compared(node, mine, theirs, "=")
+            built = f"({last} OR ({equal} AND {built}))" if built else last
+        return Value(built, BOOL)
+
+    def _quantified(self, node: exp.Binary, sign: str) -> Value:
+        side = node.right
+        words: dict[tuple[str, type[exp.Expr]], str] = {
+            ("=", exp.Any): "IN",
+            ("<>", exp.All): "NOT IN",
+        }
+        word = words.get((sign, type(side)))
+        inner = side.this.unnest()
+        if word is None or not isinstance(inner, exp.Query | exp.Array):
+            why = "ANY and ALL are known of = ANY and <> ALL of a list or a subquery"
+            raise refusal(node, why, "compare it with min() or max() of the subquery")
+        listed = exp.In(this=node.left)
+        if isinstance(inner, exp.Query):
+            listed.set("query", inner.copy() if inner.parent is None else inner)
+        else:
+            listed.set("expressions", inner.expressions)
+        listed.parent = node.parent
+        return self._in(listed, word)
+
+    def _between(self, node: exp.Between) -> Value:
+        self._bound(node, node.this, node.args["low"], node.args["high"])
+        value, low, high = (self.value(node.args[name]) for name in ("this", "low", "high"))
+
+        def within(first: Value, last: Value) -> str:
+            lower = self.compared(node, value, first, ">=")
+            return f"({lower} AND {self.compared(node, value, last, '<=')})"
+
+        if node.args.get("symmetric"):
+            return Value(f"({within(low, high)} OR {within(high, low)})", BOOL)
+        return Value(within(low, high), BOOL)
+
+    def _in(self, node: exp.In, word: str) -> Value:
+        self._bound(node, node.this)
+        query = node.args.get("query")
+        if query is not None:
+            return Value(self._reader.is_in(node, word, self), BOOL)
+        one = node.this.unnest()
+        if isinstance(one, exp.Tuple):
+            tests = [self._rows(node, one, other.unnest(), "=").text for other in node.expressions]
+            built = f"({' OR '.join(tests)})"
+            return Value(f"(NOT {built})" if word == "NOT IN" else built, BOOL)
+        value = self.value(one)
+        others = [self.value(other) for other in node.expressions]
+        others_names = {other.kind.name for other in others if other.kind.name != "unknown"}
+        if others_names - {value.kind.name} and not (
+            {value.kind.name, *others_names} <= {*INTEGERS, "numeric"}
+        ):
+            constant = all(other.constant is not None for other in others)
+            if value.kind.name != "float8" or not constant:
+                raise refusal(
+                    node, "values of several types stand in IN",
+                    f"cast them: …::{next(iter(others_names))}",
+                )  # fmt: skip
+            others = [Value(taken(node, other, FLOAT8), FLOAT8) for other in others]
+        for other in others:
+            self.compared(node, value, other, "=")
+        kind = next((v.kind for v in (value, *others) if v.kind.name != "unknown"), TEXT)
+        texts = [
+            taken(node, v, kind) if v.kind.name == "unknown" else v.text for v in (value, *others)
+        ]
+        return Value(f"({texts[0]} {word} ({', '.join(texts[1:])}))", BOOL)
+
+    def _is(self, node: exp.Is) -> Value:
+        value = self.value(node.this)
+        no = "NOT " if node.args.get("negate") else ""
+        if isinstance(node.expression, exp.Null):
+            if value.kind.name == "unknown":
+                raise refusal(node, "a constant is asked whether it is null")
+            return Value(f"({value.text} IS {no}NULL)", BOOL)
+        if not isinstance(node.expression, exp.Boolean):
+            raise refusal(node, "IS is known of NULL, TRUE, FALSE and UNKNOWN")
+        word = "TRUE" if node.expression.this else "FALSE"
+        return Value(f"({condition(node.this, value)} IS {no}{word})", BOOL)
+
+    def _like(self, node: exp.Expr) -> Value:
+        like = node.this if isinstance(node, exp.Escape) else node
+        self._bound(node, like.this, like.expression)
+        value, pattern = self.value(like.this), self.value(like.expression)
+        if value.kind.name not in {*TEXTS, "unknown"} or pattern.kind.name != "unknown":
+            why = "LIKE is known of a text and a constant pattern"
+            raise refusal(node, why, "write the pattern in quotes")
+        if isinstance(node, exp.Escape) or "\\" in (pattern.constant or ""):
+            why = "a pattern in which a sign is escaped"
+            raise refusal(node, why, "write strpos(…, '%') > 0, or left(…, 3) = 'a_b'")
+        word = "ILIKE" if isinstance(like, exp.ILike) else "LIKE"
+        word = f"NOT {word}" if like.args.get("negate") else word
+        return Value(f"({taken(node, value, TEXT)} {word} {taken(node, pattern, TEXT)})", BOOL)
+
+    def _case(self, node: exp.Case) -> Value:
+        subject = None if node.this is None else self.value(node.this)
+        tests = []
+        for branch in node.args["ifs"]:
+            if subject is None:
+                tests.append(self.condition(branch.this))
+            else:
+                tests.append(self.compared(node, subject, self.value(branch.this), "="))
+        default = node.args.get("default")
+        results = [self.value(branch.args["true"]) for branch in node.args["ifs"]]
+        results.append(NULL if default is None else self.value(default))
+        kind, texts = self.unified(node, results)
+        whens = [f"WHEN {test} THEN {built}" for test, built in zip(tests, texts, strict=False)]
+        last = "" if default is None else f" ELSE {texts[-1]}"
+        return Value(f"CASE {' '.join(whens)}{last} END", kind)
+
+    def unified(self, node: exp.Expr, values: Sequence[Value]) -> tuple[PgType, list[str]]:
+        """Return the type that PostgreSQL takes several values to, and their texts of that type.
+
+        Raises:
+            ViewError: there is none, or none in Spark that has all their digits.
+        """
+        kinds = [
+            as_numeric(value.kind, value.constant) if value.kind.name in WIDTHS else value.kind
+            for value in values
+        ]
+        exact = [value.kind for value in values]
+        kind = common(kinds if any(k.name == "numeric" for k in exact) else exact)
+        if kind is None:
+            names = sorted({str(value.kind) for value in values if value.kind.name != "unknown"})
+            why = f"{' and '.join(names)} are not taken to one type here"
+            raise refusal(node, why, f"cast one of them: …::{names[0]}")
+        return kind, [taken(node, value, kind) for value in values]
+
+    # Casts and moments
+
+    def _cast(self, node: exp.Cast) -> Value:
+        if isinstance(node, exp.TryCast):
+            raise refusal(node, "PostgreSQL has no such cast")
+        value, to = self.value(node.this), node.to
+        sizes = [int(size.name) for size in to.expressions if size.name.isdigit()]
+        if to.this is _DType.DECIMAL:
+            return self._as_numeric(node, value, sizes)
+        kind = _TYPES.get(to.this)
+        if kind is None:
+            raise refusal(node, f"a cast to {to.sql('postgres').lower()} is not known")
+        if kind is TEXT:
+            built = as_text(node, value)
+            return Value(f"left({built}, {sizes[0]})" if sizes else built, TEXT)
+        if sizes:
+            raise refusal(node, f"a cast to {to.sql('postgres').lower()} is not known")
+        if value.kind.name == "unknown" or kind == value.kind:
+            return Value(taken(node, value, kind), kind)
+        converted = self._converted(value, kind)
+        if converted is None:
+            hint = {
+                "timestamptz": "write … AT TIME ZONE 'UTC'",
+                "numeric": "write round(…)::integer",
+            }.get(value.kind.name, "")
+            raise refusal(node, f"a cast of {value.kind} to {kind} is not known", hint)
+        return Value(converted, kind)
+
+    @staticmethod
+    def _converted(  # noqa: PLR0911 - one for each type
+        value: Value, kind: PgType
+    ) -> str | None:
+        """Return the text of a cast, or None if PostgreSQL's and Spark's may differ."""
+        name, to, spark = value.kind.name, kind.name, in_spark(kind)
+        plain = f"cast({value.text} AS {spark})"
+        if name in INTEGERS:
+            return plain if to in NUMBERS or (to == "bool" and name == "int4") else None
+        if name == "numeric":
+            if to in INTEGERS and value.kind.sure is None:
+                return f"cast(round({value.text}, 0) AS {spark})" if value.kind.scale else plain
+            return plain if to in FLOATS else None
+        if name in FLOATS:
+            return plain if to in FLOATS else None
+        if name in TEXTS:
+            return plain if to in INTEGERS else None
+        if (name, to) in {("bool", "int4"), ("date", "timestamp"), ("timestamp", "date")}:
+            return plain
+        return None
+
+    def _as_numeric(self, node: exp.Cast, value: Value, sizes: list[int]) -> Value:
+        name = value.kind.name
+        if name in FLOATS:
+            why = "PostgreSQL takes the first 15 digits of it, Spark all"
+            raise refusal(node, why, "leave the cast out, or have the column as a numeric")
+        if name not in {*INTEGERS, *TEXTS, "numeric", "numeric as text", "unknown"}:
+            raise refusal(node, f"a cast of {value.kind} to numeric is not known")
+        if not sizes:
+            if name == "unknown" and not value.is_null and plain_number(value.constant or ""):
+                built = plain_number(value.constant or "")
+                assert built is not None  # noqa: S101 - just asked
+                return Value(taken(node, value, built[1]), built[1])
+            if name in {*TEXTS, "numeric as text", "unknown"}:
+                raise refusal(node, "how many digits it has is not known", "write numeric(18, 4)")
+            kind = as_numeric(value.kind)
+            cast = f"cast({value.text} AS {in_spark(kind)})"
+            return Value(cast if name in INTEGERS else value.text, kind)
+        precision, scale = sizes[0], sizes[1] if len(sizes) > 1 else 0
+        if precision > MOST_DIGITS or scale > precision:
+            raise refusal(node, f"Spark's numerics have {MOST_DIGITS} digits at most")
+        if value.kind.sure is not None:
+            value = rounded(node, value, scale)
+        elif name == "unknown":
+            value = Value(taken(node, value, numeric(precision, scale)), numeric(precision, scale))
+        kind = numeric(precision, scale)
+        return Value(f"cast({value.text} AS {in_spark(kind)})", kind)
+
+    def _spans(self, node: exp.Interval) -> list[tuple[int, str]]:
+        unit = node.args.get("unit")
+        written_text = node.this.name if isinstance(node.this, exp.Literal) else ""
+        whole = f"{written_text} {unit.name}" if unit is not None else written_text
+        whole = whole.strip().lower()
+        spans = _SPAN.findall(whole)
+        if not spans or _SPAN.sub("", whole).strip():
+            raise refusal(node, "such an interval is not known", "write interval '1 month'")
+        built = []
+        for number, name in spans:
+            plain = name.removesuffix("s") if name != "s" else name
+            plain = _SPELLED.get(plain, plain)
+            if plain not in UNITS or plain == "quarter":
+                raise refusal(node, f"{name} is not known", f"known are {', '.join(UNITS[:2])}, …")
+            built.append((int(number), plain))
+        return built
+
+    def _moved(self, node: exp.Expr, value: Value, interval: exp.Interval, sign: str) -> Value:
+        if value.kind.name not in MOMENTS or sign not in {"+", "-"}:
+            raise refusal(node, f"{value.kind} {sign} interval is not known")
+        spans = self._spans(interval)
+        # PostgreSQL adds months first, then days, then seconds; a day has no fixed length there.
+        spans.sort(key=lambda span: ("year", "month").count(span[1]) * -2 + (span[1] in _SECONDS))
+        months = [span for span in spans if span[1] in {"year", "month"}]
+        if len(months) > 1:
+            total = sum(number * (12 if unit == "year" else 1) for number, unit in months)
+            spans = [(total, "month"), *(span for span in spans if span not in months)]
+        if value.kind.name == "timestamptz" and any(unit not in _SECONDS for _, unit in spans):
+            why = "days and months depend on the zone of a session"
+            raise refusal(node, why, "write … AT TIME ZONE 'UTC' + interval '1 month'")
+        built = value.text
+        if value.kind.name == "date":
+            built = f"cast({built} AS timestamp_ntz)"
+        for number, unit in spans:
+            built = f"({built} {sign} interval '{number}' {unit})"
+        return Value(built, TIMESTAMP if value.kind.name == "date" else value.kind)
+
+    def _part(self, node: exp.Expr, name: str, of: exp.Expr) -> Value:
+        unit, value = name.lower(), self.value(of)
+        if value.kind.name not in {"date", "timestamp"}:
+            hint = "write … AT TIME ZONE 'UTC'" if value.kind.name == "timestamptz" else ""
+            raise refusal(node, f"a part of {value.kind} is not known", hint)
+        if unit not in PARTS or (value.kind.name == "date" and unit in OF_MOMENTS):
+            raise refusal(node, f"{unit} is not known", f"known are {', '.join(PARTS)}")
+        kind = numeric(8, 6) if unit == "second" else numeric(10, 0)
+        return Value(PARTS[unit].format(value.text), kind)
+
+    def _at_zone(self, node: exp.AtTimeZone) -> Value:
+        value, zone = self.value(node.this), node.args["zone"]
+        if not isinstance(zone, exp.Literal) or zone.name.upper() != "UTC":
+            raise refusal(node, "rules of time zones differ between engines", "write 'UTC'")
+        match value.kind.name:
+            case "timestamp":
+                return Value(f"cast({value.text} AS timestamp)", TIMESTAMPTZ)
+            case "timestamptz":
+                return Value(f"cast({value.text} AS timestamp_ntz)", TIMESTAMP)
+            case _:
+                raise refusal(node, f"{value.kind} has no time zone", "cast it: …::timestamp")
+
+    def _of_json(self, node: exp.Expr) -> Value:
+        path: list[str] = []
+        inner: exp.Expr = node
+        while isinstance(inner, exp.JSONExtractScalar | exp.JSONExtract):
+            step = inner.expression
+            keys = step.expressions[1:] if isinstance(step, exp.JSONPath) else []
+            if len(keys) != 1 or not _KEY.fullmatch(str(keys[0].this)):
+                raise refusal(node, "known is ->> of a constant name", "write … ->> 'name'")
+            path.insert(0, str(keys[0].this))
+            inner = inner.this.unnest()
+        value = self.value(inner)
+        if value.kind.name not in {"json", "jsonb"}:
+            raise refusal(node, f"{value.kind} has no names")
+        return Value(f"get_json_object({value.text}, '$.{'.'.join(path)}')", TEXT)
+
+    # Functions
+
+    def _function(self, node: exp.Expr) -> Value:
+        call, window, where = node, None, None
+        if isinstance(call, exp.Window):
+            window, call = call, call.this
+        if isinstance(call, exp.Filter):
+            where, call = call.expression.this, call.this
+        if not isinstance(call, exp.Anonymous):
+            raise refusal(node, "it is not known here")
+        name = call.name.lower()
+        arguments = list(call.expressions)
+        if name in AGGREGATES:
+            return self._aggregated(node, name, arguments, where, window)
+        if window is not None and name in WINDOWS and where is None:
+            built = self._called(node, name, arguments, WINDOWS)
+            return replace(built, text=f"{built.text} OVER {self._over(window)}")
+        if window is not None or where is not None:
+            raise refusal(node, f"{name} over a window or with FILTER is not known here")
+        if name in SPECIAL:
+            special: Special = getattr(self, f"_fn_{name}")
+            return special(node, arguments)
+        return self._called(node, name, arguments, FUNCTIONS)
+
+    def _called(
+        self,
+        node: exp.Expr,
+        name: str,
+        arguments: Sequence[exp.Expr],
+        table: dict[str, tuple[Form, ...]],
+    ) -> Value:
+        """Return a call of a function that a table has.
+
+        Raises:
+            ViewError: the table has none of the name and the types.
+        """
+        if name not in table:
+            raise refusal(node, f"function {name} is not known here", INSTEAD.get(name, ""))
+        values = [self.value(argument) for argument in arguments]
+        for form in table[name]:
+            if (texts := self._fitting(node, form, values)) is not None:
+                result = form.result
+                kind = result if isinstance(result, PgType) else result([v.kind for v in values])
+                return Value(form.text.replace("{*}", ", ".join(texts)).format(*texts), kind)
+        listed = ", ".join(str(value.kind) for value in values)
+        raise refusal(node, f"{name}({listed}) is not known here", INSTEAD.get(name, ""))
+
+    def _fitting(self, node: exp.Expr, form: Form, values: list[Value]) -> list[str] | None:
+        codes = form.takes.split()
+        if codes and codes[-1].endswith("*"):
+            codes[-1] = codes[-1][:-1]
+            codes += codes[-1:] * (len(values) - len(codes))
+        if len(codes) != len(values):
+            return None
+        texts = [_fits(node, code, value) for code, value in zip(codes, values, strict=True)]
+        return None if None in texts else [built for built in texts if built is not None]
+
+    def _aggregated(
+        self,
+        node: exp.Expr,
+        name: str,
+        arguments: list[exp.Expr],
+        where: exp.Expr | None,
+        window: exp.Window | None,
+    ) -> Value:
+        if self._aggregate:
+            raise refusal(node, "an aggregate stands in an aggregate")
+        distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
+        if distinct:
+            arguments = list(arguments[0].expressions)
+        if any(isinstance(argument, exp.Order) for argument in arguments):
+            raise refusal(node, "an order in an aggregate is not known here")
+        self._aggregate = window is None
+        try:
+            behind = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
+            if window is not None:
+                behind += f" OVER {self._over(window)}"
+
+            def whole(call: str) -> str:
+                built = call.replace("(", "(DISTINCT ", 1) if distinct else call
+                return built + behind
+
+            if name == "count" and [type(part) for part in arguments] == [exp.Star]:
+                return Value(whole("count(*)"), INT8)
+            if name == "avg" and (mean := self._average(node, arguments, whole)) is not None:
+                return mean
+            value = self._called(node, name, arguments, AGGREGATES)
+            built = whole(value.text)
+            if name == "sum" and value.kind.precision == MOST_DIGITS:
+                # A digit less, so that the proof knows that a decimal holds it beside another one.
+                kind = replace(value.kind, precision=MOST_DIGITS - 1)
+                return Value(f"cast({built} AS {in_spark(kind)})", kind)
+            return replace(value, text=built)
+        finally:
+            self._aggregate = False
+
+    def _average(
+        self, node: exp.Expr, arguments: list[exp.Expr], whole: Callable[[str], str]
+    ) -> Value | None:
+        if len(arguments) != 1:
+            return None
+        value = self.value(arguments[0])
+        if value.kind.name not in {*INTEGERS, "numeric"}:
+            return None
+        inner = numeric_of(value)
+        total = self._called(node, "sum", arguments, AGGREGATES)
+        count = Value(f"nullif({whole(f'count({value.text})')}, 0)", INT8)
+        return quotient(node, replace(total, text=whole(total.text)), count, whole=inner.whole)
+
+    def _over(self, node: exp.Window) -> str:
+        parts = []
+        base: exp.Expr = node
+        named = node.args.get("alias")
+        if named is not None:
+            folded = named.name.lower()
+            base = next((w for w in self._windows if w.this.name.lower() == folded), node)
+            if base is node or any(node.args.get(p) for p in ("partition_by", "order", "spec")):
+                raise refusal(node, "such a window is not known", "write all of it in OVER (…)")
+        if keys := base.args.get("partition_by"):
+            listed = [self.exact(key, "compared").text for key in keys]
+            parts.append(f"PARTITION BY {', '.join(listed)}")
+        if order := base.args.get("order"):
+            parts.append(f"ORDER BY {', '.join(self.ordered(key) for key in order.expressions)}")
+        if spec := base.args.get("spec"):
+            parts.append(self._frame(spec))
+        return f"({' '.join(parts)})"
+
+    def _frame(self, node: exp.Expr) -> str:
+        def end(name: str) -> str:
+            bound, side = node.args.get(name), str(node.args.get(f"{name}_side") or "")
+            if isinstance(bound, exp.Expr):
+                if not (isinstance(bound, exp.Literal) and bound.name.isdigit()):
+                    raise refusal(node, "an end of a frame is no constant", "write 1 PRECEDING")
+                bound = bound.name
+            return f"{bound or 'CURRENT ROW'} {side}".strip()
+
+        kind = str(node.args.get("kind")).upper()
+        has_number = any(isinstance(node.args.get(n), exp.Expr) for n in ("start", "end"))
+        if (
+            kind not in {"ROWS", "RANGE"}
+            or node.args.get("exclude")
+            or (kind == "RANGE" and has_number)
+        ):
+            raise refusal(node, "such a frame is not known", "write ROWS, or RANGE without numbers")
+        return f"{kind} BETWEEN {end('start')} AND {end('end')}"
+
+    def ordered(self, node: exp.Expr, built: str | None = None) -> str:
+        """Return a part of ORDER BY; nulls are where PostgreSQL has them."""
+        if not isinstance(node, exp.Ordered) or node.args.get("with_fill"):
+            raise refusal(node, "such an order is not known")
+        if built is None:
+            value = self.exact(node.this, "sorted")
+            built = value.text
+            if value.kind.name == "bpchar":  # the blanks at its end do not count
+                built = f"trim(TRAILING ' ' FROM {built})"
+        way = "DESC" if node.args.get("desc") else "ASC"
+        return f"{built} {way} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
+
+    # Functions whose types depend on more than one argument
+
+    def _fn_coalesce(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        kind, texts = self.unified(node, [self.value(argument) for argument in arguments])
+        return Value(f"coalesce({', '.join(texts)})", kind)
+
+    def _fn_greatest(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        values = [self.value(argument) for argument in arguments]
+        kind, texts = self.unified(node, values)
+        if kind.sure is not None:
+            raise refusal(node, "a quotient is compared", "round it first: round(…, 6)")
+        if len(texts) == 1:
+            return Value(texts[0], kind)
+        name = node.this.lower() if isinstance(node, exp.Anonymous) else "greatest"
+        return Value(f"{name}({', '.join(texts)})", replace(kind, even=kind.even))
+
+    _fn_least = _fn_greatest
+
+    def _fn_nullif(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        if len(arguments) != 2:  # noqa: PLR2004 - two values
+            raise refusal(node, "nullif takes two values")
+        one, other = (self.value(argument) for argument in arguments)
+        test = self.compared(node, one, other, "=")
+        kind = one.kind
+        if kind.name == "unknown":
+            kind = TEXT if other.kind.name == "unknown" else other.kind
+        elif kind.name in {*INTEGERS, "numeric"} and other.kind.name in {"numeric", *FLOATS}:
+            # PostgreSQL has no operator of the two types, and takes one to the other's.
+            kind = numeric_of(one) if other.kind.name == "numeric" else FLOAT8
+        return Value(f"CASE WHEN {test} THEN NULL ELSE {taken(node, one, kind)} END", kind)
+
+    def _fn_round(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        value = self.value(arguments[0])
+        if value.kind.name in FLOATS:
+            if len(arguments) > 1:
+                why = "PostgreSQL rounds no double precision to a number of places"
+                raise refusal(node, why, "have the column as a numeric")
+            why = "PostgreSQL rounds halves of it to the even number, Spark away from 0"
+            raise refusal(node, why, "leave it unrounded, or have the column as a numeric")
+        places = "0" if len(arguments) == 1 else self._constant(arguments[1])
+        if value.kind.name not in {*INTEGERS, "numeric"} or places is None:
+            raise refusal(node, "round is known of a numeric, to a constant number of places")
+        if len(arguments) == 1 and value.kind.name in INTEGERS:
+            return Value(f"cast({value.text} AS double)", FLOAT8)
+        if value.kind.name in INTEGERS:
+            kind = numeric_of(value)
+            value = Value(f"cast({value.text} AS {in_spark(kind)})", kind)
+        return rounded(node, value, int(places))
+
+    def _constant(self, node: exp.Expr) -> str | None:
+        value = self.value(node)
+        return value.constant if value.kind.name in {"int4", "int8"} else None
+
+    def _fn_concat(self, _: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        parts = []
+        for argument in arguments:
+            value = self.value(argument)
+            if value.kind.name == "bool":
+                whens = f"WHEN {value.text} THEN 't' WHEN NOT {value.text} THEN 'f'"
+                parts.append(f"CASE {whens} ELSE '' END")
+            elif value.constant is not None and value.kind.name == "unknown":
+                parts.append(value.text)
+            elif value.kind.name == "bpchar":  # with its blanks
+                parts.append(f"coalesce({value.text}, '')")
+            else:
+                parts.append(f"coalesce({as_text(argument, value)}, '')")
+        return Value(f"concat({', '.join(parts)})", TEXT)
+
+    def _fn_date_part(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        if len(arguments) != 2 or not isinstance(arguments[0], exp.Literal):  # noqa: PLR2004
+            raise refusal(node, "date_part takes a constant name and a date")
+        built = self._part(node, arguments[0].name, arguments[1])
+        return Value(f"cast({built.text} AS double)", FLOAT8)
+
+    def _fn_date_trunc(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        unit = arguments[0].name.lower() if isinstance(arguments[0], exp.Literal) else ""
+        value = self.value(arguments[1]) if len(arguments) == 2 else NULL  # noqa: PLR2004
+        if unit not in UNITS or value.kind.name != "timestamp":
+            why = f"date_trunc of {value.kind} is not known here"
+            raise refusal(node, why, INSTEAD["date_trunc"])
+        return Value(f"cast(date_trunc('{unit}', {value.text}) AS timestamp_ntz)", TIMESTAMP)
+
+    def _fn_to_char(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        value = self.value(arguments[0])
+        last = arguments[-1]
+        if value.kind.name not in {"date", "timestamp"} or not isinstance(last, exp.Literal):
+            raise refusal(node, f"to_char of {value.kind} is not known here", "cast it: …::text")
+        built, rest = "", last.name
+        while rest:
+            letters = next(
+                (key for key in sorted(PATTERNS, key=len)[::-1] if rest.startswith(key)), ""
+            )
+            if not letters and rest[0].isalnum():
+                raise refusal(node, f"{rest!r} is not known", f"known are {', '.join(PATTERNS)}")
+            built += PATTERNS[letters] if letters else ("''" if rest[0] == "'" else rest[0])
+            rest = rest[len(letters) or 1 :]
+        return Value(f"date_format({value.text}, {text(built)})", TEXT)
+
+
+def _result(sign: str, one: PgType, other: PgType) -> PgType | None:
+    """Return the type of a sum, product or remainder in Spark, or None if it cuts digits."""
+    whole, scale = max(one.whole, other.whole), max(one.scale, other.scale)
+    match sign:
+        case "*":
+            return bounded(one.precision + other.precision + 1, one.scale + other.scale)
+        case "%":
+            return bounded(min(one.whole, other.whole) + scale, scale)
+        case _:
+            return bounded(whole + scale + 1, scale)
+
+
+def _narrowed(sign: str, one: Value, other: Value) -> tuple[Value, Value]:
+    """Return two numerics, the wider one cast to as many digits as a result has place for.
+
+    A value that does not fit is an error: sums have far more digits by their type than by value.
+    """
+    sides = [one, other]
+    kinds = [numeric_of(side) for side in sides]
+    wide = int(kinds[1].whole > kinds[0].whole)
+    scale = max(kind.scale for kind in kinds)
+    narrow = kinds[1 - wide].precision
+    whole = MOST_DIGITS - (sign != "") - (narrow + kinds[wide].scale if sign == "*" else scale)
+    if sign == "%" or whole < max(_LEAST_WHOLE, 0 if sign == "*" else kinds[1 - wide].whole):
+        return one, other
+    kind = replace(numeric(whole + kinds[wide].scale, kinds[wide].scale), even=kinds[wide].even)
+    sides[wide] = Value(f"cast({sides[wide].text} AS {in_spark(kind)})", kind)
+    return sides[0], sides[1]
+
+
+def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901, PLR0911, PLR0912
+    """Return the text of a value that an argument of a function takes; None if it does not."""
+    name, unknown = value.kind.name, value.kind.name == "unknown"
+    match code:
+        case "any":
+            if value.kind.sure is not None:
+                raise refusal(node, "a quotient is not known exactly", "round it: round(…, 6)")
+            return value.text if not unknown else taken(node, value, TEXT)
+        case "int":
+            return value.text if name in INTEGERS else None
+        case "int4" | "int8":
+            wide = INTEGERS[: INTEGERS.index(code) + 1]
+            return value.text if name in wide else None
+        case "num":
+            exact = name in {*INTEGERS, "numeric"} and value.kind.sure is None
+            return value.text if exact else None
+        case "numeric":
+            if name == "numeric" and value.kind.sure is not None:
+                raise refusal(node, "a quotient is not known exactly", "round it: round(…, 6)")
+            return value.text if name == code else None
+        case "double":
+            if unknown or name in {*INTEGERS, *FLOATS}:
+                return taken(node, value, FLOAT8)
+            return None
+        case "text":
+            return taken(node, value, TEXT) if name in {*TEXTS, "unknown"} else None
+        case "shown":
+            if name == "bpchar":  # with its blanks
+                return value.text
+            return None if name == "bool" else as_text(node, value)
+        case "count" | "place":
+            number = value.constant if name == "int4" else None
+            ok = number is not None and int(number) >= (code == "place")
+            return value.text if ok else None
+        case "letters":
+            return value.text if unknown and not value.is_null else None
+        case _:
+            return (
+                taken(node, value, PgType(code))
+                if unknown
+                else value.text
+                if name == code
+                else None
+            )

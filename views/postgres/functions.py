@@ -1,0 +1,233 @@
+"""The functions of PostgreSQL that have the same meaning in Spark's SQL, by their arguments. Pure.
+
+One table: what is not in it is refused by name. An argument's code is what PostgreSQL takes there:
+
+| code | values |
+|---|---|
+| a type's name | of that type |
+| `int` | an integer of any width |
+| `num` | an integer or a numeric |
+| `double` | an integer or a float, taken to double precision |
+| `text` | a text, a char(n), a constant |
+| `shown` | a value whose text PostgreSQL has by a cast |
+| `count`, `place` | a constant number from 0, from 1 |
+| `letters` | a constant text |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from views.postgres.types import (
+    BOOL,
+    DATE,
+    FLOAT8,
+    INT4,
+    INT8,
+    MOST_DIGITS,
+    TEXT,
+    PgType,
+    as_numeric,
+    numeric,
+)
+
+Result = PgType | Callable[[list[PgType]], PgType]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One combination of arguments of a function.
+
+    Attributes:
+        takes: the codes of its arguments; a last one with `*` stands for any number of them.
+        result: the type of its result, or what makes it of the types of the arguments.
+        text: in Spark's SQL, with `{0}` and so on in the arguments' places; `{*}` is all of them.
+    """
+
+    takes: str
+    result: Result
+    text: str
+
+
+def _same(kinds: list[PgType]) -> PgType:
+    return kinds[0]
+
+
+def _whole(kinds: list[PgType]) -> PgType:
+    kind = as_numeric(kinds[0])
+    return numeric(min(kind.whole + 1, MOST_DIGITS), 0)
+
+
+def _sum(kinds: list[PgType]) -> PgType:
+    kind = as_numeric(kinds[0])
+    return PgType("numeric", min(kind.precision + 10, MOST_DIGITS), kind.scale, None, kind.even)
+
+
+def _remainder(kinds: list[PgType]) -> PgType:
+    one, two = (as_numeric(kind) for kind in kinds)
+    scale = max(one.scale, two.scale)
+    return numeric(min(min(one.whole, two.whole) + scale, MOST_DIGITS), scale)
+
+
+_OF_DOUBLES = partial(Form, "double", FLOAT8)
+_AS_DOUBLE = "cast({0} AS double)"
+_LENGTH = (Form("text", INT4, "length({0})"),)
+_TRIMS = {"btrim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
+
+
+def _rounded_up(name: str) -> tuple[Form, ...]:
+    return (Form("numeric", _whole, f"{name}({{0}})"), Form("int", FLOAT8, _AS_DOUBLE))
+
+
+FUNCTIONS: dict[str, tuple[Form, ...]] = {
+    "abs": tuple(Form(kind, _same, "abs({0})") for kind in ("int", "numeric", "float4", "float8")),
+    **dict.fromkeys(("ceil", "ceiling"), _rounded_up("ceil")),
+    "floor": _rounded_up("floor"),
+    "sign": (
+        Form("numeric", numeric(1, 0), "cast(sign({0}) AS decimal(1, 0))"),
+        Form("int", FLOAT8, "cast(sign({0}) AS double)"),
+    ),
+    "sqrt": (_OF_DOUBLES("sqrt({0})"),),
+    "exp": (_OF_DOUBLES("exp({0})"),),
+    "ln": (_OF_DOUBLES("ln({0})"),),
+    **dict.fromkeys(("power", "pow"), (Form("double double", FLOAT8, "power({0}, {1})"),)),
+    "mod": (
+        Form("int4 int4", INT4, "({0} % {1})"),
+        Form("int8 int8", INT8, "({0} % {1})"),
+        Form("num num", _remainder, "({0} % {1})"),
+    ),
+    **dict.fromkeys(("length", "char_length", "character_length"), _LENGTH),
+    "upper": (Form("text", TEXT, "upper({0})"),),
+    "lower": (Form("text", TEXT, "lower({0})"),),
+    "left": (Form("text count", TEXT, "left({0}, {1})"),),
+    "right": (Form("text count", TEXT, "right({0}, {1})"),),
+    **dict.fromkeys(
+        ("substr", "substring"),
+        (
+            Form("text place", TEXT, "substring({0}, {1})"),
+            Form("text place count", TEXT, "substring({0}, {1}, {2})"),
+        ),
+    ),
+    **{
+        name: (
+            Form("text", TEXT, f"trim({word} ' ' FROM {{0}})"),
+            Form("text letters", TEXT, f"trim({word} {{1}} FROM {{0}})"),
+        )
+        for name, word in _TRIMS.items()
+    },
+    **{
+        name: (
+            Form("text count", TEXT, f"{name}({{0}}, {{1}}, ' ')"),
+            Form("text count letters", TEXT, f"{name}({{0}}, {{1}}, {{2}})"),
+        )
+        for name in ("lpad", "rpad")
+    },
+    "repeat": (Form("text count", TEXT, "repeat({0}, {1})"),),
+    "replace": (Form("text letters letters", TEXT, "replace({0}, {1}, {2})"),),
+    "translate": (Form("text letters letters", TEXT, "translate({0}, {1}, {2})"),),
+    "strpos": (Form("text letters", INT4, "instr({0}, {1})"),),
+    "starts_with": (Form("text text", BOOL, "startswith({0}, {1})"),),
+    "md5": (Form("text", TEXT, "md5({0})"),),
+    "concat_ws": (Form("text shown*", TEXT, "concat_ws({*})"),),
+    "make_date": (Form("int4 int4 int4", DATE, "make_date({0}, {1}, {2})"),),
+}
+"""Functions of one row; `SPECIAL` has those whose types depend on more."""
+SPECIAL = (
+    *("coalesce", "concat", "date_part", "date_trunc", "greatest", "least", "nullif", "round"),
+    "to_char",
+)
+
+AGGREGATES: dict[str, tuple[Form, ...]] = {
+    "count": (Form("any", INT8, "count({0})"),),
+    "sum": (
+        Form("int4", INT8, "sum({0})"),
+        Form("int8", _sum, "sum(cast({0} AS decimal(19, 0)))"),
+        Form("numeric", _sum, "sum({0})"),
+        Form("float8", FLOAT8, "sum({0})"),
+    ),
+    "avg": (
+        Form("float8", FLOAT8, "avg({0})"),
+        Form("float4", FLOAT8, "avg(cast({0} AS double))"),
+    ),
+    **{
+        name: tuple(
+            Form(kind, _same, f"{name}({{0}})")
+            for kind in (
+                *("int", "numeric", "float4", "float8", "text", "date", "timestamp", "timestamptz"),
+            )
+        )
+        for name in ("min", "max")
+    },
+    **dict.fromkeys(("bool_and", "every"), (Form("bool", BOOL, "bool_and({0})"),)),
+    "bool_or": (Form("bool", BOOL, "bool_or({0})"),),
+    **{
+        name: (
+            Form("float8", FLOAT8, f"{spark}({{0}})"),
+            Form("float4", FLOAT8, f"{spark}(cast({{0}} AS double))"),
+        )
+        for name, spark in {
+            "stddev": "stddev",
+            "stddev_samp": "stddev_samp",
+            "stddev_pop": "stddev_pop",
+            "variance": "variance",
+            "var_samp": "var_samp",
+            "var_pop": "var_pop",
+        }.items()
+    },
+}
+WINDOWS: dict[str, tuple[Form, ...]] = {
+    **{name: (Form("", INT8, f"{name}()"),) for name in ("row_number", "rank", "dense_rank")},
+    **{name: (Form("", FLOAT8, f"{name}()"),) for name in ("percent_rank", "cume_dist")},
+    "ntile": (Form("place", INT4, "ntile({0})"),),
+    **{
+        name: (
+            Form("any", _same, f"{name}({{0}})"),
+            Form("any count", _same, f"{name}({{0}}, {{1}})"),
+        )
+        for name in ("lag", "lead")
+    },
+}
+OPERATORS: dict[tuple[str, str, str], tuple[PgType, str]] = {
+    ("+", "date", "int4"): (DATE, "date_add({0}, {1})"),
+    ("+", "int4", "date"): (DATE, "date_add({1}, {0})"),
+    ("-", "date", "int4"): (DATE, "date_sub({0}, {1})"),
+    ("-", "date", "date"): (INT4, "datediff({0}, {1})"),
+}
+"""Operators of dates, by the types beside them."""
+PARTS: dict[str, str] = {
+    **{name: f"extract({name} FROM {{0}})" for name in ("year", "quarter", "month", "week", "day")},
+    **{name: f"extract({name} FROM {{0}})" for name in ("doy", "hour", "minute", "second")},
+    "dow": "(dayofweek({0}) - 1)",
+    "isodow": "((dayofweek({0}) + 5) % 7 + 1)",
+}
+"""Parts of dates and moments."""
+OF_MOMENTS = ("hour", "minute", "second")
+UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+PATTERNS = {
+    "YYYY": "yyyy",
+    "MM": "MM",
+    "DD": "dd",
+    "HH24": "HH",
+    "HH12": "hh",
+    "HH": "hh",
+    "MI": "mm",
+    "SS": "ss",
+    "AM": "a",
+    "PM": "a",
+    "DDD": "DDD",
+}
+"""Parts of a pattern of `to_char`, and of `date_format`."""
+INSTEAD = {
+    **dict.fromkeys(("sqrt", "exp", "ln", "power", "pow"), "write x::double precision"),
+    **dict.fromkeys(("ceil", "floor", "ceiling"), "cast it first: x::numeric(18, 4)"),
+    **dict.fromkeys(("stddev", "stddev_samp", "stddev_pop"), "write x::double precision"),
+    **dict.fromkeys(("variance", "var_samp", "var_pop"), "write x::double precision"),
+    "sum": "write sum(x::double precision)",
+    **dict.fromkeys(("now", "clock_timestamp", "random"), "have it as a column of the table"),
+    "date_trunc": "write date_trunc('month', x::timestamp), or x AT TIME ZONE 'UTC'",
+    "string_agg": "a view has no text of several rows: have it where the view is read",
+    "array_agg": "a view in PostgreSQL's SQL has no lists yet: -- dialect: spark has collect_list",
+}
+"""Written with a refusal of a function."""

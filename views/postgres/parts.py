@@ -1,0 +1,104 @@
+"""The parts of a parsed query that are read here; whatever the parser knows besides is refused."""
+
+from __future__ import annotations
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from changelog.contract.base.errors import ViewError
+from views.base.postgres_sql import PostgresSql
+from views.postgres.values import refusal
+
+_PLAIN = {"this", "expression", "expressions"}
+_TAIL = {"with_", "order", "limit", "offset"}
+_PARTS: dict[type[exp.Expr], set[str]] = {
+    exp.Select: {
+        *("expressions", "from_", "joins", "where", "group", "having", "distinct", "windows"),
+        *_TAIL,
+    },
+    **{kind: {*_PLAIN, "distinct", *_TAIL} for kind in (exp.Union, exp.Intersect, exp.Except)},
+    exp.Subquery: {"this", "alias"},
+    exp.Table: {"this", "db", "alias"},
+    exp.TableAlias: {"this", "columns"},
+    exp.Values: {"expressions", "alias"},
+    exp.Alias: {"this", "alias"},
+    exp.With: {"expressions", "recursive"},
+    exp.CTE: {"this", "alias", "materialized"},
+    exp.Join: {"this", "side", "kind", "on", "using", "method"},
+    exp.Lateral: {"this", "alias"},
+    exp.Group: {"expressions"},
+    exp.Distinct: {"expressions", "on"},
+    exp.Fetch: {"direction", "count", "limit_options"},
+    exp.LimitOptions: {"rows", "with_ties"},
+    exp.Ordered: {"this", "desc", "nulls_first"},
+    exp.Window: {"this", "partition_by", "order", "spec", "alias", "over"},
+    exp.WindowSpec: {"kind", "start", "start_side", "end", "end_side"},
+    exp.Identifier: {"this", "quoted"},
+    exp.Column: {"this", "table"},
+    exp.Literal: {"this", "is_string"},
+    exp.Between: {"this", "low", "high", "symmetric"},
+    exp.In: {"this", "expressions", "query"},
+    **{kind: {*_PLAIN, "negate"} for kind in (exp.Is, exp.Like, exp.ILike)},
+    exp.Case: {"this", "ifs", "default"},
+    exp.If: {"this", "true", "false"},
+    exp.Cast: {"this", "to"},
+    exp.DataType: {"this", "expressions", "kind"},
+    exp.Substring: {"this", "start", "length"},
+    exp.Trim: {"this", "expression", "position"},
+    exp.StrPosition: {"this", "substr"},
+    exp.AtTimeZone: {"this", "zone"},
+    exp.Interval: {"this", "unit"},
+    exp.Array: {"expressions"},
+    **{kind: {*_PLAIN, "only_json_types"} for kind in (exp.JSONExtract, exp.JSONExtractScalar)},
+    **{kind: {*_PLAIN, "typed", "safe"} for kind in (exp.Div, exp.DPipe)},
+}
+_WORDS = {
+    "db": "a schema before a column",
+    "method": "NATURAL",
+    "ordinality": "WITH ORDINALITY",
+    "sample": "TABLESAMPLE",
+    "locks": "FOR UPDATE",
+    "only": "ONLY",
+    "exclude": "EXCLUDE",
+}
+
+
+_TYPES = {"date", "timestamp", "timestamptz", "interval", "zone", "precision", "time", "timetz"}
+
+
+def check_constants(text: str) -> None:
+    """Check that no constant with its type before it is cast by `::`.
+
+    The parser takes `date '2024-01-01'::timestamp` for a date of a timestamp; PostgreSQL does not.
+
+    Raises:
+        ViewError: one has.
+    """
+    tokens = sqlglot.tokenize(text, read=PostgresSql)
+    for before, constant, behind in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        typed = before.text.lower() in _TYPES or before.token_type in PostgresSql.Parser.TYPE_TOKENS
+        if (
+            typed
+            and constant.token_type is TokenType.STRING
+            and (behind.token_type is TokenType.DCOLON)
+        ):
+            raise ViewError(
+                f"{before.line}:{before.col}: {before.text} '{constant.text}'::{'…'}: it is not "
+                "plain what is cast",
+                hint=f"write ({before.text} '{constant.text}')::…",
+            )
+
+
+def check_parts(query: exp.Expr) -> None:
+    """Check that a query has no part that nobody here looks at.
+
+    Raises:
+        ViewError: it has one; names it.
+    """
+    for node in query.walk():
+        parts = _PARTS.get(type(node), _PLAIN)
+        for name, value in node.args.items():
+            if value and name not in parts:
+                word = _WORDS.get(name, name.rstrip("_").upper())
+                raise refusal(node, f"{word} is not known here")

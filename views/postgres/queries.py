@@ -1,0 +1,726 @@
+"""Queries of PostgreSQL's SQL to Spark's: FROM, subqueries, groups, sets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sqlglot import exp
+
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.types import ColumnType
+from views.base.spark_sql import conjuncts
+from views.postgres.expressions import Expressions
+from views.postgres.functions import AGGREGATES
+from views.postgres.parts import check_parts
+from views.postgres.scopes import Scope, Source, columns_of
+from views.postgres.types import TEXT, PgType, common, in_spark, of_column
+from views.postgres.values import Value, name_of, refusal, taken, written
+from views.project.query import quoted
+
+_SETS: dict[type[exp.Expr], str] = {
+    exp.Union: "UNION",
+    exp.Intersect: "INTERSECT",
+    exp.Except: "EXCEPT",
+}
+_GROUPS: dict[type[exp.Expr], str] = {
+    exp.Rollup: "ROLLUP",
+    exp.Cube: "CUBE",
+    exp.GroupingSets: "GROUPING SETS",
+}
+_INNER = ("group", "having", "limit", "offset", "distinct")
+
+
+class Query(Protocol):
+    """A query that is read; a column's name is empty where PostgreSQL gives it none."""
+
+    names: list[str]
+
+    @property
+    def kinds(self) -> list[PgType]:
+        """Return the types of its columns."""
+
+    def text(self, kinds: Sequence[PgType] | None = None) -> str:
+        """Return it in Spark's SQL, its columns of these types."""
+
+
+@dataclass(slots=True)
+class Selected:
+    """One SELECT."""
+
+    node: exp.Expr
+    names: list[str]
+    values: list[Value]
+    behind: str
+    before: str = ""
+    distinct: bool = False
+    numbered: str = ""
+
+    @property
+    def kinds(self) -> list[PgType]:
+        """Return the types of its columns."""
+        return [value.kind for value in self.values]
+
+    def text(self, kinds: Sequence[PgType] | None = None) -> str:
+        """Return it in Spark's SQL."""
+        items = []
+        for place, value in enumerate(self.values):
+            kind = value.kind if kinds is None else kinds[place]
+            built = taken(self.node, value, TEXT if kind.name == "unknown" else kind)
+            if kinds is not None and kind.name == "numeric" and kind != value.kind:
+                built = f"cast({built} AS {in_spark(kind)})"
+            items.append(f"{built} AS {quoted(self.names[place])}")
+        word = "SELECT DISTINCT" if self.distinct else "SELECT"
+        if not self.numbered:
+            return f"{self.before}{word} {', '.join(items)}{self.behind}"
+        items.append(f"{self.numbered} AS `row_of_its_group`")
+        inner = f"{word} {', '.join(items)}{self.behind}"
+        listed = ", ".join(map(quoted, self.names))
+        return f"{self.before}SELECT {listed} FROM ({inner}) AS `q` WHERE `row_of_its_group` = 1"
+
+
+@dataclass(slots=True)
+class Combined:
+    """Two queries that are one by UNION, INTERSECT or EXCEPT."""
+
+    first: Query
+    second: Query
+    word: str
+    types: list[PgType]
+    behind: str = ""
+    before: str = ""
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> list[PgType]:
+        """Return the types of its columns."""
+        return self.types
+
+    def text(self, kinds: Sequence[PgType] | None = None) -> str:
+        """Return it in Spark's SQL."""
+        kinds = self.kinds if kinds is None else kinds
+        self.first.names = self.names
+        self.second.names = self.names
+        sides = (self.first.text(kinds), self.second.text(kinds))
+        return f"{self.before}({sides[0]}) {self.word} ({sides[1]}){self.behind}"
+
+
+class Reader:
+    """Reads the queries of one view."""
+
+    def __init__(
+        self,
+        tables: Mapping[TableName, Mapping[str, ColumnType]],
+        keys: Mapping[TableName, tuple[str, ...]],
+    ) -> None:
+        self._tables, self._keys = tables, keys
+        self._columns_of_tables = {name for columns in tables.values() for name in columns}
+        self._queries: list[dict[str, dict[str, Value]]] = [{}]
+        self._joins: list[list[str]] = []
+        self._number = 0
+
+    def read(self, query: exp.Expr) -> str:
+        """Return a view's query in Spark's SQL.
+
+        Raises:
+            ViewError: a part of it is not known to have an equal there.
+        """
+        check_parts(query)
+        built = self.query(query, None)
+        for item, name, kind in zip(_items(query), built.names, built.kinds, strict=False):
+            _require_name(item, name)
+            if kind.sure is not None:
+                raise refusal(
+                    item, "a quotient of numerics has as many digits as its values need",
+                    f"write round(…, {min(kind.sure, 6)}), or (…)::double precision",
+                )  # fmt: skip
+        return built.text()
+
+    # Queries
+
+    def query(self, node: exp.Expr, parent: Scope | None) -> Query:
+        """Read a query and the queries of its WITH."""
+        while isinstance(node, exp.Subquery) and not node.args.get("alias"):
+            node = node.this
+        self._queries.append(dict(self._queries[-1]))
+        try:
+            before = self._with(node.args.get("with_"), parent)
+            if isinstance(node, exp.Select):
+                return self._select(node, Scope(parent), before)
+            if type(node) in _SETS:
+                return self._combined(node, parent, before)
+            if isinstance(node, exp.Values):
+                return self._values(node, parent)
+            raise refusal(node, "it is not a query")
+        finally:
+            self._queries.pop()
+
+    def _with(self, clause: exp.Expr | None, parent: Scope | None) -> str:
+        if clause is None:
+            return ""
+        if clause.args.get("recursive"):
+            raise refusal(clause, "WITH RECURSIVE is not known", "compute it at the source")
+        built = []
+        for cte in clause.expressions:
+            name = name_of(cte.args["alias"].this)
+            inner = self.query(cte.this, parent)
+            self._named(inner, cte.args["alias"])
+            columns = self._columns(cte, inner)
+            built.append(f"{quoted(name)} AS ({inner.text()})")
+            self._queries[-1][name] = columns
+        return f"WITH {', '.join(built)} "
+
+    @staticmethod
+    def _named(query: Query, alias: exp.TableAlias | None) -> None:
+        """Give a query's columns the names that its alias lists."""
+        listed = [name_of(column) for column in (alias.columns if alias is not None else [])]
+        query.names = [*listed, *query.names[len(listed) :]]
+
+    @staticmethod
+    def _columns(node: exp.Expr, query: Query) -> dict[str, Value]:
+        for item, name in zip(_items(node.this), query.names, strict=False):
+            _require_name(item, name)
+        if len({*query.names}) < len(query.names):
+            raise refusal(node, "two of its columns have one name", "give one another: … AS name")
+        kinds = [TEXT if kind.name == "unknown" else kind for kind in query.kinds]
+        return {n: Value("", kind) for n, kind in zip(query.names, kinds, strict=True)}
+
+    def _combined(self, node: exp.Expr, parent: Scope | None, before: str) -> Query:
+        first, second = self.query(node.this, parent), self.query(node.expression, parent)
+        if len(first.kinds) != len(second.kinds):
+            raise refusal(node, "its two queries have not as many columns")
+        kinds = []
+        for one, other in zip(first.kinds, second.kinds, strict=True):
+            kind = common([one, other])
+            if kind is None:
+                raise refusal(node, f"{one} and {other} are not taken to one type", "cast one")
+            if kind.sure is not None and (node.args.get("distinct") or type(node) is not exp.Union):
+                raise refusal(node, "a quotient is compared", "round it: round(…, 6)")
+            kinds.append(kind)
+        word = _SETS[type(node)] + ("" if node.args.get("distinct") else " ALL")
+        built = Combined(first, second, word, kinds, before=before, names=list(first.names))
+        built.behind = self._tail(node, None, built)
+        return built
+
+    def _values(self, node: exp.Expr, parent: Scope | None) -> Query:
+        rows: Query | None = None
+        for row in node.expressions:
+            reader = Expressions(Scope(parent), self)
+            fields = row.expressions if isinstance(row, exp.Tuple) else [row]
+            values = [reader.value(one) for one in fields]
+            names = [f"column{n}" for n in range(1, len(values) + 1)]
+            one: Query = Selected(node, names, values, "")
+            if rows is not None:
+                kinds = [common(pair) for pair in zip(rows.kinds, one.kinds, strict=True)]
+                listed = [kind for kind in kinds if kind is not None]
+                if len(listed) < len(kinds):
+                    why = "values of several types stand in one column"
+                    raise refusal(node, why, "cast them to one")
+                one = Combined(rows, one, "UNION ALL", listed, names=names)
+            rows = one
+        assert rows is not None  # noqa: S101 - the parser requires a row
+        return rows
+
+    def _select(self, node: exp.Select, scope: Scope, before: str) -> Query:
+        self._joins.append([])
+        reader = Expressions(scope, self)
+        with reader.windows(node.args.get("windows") or ()):
+            origin = self._from(node, scope, reader)
+            wheres = [
+                built
+                for part in conjuncts(_this(node, "where"))
+                if (built := self._conjunct(part, scope, reader)) not in {"", "true"}
+            ]
+            items = list(self._expanded(node, scope))
+            reader.plain_columns.clear()
+            values = [reader.value(item.unalias()) for item in items]
+            names = [_name(item) for item in items]
+            distinct = node.args.get("distinct")
+            if distinct is not None:
+                for item, value in zip(items, values, strict=True):
+                    _require_exact(item, value)
+            result = Selected(node, names, values, "", before)
+            having = _this(node, "having")
+            behind = "" if having is None else f" HAVING {reader.condition(having)}"
+            tail = self._select_tail(node, result, reader)
+            group = self._group(node, reader)
+        joins = self._joins.pop()
+        if joins:
+            origin = origin.replace(_COMMA, " CROSS JOIN ") + "".join(joins)
+        origin = origin.replace(_COMMA, ", ")
+        where = f" WHERE {' AND '.join(wheres)}" if wheres else ""
+        result.behind = f"{origin}{where}{group}{behind}{tail}"
+        return result
+
+    def _select_tail(self, node: exp.Select, built: Selected, reader: Expressions) -> str:
+        distinct = node.args.get("distinct")
+        on = None if distinct is None else distinct.args.get("on")
+        if on is None:
+            built.distinct = distinct is not None
+            return self._tail(node, reader, built)
+        order = node.args.get("order")
+        if order is None or node.args.get("limit") or node.args.get("offset"):
+            raise refusal(
+                node, "DISTINCT ON takes the first rows of an order, which is not there",
+                "write ORDER BY by its columns and the primary key, and LIMIT in a query around it",
+            )  # fmt: skip
+        keys = on.expressions if isinstance(on, exp.Tuple) else [on]
+        parts = ", ".join(reader.exact(self._output(key, node), "compared").text for key in keys)
+        sorts = [reader.ordered(self._sort(key, node)) for key in order.expressions[len(keys) :]]
+        if not sorts:
+            raise refusal(node, "which row of a group is the first is open", "add to ORDER BY")
+        built.numbered = f"row_number() OVER (PARTITION BY {parts} ORDER BY {', '.join(sorts)})"
+        return ""
+
+    def _tail(self, node: exp.Expr, reader: Expressions | None, built: Query) -> str:
+        """Return ORDER BY, LIMIT and OFFSET; an order alone changes no row."""
+        limit, offset = node.args.get("limit"), node.args.get("offset")
+        order = node.args.get("order")
+        if limit is None and offset is None:
+            return ""
+        text = ""
+        if order is not None:
+            keys = []
+            for key in order.expressions:
+                place = _place_of(key.this, built.names)
+                by_name = reader is None or (isinstance(built, Selected) and built.distinct)
+                if reader is None or by_name:
+                    if place is None:
+                        raise refusal(key, "known is the order by a column of the result")
+                    keys.append(Expressions(Scope(), self).ordered(key, quoted(built.names[place])))
+                else:
+                    keys.append(reader.ordered(self._sort(key, node)))
+            text = f" ORDER BY {', '.join(keys)}"
+        for clause, word in ((limit, "LIMIT"), (offset, "OFFSET")):
+            if clause is None:
+                continue
+            if isinstance(clause, exp.Fetch):
+                options = clause.args.get("limit_options")
+                if options is not None and options.args.get("with_ties"):
+                    raise refusal(node, "WITH TIES is not known", "compare rank() with a number")
+                number = clause.args.get("count")
+            else:
+                number = clause.expression
+            if not isinstance(number, exp.Literal) or not number.name.isdigit():
+                raise refusal(node, f"{word} is known of a constant number")
+            text += f" {word} {number.name}"
+        return text
+
+    @staticmethod
+    def _output(key: exp.Expr, node: exp.Select) -> exp.Expr:
+        """Return the expression that a number, or the name of a result, stands for."""
+        items: list[exp.Expr] = node.expressions
+        if isinstance(key, exp.Literal) and key.name.isdigit() and not key.is_string:
+            if not 1 <= int(key.name) <= len(items) or any(item.is_star for item in items):
+                raise refusal(key, "it is not known which column has the number")
+            return items[int(key.name) - 1].unalias()
+        if isinstance(key, exp.Column) and not key.args.get("table"):
+            name = name_of(key.this)
+            for item in items:
+                if isinstance(item, exp.Alias) and name_of(item.args["alias"]) == name:
+                    return item.unalias()
+        return key
+
+    def _sort(self, key: exp.Expr, node: exp.Expr) -> exp.Expr:
+        assert isinstance(node, exp.Select)  # noqa: S101 - a set of queries has no such order
+        built = key.copy()
+        built.set("this", self._output(key.this, node).copy())
+        return built
+
+    # FROM
+
+    def _from(self, node: exp.Select, scope: Scope, reader: Expressions) -> str:
+        origin = node.args.get("from_")
+        if origin is None:
+            return ""
+        text = f" FROM {self._source(origin.this, scope)}"
+        commas = False
+        for join in node.args.get("joins") or ():
+            side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
+            on, using = join.args.get("on"), join.args.get("using")
+            if join.args.get("method") or (commas and side in {"RIGHT", "FULL"}):
+                why = (
+                    "such a join is not known"
+                    if join.args.get("method")
+                    else "it is joined to a list"
+                )
+                raise refusal(join, why, "write JOIN … ON, with each of its conditions")
+            before = list(scope.sources)
+            built = self._source(join.this, scope)
+            if not side and not kind and on is None and not using:
+                commas = True
+                text += f"{_COMMA}{built}"
+                continue
+            word = f"{side} JOIN".strip() if side else "CROSS JOIN" if kind == "CROSS" else "JOIN"
+            text += f" {word} {built}"
+            if using:
+                on_text = self._using(join, scope, before, side)
+            elif on is not None:
+                if on.find(exp.Query) is not None:
+                    raise refusal(join, "a subquery stands in ON", "write it in WHERE")
+                on_text = reader.condition(on)
+            else:
+                continue
+            text += f" ON {on_text}"
+        return text
+
+    def _using(self, join: exp.Expr, scope: Scope, before: Sequence[Source], side: str) -> str:
+        tests = []
+        right = Scope(sources=[scope.sources[-1]])
+        around = Scope(sources=list(before), merged=dict(scope.merged))
+        reader = Expressions(scope, self)
+        for identifier in join.args["using"]:
+            column = exp.Column(this=identifier)
+            one, other = around.column(column), right.column(column)
+            tests.append(reader.compared(join, one, other, "="))
+            name = name_of(identifier)
+            if side == "FULL":
+                kind, texts = reader.unified(join, [one, other])
+                scope.merged[name] = Value(f"coalesce({', '.join(texts)})", kind)
+            else:
+                scope.merged[name] = other if side == "RIGHT" else one
+        return " AND ".join(tests)
+
+    def _source(self, node: exp.Expr, scope: Scope) -> str:
+        """Read a table or a subquery of FROM, and make its columns known."""
+        alias = node.args.get("alias")
+        name = "" if alias is None else name_of(alias.this) if alias.this else ""
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+            return self._table(node, name, alias, scope)
+        if isinstance(node, exp.Lateral):
+            raise refusal(node, "LATERAL is not known", "write a join, or row_number() … = 1")
+        if not isinstance(node, exp.Subquery | exp.Values) or isinstance(node.this, exp.Table):
+            raise refusal(node, "it is not known in FROM", "write a table, or a subquery")
+        if not name:
+            raise refusal(node, "a subquery of FROM has no name", "write (…) AS name")
+        inner = node.this if isinstance(node, exp.Subquery) else node
+        built = self.query(inner, None)
+        self._named(built, alias)
+        columns = self._columns(exp.Subquery(this=inner), built)
+        scope.add(node, Source(name, columns_of(name, columns)))
+        return f"({built.text()}) AS {quoted(name)}"
+
+    def _table(self, node: exp.Table, name: str, alias: exp.TableAlias | None, scope: Scope) -> str:
+        own = name_of(node.this)
+        schema = name_of(node.args["db"]) if node.args.get("db") else ""
+        listed = [name_of(column) for column in (alias.columns if alias is not None else [])]
+        name = name or own
+        if not schema and own in self._queries[-1]:
+            columns = self._queries[-1][own]
+            text = quoted(own)
+            key: tuple[str, ...] = ()
+        else:
+            table = TableName(schema or "public", own)
+            if table not in self._tables:
+                raise refusal(node, f'"{own}" is not captured')
+            columns = {n: Value("", of_column(kind)) for n, kind in self._tables[table].items()}
+            text = f"{quoted(table.schema)}.{quoted(table.table)}"
+            key = () if listed else self._keys.get(table, ())
+        if listed:
+            raise refusal(node, "names of columns behind a table", "give them by AS in a subquery")
+        # Inside of a subquery Spark takes `t.id` for a part of a column t that is there.
+        own_name = f"{name}_table" if name in self._columns_of_tables else name
+        scope.add(node, Source(name, columns_of(own_name, columns), key))
+        return f"{text} AS {quoted(own_name)}"
+
+    def _expanded(self, node: exp.Select, scope: Scope) -> Iterator[exp.Expr]:
+        for item in node.expressions:
+            if not item.is_star:
+                yield item
+                continue
+            table = item.args.get("table") if isinstance(item, exp.Column) else None
+            star = item.this if isinstance(item, exp.Column) else item
+            if any(star.args.values()) or not scope.sources:
+                raise refusal(item, "such a * is not known", "name the columns")
+            merged = [] if table is not None else list(scope.merged)
+            for name in merged:
+                yield exp.Column(this=exp.to_identifier(name, quoted=True))
+            for source in scope.sources:
+                if table is not None and source.alias != name_of(table):
+                    continue
+                for name in source.columns:
+                    if name not in merged:
+                        yield exp.column(name, source.alias, quoted=True)
+
+    # Conditions with subqueries
+
+    def _conjunct(self, node: exp.Expr, scope: Scope, reader: Expressions) -> str:
+        """Return the text of a part of WHERE; empty where it became a join."""
+        inner, inverted = node.unnest(), False
+        while isinstance(inner, exp.Not):
+            inner, inverted = inner.this.unnest(), not inverted
+        if isinstance(inner, exp.Exists):
+            self._joins[-1].append(self._semi(inner, inner.this, scope, None, inverted=inverted))
+            return ""
+        return reader.condition(node)
+
+    def is_in(self, node: exp.In, word: str, reader: Expressions) -> str:
+        """Return the text of `IN (SELECT …)`, which stands in WHERE or HAVING."""
+        around = node.parent
+        while isinstance(around, exp.And | exp.Or | exp.Paren | exp.Not):
+            around = around.parent
+        if not isinstance(around, exp.Where | exp.Having):
+            raise refusal(node, "IN with a subquery stands where a view cannot have it",
+                          "write it as a condition of WHERE")  # fmt: skip
+        scope = reader.scope
+        one = node.this.unnest()
+        fields = one.expressions if isinstance(one, exp.Tuple) else [one]
+        values = [reader.exact(part, "compared") for part in fields]
+        probe = Scope(scope, is_probe=True)
+        query = node.args["query"].unnest()
+        built = self.query(query, probe)
+        if probe.outer:
+            if word == "NOT IN" or not _is_conjunct(node):
+                why = "a subquery of IN that names a column of the query around it"
+                raise refusal(node, why, "write EXISTS, or NOT EXISTS")
+            join = self._semi(node, query, scope, values, inverted=False)
+            self._joins[-1].append(join)
+            return "true"
+        if len(built.kinds) != len(values):
+            raise refusal(node, "the subquery has not as many columns")
+        kinds = []
+        for value, kind in zip(values, built.kinds, strict=True):
+            if kind.sure is not None:
+                raise refusal(node, "a quotient is compared", "round it: round(…, 6)")
+            reader.compared(node, value, Value("", kind), "=")
+            kinds.append(value.kind if kind.name == "unknown" else kind)
+        built.names = [f"c{place}" for place in range(len(values))]
+        texts = ", ".join(
+            taken(node, v, k) if v.kind.name == "unknown" else v.text
+            for v, k in zip(values, kinds, strict=True)
+        )
+        texts = f"({texts})" if len(values) > 1 else texts
+        return f"{texts} {word} ({built.text(kinds)})"
+
+    def _semi(
+        self,
+        node: exp.Expr,
+        query: exp.Expr,
+        scope: Scope,
+        values: list[Value] | None,
+        *,
+        inverted: bool,
+    ) -> str:
+        """Return EXISTS, or IN, as a join that adds no column."""
+        query = query.unnest()
+        if not isinstance(query, exp.Select) or query.args.get("with_"):
+            raise refusal(node, "such a subquery is not known here", "write SELECT … FROM … WHERE")
+        grouped = [part for part in _INNER if query.args.get(part)]
+        if (values is None and grouped == ["distinct"]) or any(map(_aggregates, query.expressions)):
+            grouped = ["aggregates"] if any(map(_aggregates, query.expressions)) else []
+        if grouped:
+            why = "a subquery with groups or a limit that names a column of the query around it"
+            raise refusal(node, why, "join a subquery with GROUP BY")
+        self._number += 1
+        inner = Scope(scope, alias=f"sub_{self._number}")
+        reader = Expressions(inner, self)
+        self._joins.append([])
+        origin = self._from(query, inner, reader)
+        if not origin or inner.outer:
+            raise refusal(node, "such a subquery is not known here", "write its condition in WHERE")
+        wheres, tests = [], []
+        for part in conjuncts(_this(query, "where")):
+            inner.outer = False
+            built = self._conjunct(part, inner, reader)
+            if not inner.outer:
+                wheres += [built] if built else []
+                continue
+            if part.find(exp.Query) is not None:
+                raise refusal(part, "a subquery in a condition on the query around it")
+            tests.append(self._outside(inner, reader, part))
+        if values is not None:
+            items = query.expressions
+            if len(items) != len(values):
+                raise refusal(node, "the subquery has not as many columns")
+            for value, item in zip(values, items, strict=True):
+                inner.is_outside = True
+                other = reader.value(item.unalias())
+                inner.is_outside = False
+                tests.append(reader.compared(node, value, other, "="))
+        joins = self._joins.pop()
+        origin = origin.replace(_COMMA, " CROSS JOIN " if joins else ", ") + "".join(joins)
+        listed = [f"{value.text} AS {quoted(name)}" for value, name in inner.taken.values()]
+        where = f" WHERE {' AND '.join(wheres)}" if wheres else ""
+        built = f"SELECT {', '.join(listed) or '1 AS `c0`'}{origin}{where}"
+        word = "LEFT ANTI JOIN" if inverted else "LEFT SEMI JOIN"
+        return f" {word} ({built}) AS {quoted(inner.alias)} ON {' AND '.join(tests) or 'true'}"
+
+    @staticmethod
+    def _outside(inner: Scope, reader: Expressions, part: exp.Expr) -> str:
+        """Return a condition on a subquery and the query around it, as it stands outside."""
+        inner.is_outside = True
+        try:
+            return reader.condition(part)
+        finally:
+            inner.is_outside = False
+
+    def scalar(self, node: exp.Expr, scope: Scope) -> Value:
+        """Return the value of a subquery of one row and one column."""
+        query = node.unnest() if isinstance(node, exp.Subquery) else node
+        probe = Scope(scope, is_probe=True)
+        built = self.query(query, probe)
+        if len(built.kinds) != 1:
+            raise refusal(node, "a subquery that stands for a value has one column")
+        if probe.outer:
+            self._check_correlated(node, query)
+        built.names = ["c0"]
+        kind = TEXT if built.kinds[0].name == "unknown" else built.kinds[0]
+        return Value(f"({built.text()})", kind)
+
+    @staticmethod
+    def _check_correlated(node: exp.Expr, query: exp.Expr) -> None:
+        plain = isinstance(query, exp.Select) and len(query.expressions) == 1
+        if (
+            not plain
+            or not _aggregates(query.expressions[0])
+            or any(query.args.get(part) for part in (*_INNER, "with_"))
+        ):
+            why = "a subquery that names a column of the query around it"
+            raise refusal(node, why, "join a subquery with GROUP BY, or an aggregate in it")
+        around = node.find_ancestor(exp.Select)
+        if around is None or isinstance(_clause(node, around), exp.Where):
+            return
+        if around.args.get("group") or any(map(_aggregates, around.expressions)):
+            raise refusal(node, "a subquery beside groups", "join a subquery with GROUP BY")
+
+    # Groups
+
+    def _group(self, node: exp.Select, reader: Expressions) -> str:
+        group = node.args.get("group")
+        if group is None:
+            return ""
+        used = list(reader.plain_columns)
+        parts, plain = [], []
+        for key in group.expressions:
+            if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets):
+                parts.append(self._sets(key, node, reader))
+                continue
+            for one in key.expressions if isinstance(key, exp.Tuple) else [key]:
+                meant = self._grouping(one, node, reader)
+                value = reader.exact(meant, "grouped by")
+                if not meant.find(exp.Column):
+                    raise refusal(key, "a constant stands in GROUP BY", "leave it out")
+                plain.append(value.text)
+        if not parts:
+            plain += self._determined(plain, used, reader)
+        return f" GROUP BY {', '.join(dict.fromkeys([*plain, *parts]))}"
+
+    def _grouping(self, key: exp.Expr, node: exp.Select, reader: Expressions) -> exp.Expr:
+        """Return the expression of a group: a name is a column of FROM first, then a result's."""
+        if isinstance(key, exp.Column) and not key.args.get("table"):
+            scope = reader.scope
+            if scope.own(key) is not None:
+                return key
+        return self._output(key, node)
+
+    def _sets(self, key: exp.Expr, node: exp.Select, reader: Expressions) -> str:
+        def listed(part: exp.Expr) -> str:
+            if isinstance(part, exp.Tuple):
+                return f"({', '.join(map(listed, part.expressions))})"
+            if isinstance(part, exp.Paren):
+                return f"({listed(part.this)})"
+            if isinstance(part, exp.Rollup | exp.Cube):
+                raise refusal(key, "sets in sets are not known", "write the sets one by one")
+            return reader.exact(self._grouping(part, node, reader), "grouped by").text
+
+        words: dict[type[exp.Expr], str] = {
+            exp.Rollup: "ROLLUP",
+            exp.Cube: "CUBE",
+            exp.GroupingSets: "GROUPING SETS",
+        }
+        return f"{words[type(key)]} ({', '.join(map(listed, key.expressions))})"
+
+    @staticmethod
+    def _determined(plain: list[str], used: list[exp.Column], reader: Expressions) -> list[str]:
+        """Return the columns that a primary key among the groups determines, as far as used."""
+        scope = reader.scope
+        whole = [
+            source
+            for source in scope.sources
+            if source.key and all(source.columns[name].text in plain for name in source.key)
+        ]
+        own = {value.text for source in whole for value in source.columns.values()}
+        texts = [value.text for column in used if (value := scope.own(column)) is not None]
+        return [text for text in dict.fromkeys(texts) if text in own and text not in plain]
+
+
+_COMMA = "\0"
+"""Between tables of a list, until it is known whether joins follow that name all of them."""
+
+
+def _this(node: exp.Expr, name: str) -> exp.Expr | None:
+    clause = node.args.get(name)
+    return None if clause is None else clause.this
+
+
+def _clause(node: exp.Expr, around: exp.Expr) -> exp.Expr:
+    """Return the clause of a SELECT that a part stands in."""
+    while node.parent is not None and node.parent is not around:
+        node = node.parent
+    return node
+
+
+def _is_conjunct(node: exp.Expr) -> bool:
+    around = node.parent
+    while isinstance(around, exp.And | exp.Paren):
+        around = around.parent
+    return isinstance(around, exp.Where)
+
+
+def _aggregates(node: exp.Expr) -> bool:
+    """Tell whether an expression has an aggregate that is no window."""
+    return any(
+        isinstance(call, exp.Anonymous)
+        and call.name.lower() in AGGREGATES
+        and not isinstance(call.parent, exp.Window)
+        and not (isinstance(call.parent, exp.Filter) and isinstance(call.parent.parent, exp.Window))
+        for call in node.walk(prune=lambda part: isinstance(part, exp.Query))
+    )
+
+
+def _items(query: exp.Expr | None) -> list[exp.Expr]:
+    """Return the expressions of a query's columns, for messages; a star stands for itself."""
+    while isinstance(query, exp.SetOperation | exp.Subquery):
+        query = query.this
+    items = list(query.expressions) if isinstance(query, exp.Select) else []
+    return [] if any(item.is_star for item in items) else items
+
+
+def _place_of(key: exp.Expr, names: Sequence[str]) -> int | None:
+    if isinstance(key, exp.Literal) and key.name.isdigit() and 1 <= int(key.name) <= len(names):
+        return int(key.name) - 1
+    if isinstance(key, exp.Column) and names.count(name := name_of(key.this)) == 1:
+        return list(names).index(name)
+    return None
+
+
+def _name(item: exp.Expr) -> str:  # noqa: PLR0911 - one for each form
+    """Return the name that PostgreSQL gives a column; empty where it gives none."""
+    match item:
+        case exp.Alias():
+            return name_of(item.args["alias"])
+        case exp.Column():
+            return name_of(item.this)
+        case exp.Cast() if isinstance(item.this, exp.Column):
+            return name_of(item.this.this)
+        case exp.Window() | exp.Filter():
+            return _name(item.this)
+        case exp.Anonymous():
+            return str(item.name).lower()
+        case exp.Case():
+            return "case"
+        case exp.Paren():
+            return _name(item.this)
+        case _:
+            return ""
+
+
+def _require_name(item: exp.Expr, name: str) -> None:
+    if not name:
+        raise refusal(item, "it has no name of its own", f"write {written(item)} AS name")
+
+
+def _require_exact(item: exp.Expr, value: Value) -> None:
+    if value.kind.sure is not None:
+        raise refusal(item, "a quotient is compared", "round it: round(…, 6)")

@@ -1,0 +1,177 @@
+"""PostgreSQL's types of values, and the types that Spark's SQL has for them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from changelog.contract.rows.types import ColumnType, Kind
+
+MOST_DIGITS = 38
+KEPT_DIGITS = 6
+"""Digits behind the point that Spark keeps where a decimal has no place for all."""
+QUOTIENT_DIGITS = 16
+"""Digits behind the point of the quotients that views compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """The type of a value.
+
+    Attributes:
+        name: `int2`, `int4`, `int8`, `numeric`, `float4`, `float8`, `text`, `bpchar`, `bool`,
+            `date`, `timestamp`, `timestamptz`, `unknown` of a constant in quotes and of null; of
+            any other type its name.
+        precision: digits of a numeric in Spark.
+        scale: those behind the point.
+        sure: of a quotient, which has not all of its digits, those behind the point that
+            PostgreSQL's has at least; None of an exact number.
+        even: whether every value of a numeric has `scale` digits in PostgreSQL's text.
+    """
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+    sure: int | None = None
+    even: bool = True
+
+    def __str__(self) -> str:
+        return _SHOWN.get(self.name, self.name)
+
+    @property
+    def whole(self) -> int:
+        """Return the digits of a numeric before the point."""
+        return self.precision - self.scale
+
+
+INT2, INT4, INT8 = PgType("int2"), PgType("int4"), PgType("int8")
+FLOAT4, FLOAT8 = PgType("float4"), PgType("float8")
+TEXT, BPCHAR, BOOL, UNKNOWN = PgType("text"), PgType("bpchar"), PgType("bool"), PgType("unknown")
+DATE, TIMESTAMP, TIMESTAMPTZ = PgType("date"), PgType("timestamp"), PgType("timestamptz")
+_SHOWN = {
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "real",
+    "float8": "double precision",
+    "bpchar": "char(n)",
+    "bool": "boolean",
+    "unknown": "a constant in quotes",
+}
+WIDTHS = {"int2": 5, "int4": 10, "int8": 19}
+"""Digits of the integers."""
+INTEGERS = tuple(WIDTHS)
+FLOATS = ("float4", "float8")
+NUMBERS = (*INTEGERS, "numeric", *FLOATS)
+TEXTS = ("text", "bpchar")
+MOMENTS = ("date", "timestamp", "timestamptz")
+KNOWN = (*NUMBERS, *TEXTS, *MOMENTS, "bool")
+"""Types whose values are computed with; of others values are compared and shown."""
+_SIZE = re.compile(r"\(.*?\)")
+_OF_KINDS = {
+    Kind.BOOLEAN: BOOL,
+    Kind.FLOAT: FLOAT4,
+    Kind.DOUBLE: FLOAT8,
+    Kind.DATE: DATE,
+    Kind.TIMESTAMP: TIMESTAMP,
+    Kind.TIMESTAMPTZ: TIMESTAMPTZ,
+}
+_OF_BASES = {
+    "smallint": INT2,
+    "integer": INT4,
+    "bigint": INT8,
+    "character": BPCHAR,
+    "bpchar": BPCHAR,
+    "text": TEXT,
+    "character varying": TEXT,
+    "name": TEXT,
+}
+_SPARK = {
+    "int2": "smallint",
+    "int4": "int",
+    "int8": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "text": "string",
+    "bpchar": "string",
+    "bool": "boolean",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+}
+
+
+def numeric(precision: int, scale: int) -> PgType:
+    """Return an exact numeric."""
+    return PgType("numeric", precision, scale)
+
+
+def of_column(column: ColumnType) -> PgType:
+    """Return the type of a captured column."""
+    if column.kind is Kind.DECIMAL:
+        return numeric(column.precision, column.scale)
+    if column.kind in _OF_KINDS:
+        return _OF_KINDS[column.kind]
+    base = _SIZE.sub("", column.name).strip()
+    if column.kind in {Kind.INT, Kind.LONG, Kind.STRING} and base in _OF_BASES:
+        return _OF_BASES[base]
+    if column.sort == "enum":
+        return PgType("enum")
+    return PgType("numeric as text" if base == "numeric" else base)
+
+
+def in_spark(kind: PgType) -> str:
+    """Return the name of a type in Spark's SQL."""
+    if kind.name == "numeric":
+        return f"decimal({kind.precision}, {kind.scale})"
+    return _SPARK.get(kind.name, "string")
+
+
+def as_numeric(kind: PgType, literal: str | None = None) -> PgType:
+    """Return an integer type, or a numeric, as a numeric; of a constant its own digits."""
+    if kind.name not in WIDTHS:
+        return kind
+    return numeric(len(literal.lstrip("-")) if literal else WIDTHS[kind.name], 0)
+
+
+def bounded(precision: int, scale: int) -> PgType | None:
+    """Return the type of a result in Spark, or None if that cuts decimal places."""
+    if precision <= MOST_DIGITS:
+        return numeric(precision, scale)
+    kept = max(MOST_DIGITS - (precision - scale), min(scale, KEPT_DIGITS))
+    return numeric(MOST_DIGITS, scale) if kept >= scale else None
+
+
+def widened(kinds: Sequence[PgType]) -> PgType | None:
+    """Return the numeric that holds the values of several, or None."""
+    whole, scale = max(kind.whole for kind in kinds), max(kind.scale for kind in kinds)
+    sures = [kind.sure for kind in kinds if kind.sure is not None]
+    if whole + scale > MOST_DIGITS:
+        return None
+    even = all(kind.even and kind.scale == scale for kind in kinds)
+    return PgType("numeric", whole + scale, scale, min(sures) if sures else None, even)
+
+
+def common(  # noqa: PLR0911 - one for each sort
+    kinds: Sequence[PgType],
+) -> PgType | None:
+    """Return the type to which PostgreSQL takes several values, as in CASE and UNION.
+
+    See "UNION, CASE, and Related Constructs" in its manual. None where there is none.
+    """
+    typed = [kind for kind in kinds if kind.name != "unknown"]
+    names = {kind.name for kind in typed}
+    if not typed:
+        return TEXT
+    if names == {"numeric"} or (names <= {*INTEGERS, "numeric"} and "numeric" in names):
+        return widened([as_numeric(kind) for kind in typed])
+    if len(names) == 1:
+        return typed[0]
+    if names <= {*INTEGERS}:
+        return max(typed, key=lambda kind: INTEGERS.index(kind.name))
+    if names <= {*NUMBERS}:
+        return FLOAT8 if "float8" in names else FLOAT4
+    if names == {"date", "timestamp"}:
+        return TIMESTAMP
+    return None  # a char(n) beside a text is one or the other by their order
