@@ -225,7 +225,7 @@ def _by_operation() -> list[str]:
 
 _POSTGRES = """## PostgreSQL's SQL
 
-```sql
+```text
 -- key: o_custkey
 -- dialect: postgres
 SELECT o_custkey, count(*) FILTER (WHERE o_orderstatus = 'O') AS open, max(o_orderdate) AS latest
