@@ -23,7 +23,8 @@ from views.generations.history import History, as_served
 from views.operate.served import look_at_views
 from views.project.catalog import Catalog
 from views.rebuild import sealing
-from views.rebuild.local.engine import BySpark, LocalQuery
+from views.rebuild.local.by_spark import BySpark
+from views.rebuild.local.engine import LocalQuery
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.related import Walk
 from views.rebuild.one_view.forward import delta_of

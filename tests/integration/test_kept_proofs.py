@@ -172,7 +172,7 @@ def test_the_log_is_read_ahead_where_spark_leaves_cores(view, run, monkeypatch, 
         return fold(tables, table, **more)
 
     monkeypatch.setattr(LogTables, "fold", noted)
-    monkeypatch.setattr(certify, "spare_cores", lambda _: spare)
+    monkeypatch.setattr(certify, "_spare_cores", lambda _: spare)
     (result,) = run(view, "--json").results
     told = result["certificates"]["delta"]["certificate"]
     assert (result["verified"], "read" in told["stages"]) == (True, True)

@@ -43,7 +43,7 @@ from views.base.progress import Stages
 from views.generations.history import CHANGES, PUBLISHED, REFUTED, History
 from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource, ViewSpec
-from views.rebuild.local.engine import BySpark
+from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
 from views.rebuild.local.newest import Newest

@@ -8,7 +8,6 @@ The proof of what is computed goes by DuckDB, so neither proves itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,25 +15,19 @@ import pyarrow as pa
 from datafusion import SessionConfig, SessionContext
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
-from pyspark.sql.utils import is_remote
 
 from changelog.contract.base.errors import LogError
 from changelog.contract.rows.relation import TableName
-from replay.base.failures import translated
-from replay.decode.decode import decode
 from replay.decode.schemas import TopicSchemas
 from replay.local.rows import RowReader
 from views.project.lineage import KeyLineage
-from views.project.query import query
 from views.project.spec import TableReference
 from views.project.sql import rewritten
 from views.rebuild.local.dialect import local_sql
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.table import Record
-from views.sinks.base import Change
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _ONE_CORE = {
@@ -153,59 +146,3 @@ def _filled(lists: pa.Array) -> pa.Array:
 
 
 # The session has plans for few rows. It still takes some tenths of a second a view.
-_RECORD = ("key", "value", "partition", "offset")
-_TYPES = (pa.binary(), pa.binary(), pa.int32(), pa.int64())
-_QUICK = {
-    # A plan over some thousand rows runs for less time than its code takes to be compiled.
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-}
-_OURS = (
-    "spark.sql.session.timeZone",
-    "spark.sql.ansi.enabled",
-    "spark.sql.variable.substitute",
-    "spark.sql.avro.datetimeRebaseModeInRead",
-)
-
-
-class BySpark:
-    """Computes a view by Spark.
-
-    `spark`: a session, of whose context this has one of its own.
-    """
-
-    def __init__(
-        self, spark: SparkSession, lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas]
-    ) -> None:
-        self._session = spark
-        if not is_remote():  # a server plans for all sizes alike
-            self._session = spark.newSession()
-            for name in _OURS:
-                self._session.conf.set(name, str(spark.conf.get(name)))
-            for name, value in _QUICK.items():
-                self._session.conf.set(name, value)
-        self._lineage, self._schemas = lineage, schemas
-
-    def rows(self, records: Mapping[TableReference, Sequence[Record]]) -> pa.Table:
-        """Return the view's rows; see `RowsQuery`."""
-        frames = {
-            place: decode(self._frame(some), self._schemas[place.table]).frame
-            for place, some in records.items()
-        }
-        with translated():
-            return query(self._session, frames, partial(rewritten, self._lineage.source)).toArrow()
-
-    def _frame(self, records: Sequence[Record]) -> DataFrame:
-        columns = [[getattr(record, name) for record in records] for name in _RECORD]
-        schema = pa.schema(zip(_RECORD, _TYPES, strict=True))
-        return self._session.createDataFrame(pa.table(columns, schema=schema))
-
-    def change(self, rows: pa.Table, keys: pa.Table, schema: StructType) -> Change:
-        """Return rows that were computed, and the affected keys, as frames."""
-        return Change(
-            prior=0,
-            gone=self._session.createDataFrame(keys),
-            keys=keys.num_rows,
-            rows=self._session.createDataFrame(rows, schema=schema),
-        )

@@ -2,7 +2,7 @@
 
 import json
 
-from changelog.capture.write.messages import DdlWriter, MessageLog
+from changelog.capture.write.messages import DdlWriter
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import TableName
 from changelog.source.stream.assemble import Began, Emitted
@@ -12,7 +12,7 @@ BEGAN = Began(Lsn(1000), 77, 5)
 TABLES = {1: TableName("old", "a"), 2: TableName("old", "b")}
 
 
-class Bench(MessageLog):
+class Bench:
     def __init__(self):
         self.records = []
         self.writer = DdlWriter(self, TABLES)
