@@ -30,7 +30,7 @@ def prepared(capture):
     name = f"forgotten {capture.prefix}"
     capture.sql("BEGIN", "INSERT INTO notes VALUES (2, 'late')", f"PREPARE TRANSACTION '{name}'")
     yield name
-    if capture.query("SELECT FROM pg_prepared_xacts"):
+    if capture.query("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
         capture.sql(f"ROLLBACK PREPARED '{name}'")
 
 

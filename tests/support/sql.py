@@ -13,5 +13,5 @@ def execute(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
         connection.autocommit = True
         for statement in statements:
             cursor.execute(statement)
-            rows = cursor.fetchall() if cursor.description else []
+            rows = cursor.fetchall() if cursor.description is not None else []
     return rows
