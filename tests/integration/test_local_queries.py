@@ -23,7 +23,8 @@ from tests.support.builders import INTEGERS, TEXT, decimal_type, make_relation
 from views.project.lineage import KeyLineage, trace
 from views.project.spec import SqlSource
 from views.project.sql import parse_sql_view, sql_frame
-from views.rebuild.local.engine import BySpark, LocalQuery
+from views.rebuild.local.by_spark import BySpark
+from views.rebuild.local.engine import LocalQuery
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.table import Record
 

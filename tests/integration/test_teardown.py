@@ -146,7 +146,10 @@ def test_the_commands_of_the_page_show_and_remove_what_it_says(stack, kafka, spa
         assert len(topics_of(kafka, slot)) == 3
         shell.run(keep, answer="y\n" * 4)
         assert len(topics_of(kafka, slot)) == 3
-        assert project.query(f"SELECT FROM pg_replication_slots WHERE slot_name = '{slot}'") == []
+        assert (
+            project.query(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name = '{slot}'")
+            == []
+        )
         shell.run(agree)
         assert topics_of(kafka, slot) == []
         # The end of the block drops it.

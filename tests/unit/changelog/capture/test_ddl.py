@@ -15,7 +15,7 @@ TABLES = {1: TableName("old", "a"), 2: TableName("old", "b")}
 class Bench:
     def __init__(self):
         self.records = []
-        self.writer = DdlWriter(self, TABLES)
+        self.writer = DdlWriter(self, TABLES)  # type: ignore[arg-type]
 
     def write(self, key, value, message, began):
         assert (message.sequence, began) == (4, BEGAN)
