@@ -115,15 +115,15 @@ _OF_OBJECT_STORE = (
     "request or response body error",
     "AWS Error NETWORK_CONNECTION",
 )
-"""What deltalake and obstore say of a connection: the words of reqwest and hyper below them; and
-what pyarrow says."""
+"""Parts of error texts that mean a lost connection: of reqwest and hyper (under deltalake and
+obstore), and of pyarrow."""
 
 _OF_S3A = ("fs.s3a", "awssdk")
 _OF_JAVA = re.compile(
     r"\b(?:Connect|ConnectTimeout|SocketTimeout|Socket|NoHttpResponse|UnknownHost|ApiCallTimeout"
     r"|ApiCallAttemptTimeout)Exception: ([^\n]+)"
 )
-"""What Spark says, where the client of a store has thrown it."""
+"""Exceptions of network clients in Spark's stack traces, with their messages."""
 
 
 def unanswered(text: str) -> str | None:

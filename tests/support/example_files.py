@@ -66,7 +66,7 @@ def started_by(path: Path, environment: dict[str, str]) -> list[str]:
 
 
 def installed(venv: Path, project: Path, logs: Path) -> dict[str, Path]:
-    """Return what stands where the examples look for it, by its place there."""
+    """Return the real paths that stand in for the paths in the examples."""
     logs.mkdir(parents=True)
     return {"/opt/changelog": venv, "/srv/shop": project, "/var/log/changelog": logs}
 

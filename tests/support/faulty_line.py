@@ -200,7 +200,7 @@ def line_of(bench: Bench, detour: Detour, folder: Path) -> Iterator[Line]:
 
 
 def within(seconds: float, act: Callable[[], object], *, otherwise: Callable[[], None]) -> object:
-    """Return what something returns or raises, which has to be in so many seconds."""
+    """Call `act` and return its result; fail the test if it takes longer than `seconds`."""
     with ThreadPoolExecutor(1) as pool:
         running: Future[object] = pool.submit(act)
         try:

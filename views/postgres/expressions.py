@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -59,6 +58,7 @@ from views.postgres.values import (
     numeric_of,
     quotient,
     refusal,
+    require_exact,
     rounded,
     taken,
 )
@@ -102,33 +102,29 @@ _TYPES = {
     _DType.TIMESTAMPTZ: TIMESTAMPTZ,
 }
 _SPAN = re.compile(r"([+-]?\d+)\s*([a-z]+)")
+_MONTHS = {"year": 12, "month": 1}
 _SECONDS = ("hour", "minute", "second")
 _SPELLED = {"mon": "month", "hr": "hour", "min": "minute", "sec": "second"}
 _PARENTHESES = "put parentheses round the part that is meant to be computed first"
 _LEAST_DIGITS = 8
-"""Digits behind the point of a quotient that is computed with further."""
+"""Decimal places that a quotient keeps at least where it is added or multiplied."""
 Special = Callable[[exp.Expr, list[exp.Expr]], Value]
 """Reads the call of a function."""
 _LEAST_WHOLE = 12
-"""Digits before the point that a numeric keeps at least where it is narrowed."""
+"""Digits before the decimal point that a numeric keeps at least where it is narrowed."""
 _KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Expressions:
     """Reads the expressions of one SELECT."""
 
-    def __init__(self, scope: Scope, reader: Reader) -> None:
+    def __init__(self, scope: Scope, reader: Reader, windows: Sequence[exp.Expr] = ()) -> None:
+        """Read expressions with the names of a scope; `windows` is its WINDOW clause."""
         self.scope = scope
         self._reader = reader
-        self._windows: Sequence[exp.Expr] = ()
+        self._windows = windows
         self._aggregate = False
         self.plain_columns: list[exp.Column] = []
-
-    @contextmanager
-    def windows(self, named: Sequence[exp.Expr]) -> Iterator[None]:
-        """Know the windows that a SELECT names."""
-        self._windows = named
-        yield
 
     # Values
 
@@ -209,7 +205,7 @@ class Expressions:
             case exp.Binary() if type(node) in _ARITHMETIC:
                 return self._arithmetic(node, _ARITHMETIC[type(node)])
             case _:
-                raise refusal(node, f"{type(node).__name__} is not known here")
+                raise refusal(node, "it is not known here")
 
     def condition(self, node: exp.Expr) -> str:
         """Return the text of a condition."""
@@ -222,11 +218,7 @@ class Expressions:
             ViewError: it is a quotient of numerics.
         """
         value = self.value(node)
-        if value.kind.sure is not None:
-            raise refusal(
-                node, f"a quotient of numerics has as many digits as its values need, and is {use}",
-                f"write round(…, {min(value.kind.sure, 6)}), or (…)::double precision",
-            )  # fmt: skip
+        require_exact(node, value.kind, use)
         return value
 
     def _number(self, node: exp.Expr, digits: str) -> Value:
@@ -328,7 +320,7 @@ class Expressions:
         if any(side.kind.sure is not None for side in (one, other)):
             if sign == "%" or all(side.kind.sure is not None for side in (one, other)):
                 hint = "round it: round(…, 6)"
-                raise refusal(node, "a quotient is computed with further", hint)
+                raise refusal(node, "two quotients are combined, or one has a remainder", hint)
             return self._of_quotient(node, one, other, sign)
         kind = _result(sign, numeric_of(one), numeric_of(other))
         if kind is None:
@@ -401,10 +393,8 @@ class Expressions:
         kinds = [numeric_of(one), numeric_of(other)]
         if any(kind.sure is not None for kind in kinds):
             if sign not in _ORDERS or all(kind.sure is not None for kind in kinds):
-                raise refusal(
-                    node, "a quotient of numerics has as many digits as its values need",
-                    "round it first: round(…, 6)",
-                )  # fmt: skip
+                for kind in kinds:
+                    require_exact(node, kind, f"compared by {sign}")
             return one, other
         if widened(kinds) is None:
             one, other = _narrowed("", one, other)
@@ -648,11 +638,11 @@ class Expressions:
             raise refusal(node, f"{value.kind} {sign} interval is not known")
         spans = self._spans(interval)
         # PostgreSQL adds months first, then days, then seconds; a day has no fixed length there.
-        spans.sort(key=lambda span: ("year", "month").count(span[1]) * -2 + (span[1] in _SECONDS))
-        months = [span for span in spans if span[1] in {"year", "month"}]
+        months = [span for span in spans if span[1] in _MONTHS]
         if len(months) > 1:
-            total = sum(number * (12 if unit == "year" else 1) for number, unit in months)
-            spans = [(total, "month"), *(span for span in spans if span not in months)]
+            months = [(sum(number * _MONTHS[unit] for number, unit in months), "month")]
+        rest = [span for span in spans if span[1] not in _MONTHS]
+        spans = [*months, *sorted(rest, key=lambda span: span[1] in _SECONDS)]
         if value.kind.name == "timestamptz" and any(unit not in _SECONDS for _, unit in spans):
             why = "days and months depend on the zone of a session"
             raise refusal(node, why, "write … AT TIME ZONE 'UTC' + interval '1 month'")
@@ -867,12 +857,11 @@ class Expressions:
     def _fn_greatest(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         values = [self.value(argument) for argument in arguments]
         kind, texts = self.unified(node, values)
-        if kind.sure is not None:
-            raise refusal(node, "a quotient is compared", "round it first: round(…, 6)")
+        require_exact(node, kind, "compared")
         if len(texts) == 1:
             return Value(texts[0], kind)
         name = node.this.lower() if isinstance(node, exp.Anonymous) else "greatest"
-        return Value(f"{name}({', '.join(texts)})", replace(kind, even=kind.even))
+        return Value(f"{name}({', '.join(texts)})", kind)
 
     _fn_least = _fn_greatest
 
@@ -992,8 +981,7 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
     name, unknown = value.kind.name, value.kind.name == "unknown"
     match code:
         case "any":
-            if value.kind.sure is not None:
-                raise refusal(node, "a quotient is not known exactly", "round it: round(…, 6)")
+            require_exact(node, value.kind, "an argument")
             return value.text if not unknown else taken(node, value, TEXT)
         case "int":
             return value.text if name in INTEGERS else None
@@ -1004,8 +992,7 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
             exact = name in {*INTEGERS, "numeric"} and value.kind.sure is None
             return value.text if exact else None
         case "numeric":
-            if name == "numeric" and value.kind.sure is not None:
-                raise refusal(node, "a quotient is not known exactly", "round it: round(…, 6)")
+            require_exact(node, value.kind, "an argument")
             return value.text if name == code else None
         case "double":
             if unknown or name in {*INTEGERS, *FLOATS}:
@@ -1024,10 +1011,6 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
         case "letters":
             return value.text if unknown and not value.is_null else None
         case _:
-            return (
-                taken(node, value, PgType(code))
-                if unknown
-                else value.text
-                if name == code
-                else None
-            )
+            if unknown:
+                return taken(node, value, PgType(code))
+            return value.text if name == code else None

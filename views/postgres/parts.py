@@ -84,7 +84,7 @@ def check_constants(text: str) -> None:
             and (behind.token_type is TokenType.DCOLON)
         ):
             raise ViewError(
-                f"{before.line}:{before.col}: {before.text} '{constant.text}'::{'…'}: it is not "
+                f"{before.line}:{before.col}: {before.text} '{constant.text}'::…: it is not "
                 "plain what is cast",
                 hint=f"write ({before.text} '{constant.text}')::…",
             )

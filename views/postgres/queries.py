@@ -16,7 +16,7 @@ from views.postgres.functions import AGGREGATES
 from views.postgres.parts import check_parts
 from views.postgres.scopes import Scope, Source, columns_of
 from views.postgres.types import TEXT, PgType, common, in_spark, of_column
-from views.postgres.values import Value, name_of, refusal, taken, written
+from views.postgres.values import Value, name_of, refusal, require_exact, taken, written
 from views.project.query import quoted
 
 _SETS: dict[type[exp.Expr], str] = {
@@ -29,6 +29,8 @@ _GROUPS: dict[type[exp.Expr], str] = {
     exp.Cube: "CUBE",
     exp.GroupingSets: "GROUPING SETS",
 }
+_COMMA = "\0"
+"""Between tables of a list, until it is known whether joins follow that name all of them."""
 _INNER = ("group", "having", "limit", "offset", "distinct")
 
 
@@ -130,11 +132,7 @@ class Reader:
         built = self.query(query, None)
         for item, name, kind in zip(_items(query), built.names, built.kinds, strict=False):
             _require_name(item, name)
-            if kind.sure is not None:
-                raise refusal(
-                    item, "a quotient of numerics has as many digits as its values need",
-                    f"write round(…, {min(kind.sure, 6)}), or (…)::double precision",
-                )  # fmt: skip
+            require_exact(item, kind, "a column of the view")
         return built.text()
 
     # Queries
@@ -195,8 +193,8 @@ class Reader:
             kind = common([one, other])
             if kind is None:
                 raise refusal(node, f"{one} and {other} are not taken to one type", "cast one")
-            if kind.sure is not None and (node.args.get("distinct") or type(node) is not exp.Union):
-                raise refusal(node, "a quotient is compared", "round it: round(…, 6)")
+            if node.args.get("distinct") or type(node) is not exp.Union:
+                require_exact(node, kind, "compared")
             kinds.append(kind)
         word = _SETS[type(node)] + ("" if node.args.get("distinct") else " ALL")
         built = Combined(first, second, word, kinds, before=before, names=list(first.names))
@@ -224,27 +222,26 @@ class Reader:
 
     def _select(self, node: exp.Select, scope: Scope, before: str) -> Query:
         self._joins.append([])
-        reader = Expressions(scope, self)
-        with reader.windows(node.args.get("windows") or ()):
-            origin = self._from(node, scope, reader)
-            wheres = [
-                built
-                for part in conjuncts(_this(node, "where"))
-                if (built := self._conjunct(part, scope, reader)) not in {"", "true"}
-            ]
-            items = list(self._expanded(node, scope))
-            reader.plain_columns.clear()
-            values = [reader.value(item.unalias()) for item in items]
-            names = [_name(item) for item in items]
-            distinct = node.args.get("distinct")
-            if distinct is not None:
-                for item, value in zip(items, values, strict=True):
-                    _require_exact(item, value)
-            result = Selected(node, names, values, "", before)
-            having = _this(node, "having")
-            behind = "" if having is None else f" HAVING {reader.condition(having)}"
-            tail = self._select_tail(node, result, reader)
-            group = self._group(node, reader)
+        reader = Expressions(scope, self, node.args.get("windows") or ())
+        origin = self._from(node, scope, reader)
+        wheres = [
+            built
+            for part in conjuncts(_this(node, "where"))
+            if (built := self._conjunct(part, scope, reader)) not in {"", "true"}
+        ]
+        items = list(self._expanded(node, scope))
+        reader.plain_columns.clear()
+        values = [reader.value(item.unalias()) for item in items]
+        names = [_name(item) for item in items]
+        distinct = node.args.get("distinct")
+        if distinct is not None:
+            for item, value in zip(items, values, strict=True):
+                require_exact(item, value.kind, "compared")
+        result = Selected(node, names, values, "", before)
+        having = _this(node, "having")
+        behind = "" if having is None else f" HAVING {reader.condition(having)}"
+        tail = self._select_tail(node, result, reader)
+        group = self._group(node, reader)
         joins = self._joins.pop()
         if joins:
             origin = origin.replace(_COMMA, " CROSS JOIN ") + "".join(joins)
@@ -266,7 +263,14 @@ class Reader:
                 "write ORDER BY by its columns and the primary key, and LIMIT in a query around it",
             )  # fmt: skip
         keys = on.expressions if isinstance(on, exp.Tuple) else [on]
-        parts = ", ".join(reader.exact(self._output(key, node), "compared").text for key in keys)
+        groups = {reader.exact(self._output(key, node), "compared").text for key in keys}
+        first = order.expressions[: len(keys)]
+        if {reader.value(self._output(key.this, node)).text for key in first} - groups:
+            raise refusal(
+                node, "PostgreSQL wants ORDER BY to begin with the expressions of DISTINCT ON",
+                "begin it with them, in any order",
+            )  # fmt: skip
+        parts = ", ".join(reader.value(self._output(key, node)).text for key in keys)
         sorts = [reader.ordered(self._sort(key, node)) for key in order.expressions[len(keys) :]]
         if not sorts:
             raise refusal(node, "which row of a group is the first is open", "add to ORDER BY")
@@ -284,8 +288,7 @@ class Reader:
             keys = []
             for key in order.expressions:
                 place = _place_of(key.this, built.names)
-                by_name = reader is None or (isinstance(built, Selected) and built.distinct)
-                if reader is None or by_name:
+                if reader is None or (isinstance(built, Selected) and built.distinct):
                     if place is None:
                         raise refusal(key, "known is the order by a column of the result")
                     keys.append(Expressions(Scope(), self).ordered(key, quoted(built.names[place])))
@@ -340,11 +343,7 @@ class Reader:
             side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
             on, using = join.args.get("on"), join.args.get("using")
             if join.args.get("method") or (commas and side in {"RIGHT", "FULL"}):
-                why = (
-                    "such a join is not known"
-                    if join.args.get("method")
-                    else "it is joined to a list"
-                )
+                why = "such a join is not known: NATURAL, and RIGHT or FULL after a comma"
                 raise refusal(join, why, "write JOIN … ON, with each of its conditions")
             before = list(scope.sources)
             built = self._source(join.this, scope)
@@ -418,7 +417,11 @@ class Reader:
             text = f"{quoted(table.schema)}.{quoted(table.table)}"
             key = () if listed else self._keys.get(table, ())
         if listed:
-            raise refusal(node, "names of columns behind a table", "give them by AS in a subquery")
+            raise refusal(
+                node,
+                "column names after an alias are not known here",
+                "give them by AS in a subquery",
+            )
         # Inside of a subquery Spark takes `t.id` for a part of a column t that is there.
         own_name = f"{name}_table" if name in self._columns_of_tables else name
         scope.add(node, Source(name, columns_of(own_name, columns), key))
@@ -481,8 +484,7 @@ class Reader:
             raise refusal(node, "the subquery has not as many columns")
         kinds = []
         for value, kind in zip(values, built.kinds, strict=True):
-            if kind.sure is not None:
-                raise refusal(node, "a quotient is compared", "round it: round(…, 6)")
+            require_exact(node, kind, "compared")
             reader.compared(node, value, Value("", kind), "=")
             kinds.append(value.kind if kind.name == "unknown" else kind)
         built.names = [f"c{place}" for place in range(len(values))]
@@ -624,12 +626,7 @@ class Reader:
                 raise refusal(key, "sets in sets are not known", "write the sets one by one")
             return reader.exact(self._grouping(part, node, reader), "grouped by").text
 
-        words: dict[type[exp.Expr], str] = {
-            exp.Rollup: "ROLLUP",
-            exp.Cube: "CUBE",
-            exp.GroupingSets: "GROUPING SETS",
-        }
-        return f"{words[type(key)]} ({', '.join(map(listed, key.expressions))})"
+        return f"{_GROUPS[type(key)]} ({', '.join(map(listed, key.expressions))})"
 
     @staticmethod
     def _determined(plain: list[str], used: list[exp.Column], reader: Expressions) -> list[str]:
@@ -643,10 +640,6 @@ class Reader:
         own = {value.text for source in whole for value in source.columns.values()}
         texts = [value.text for column in used if (value := scope.own(column)) is not None]
         return [text for text in dict.fromkeys(texts) if text in own and text not in plain]
-
-
-_COMMA = "\0"
-"""Between tables of a list, until it is known whether joins follow that name all of them."""
 
 
 def _this(node: exp.Expr, name: str) -> exp.Expr | None:
@@ -719,8 +712,3 @@ def _name(item: exp.Expr) -> str:  # noqa: PLR0911 - one for each form
 def _require_name(item: exp.Expr, name: str) -> None:
     if not name:
         raise refusal(item, "it has no name of its own", f"write {written(item)} AS name")
-
-
-def _require_exact(item: exp.Expr, value: Value) -> None:
-    if value.kind.sure is not None:
-        raise refusal(item, "a quotient is compared", "round it: round(…, 6)")

@@ -10,9 +10,9 @@ from changelog.contract.rows.types import ColumnType, Kind
 
 MOST_DIGITS = 38
 KEPT_DIGITS = 6
-"""Digits behind the point that Spark keeps where a decimal has no place for all."""
+"""Decimal places that Spark keeps where a decimal has no room for all."""
 QUOTIENT_DIGITS = 16
-"""Digits behind the point of the quotients that views compute."""
+"""Decimal places of the quotients that views compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class PgType:
             `date`, `timestamp`, `timestamptz`, `unknown` of a constant in quotes and of null; of
             any other type its name.
         precision: digits of a numeric in Spark.
-        scale: those behind the point.
-        sure: of a quotient, which has not all of its digits, those behind the point that
-            PostgreSQL's has at least; None of an exact number.
+        scale: its decimal places.
+        sure: of a quotient the decimal places that PostgreSQL's has at least, since how many
+            it has depends on the values; None of an exact number.
         even: whether every value of a numeric has `scale` digits in PostgreSQL's text.
     """
 

@@ -122,7 +122,7 @@ def as_text(node: exp.Expr, value: Value) -> str:
         return f"trim(TRAILING ' ' FROM {value.text})"
     if kind.name == "numeric" and (kind.sure is not None or not kind.even):
         raise refusal(
-            node, "the digits behind the point of its text are not known",
+            node, "how many decimal places its text has is not known",
             f"write (…)::numeric({MOST_DIGITS}, {min(kind.scale, MOST_DIGITS)})::text",
         )  # fmt: skip
     if kind.name in (*INTEGERS, "numeric", "bool", "date", "timestamp", *_WRITTEN):
@@ -165,7 +165,7 @@ def quotient(node: exp.Expr, one: Value, other: Value, *, whole: int | None = No
     top, below = numeric_of(one), numeric_of(other)
     if top.sure is not None or below.sure is not None:
         raise refusal(
-            node, "a quotient, which has not all of its digits, is divided again",
+            node, "the digits of a quotient depend on its values, so it cannot be divided again",
             "round the inner one: round(…, 6)",
         )  # fmt: skip
     scale = max(top.scale, QUOTIENT_DIGITS - below.precision)
@@ -182,6 +182,19 @@ def quotient(node: exp.Expr, one: Value, other: Value, *, whole: int | None = No
     return Value(f"({text} / {other.text})", kind)
 
 
+def require_exact(node: exp.Expr, kind: PgType, use: str) -> None:
+    """Check that all digits of a value are known before it is used: "compared", for one.
+
+    Raises:
+        ViewError: it is a quotient of numerics.
+    """
+    if kind.sure is not None:
+        raise refusal(
+            node, f"the digits of a quotient of numerics depend on its values: it cannot be {use}",
+            f"write round(…, {min(kind.sure, 6)}), or (…)::double precision",
+        )  # fmt: skip
+
+
 def rounded(node: exp.Expr, value: Value, places: int) -> Value:
     """Return a numeric rounded to some decimal places, halves away from zero.
 
@@ -193,7 +206,7 @@ def rounded(node: exp.Expr, value: Value, places: int) -> Value:
         raise refusal(node, "a negative number of places", "write round(x / 100) * 100")
     if kind.sure is not None and places > kind.sure:
         raise refusal(
-            node, f"PostgreSQL's quotient may have {kind.sure} digits behind the point alone",
+            node, f"PostgreSQL's quotient may have only {kind.sure} decimal places",
             f"write round(…, {kind.sure}), or cast what is divided: …::numeric(24, {places})",
         )  # fmt: skip
     scale = min(places, kind.scale)

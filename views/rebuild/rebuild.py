@@ -414,7 +414,7 @@ def _because(blamed: ViewBuild, build: ViewBuild) -> ChangelogError:
 # not used. The log itself may well be exact: a new read, judged anew, says so, and refuses when
 # it is not. Nothing of the read that was ended has been published.
 PASSING = (UnavailableError, LogMovedError)
-"""What the next attempt may not meet. What stays is refused by the verdict before its read."""
+"""Errors after which a rebuild is tried again. A lasting cause is refused by the next verdict."""
 _OF_THE_LOG = (UnavailableLogError, LogMovedError)
 _WAITS_S = (1.0, 5.0, 15.0)
 """Before each further attempt; a broker needs 4 to 13 s to come back from kill -9."""

@@ -121,6 +121,7 @@ REFUSED = {
     "SELECT k FROM t WHERE a NOT IN (SELECT a FROM u WHERE u.k = t.k)": ("IN", "NOT EXISTS"),
     "SELECT k, (SELECT u.n FROM u WHERE u.k = t.k) AS x FROM t": ("around it", "GROUP BY"),
     "SELECT DISTINCT ON (a) k FROM t": ("DISTINCT ON", "ORDER BY"),
+    "SELECT DISTINCT ON (a) a, k FROM t ORDER BY n, k": ("DISTINCT ON", "begin it"),
     "SELECT k, string_agg(s, ',' ORDER BY k) AS x FROM t GROUP BY k": ("string_agg", ""),
     "SELECT k, array_agg(s) AS x FROM t GROUP BY k": ("array_agg", "spark"),
     "SELECT k, first_value(s) OVER (ORDER BY k) AS x FROM t": ("first_value", ""),
