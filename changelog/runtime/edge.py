@@ -7,6 +7,7 @@ programs that collect logs; what people see on a terminal (colours, bars) is the
 from __future__ import annotations
 
 import errno
+import faulthandler
 import json
 import logging
 import os
@@ -108,7 +109,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up_logging(*, debug: bool = False, log_format: LogFormat = LogFormat.TEXT) -> None:
-    """Log to standard error: coloured on a terminal, plain lines elsewhere, or JSON lines."""
+    """Log to standard error: coloured on a terminal, plain lines elsewhere, or JSON lines.
+
+    A crash in a library of C tells there, too, what Python was doing: else it ends without a word.
+    """
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)
     handler: logging.Handler
     if log_format is LogFormat.JSON:
         handler = logging.StreamHandler()

@@ -275,3 +275,16 @@ def test_a_full_disk_is_told_in_one_line_by_what_only_prints(words):
 def test_a_value_that_a_console_would_draw_as_a_picture_is_told_as_it_is(capsys):
     tell("error: a row with the key root:x:0, :smile:")
     assert capsys.readouterr().err == "error: a row with the key root:x:0, :smile:\n"
+
+
+def test_a_crash_in_a_library_tells_what_python_was_doing():
+    code = (
+        "import os, signal\n"
+        "from changelog.runtime.edge import set_up_logging\n"
+        "set_up_logging()\n"
+        "os.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode < 0
+    assert "Segmentation fault" in done.stderr
+    assert 'File "<string>", line 4' in done.stderr
