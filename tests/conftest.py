@@ -72,6 +72,7 @@ _GROUPS = {
         "tests/integration/test_postgres_dialect.py",
         "tests/integration/test_forms.py",
         "tests/integration/test_forward.py",
+        "tests/integration/test_wait.py",
         "tests/integration/test_followed_logs.py",
         "tests/integration/test_full_target.py",
         "tests/integration/test_serve_rebuild.py",

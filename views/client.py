@@ -1,6 +1,7 @@
-"""A reader of views in a cache, which stays right while generations come and go.
+"""For applications that read views: `wait` for an own write, and `Cache`.
 
-Rows go out as they are stored. `docs/serving.md` has the same protocol for other languages.
+`Cache` reads a view in a cache, and stays right while generations come and go. Rows go out as they
+are stored; `docs/serving.md` has the same protocol for other languages.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from redis.cluster import RedisCluster
 
@@ -18,8 +20,42 @@ from views.base.cache import CacheForm, connect, form_key, pointer
 from views.verify.values.jsonform import identifier
 from views.verify.values.types import Type, parse_type
 
+if TYPE_CHECKING:
+    from views.generations.reached import Reached
+
 Key = Any
 """The value of a key of one column, or a tuple of values of a key of several."""
+
+
+def wait(
+    view: str,
+    lsn: str = "now",
+    *,
+    project: str | Path = ".",
+    sink: str | None = None,
+    source: str | None = None,
+    timeout: float = 30.0,
+) -> Reached:
+    """Wait until readers of a view see all that was committed before an LSN.
+
+    Args:
+        view: the view's name.
+        lsn: taken behind the commit, by `SELECT pg_current_wal_insert_lsn()` at the source; `now`
+            asks the source itself.
+        project: the project's folder.
+        sink: the one that is read, such as `cache`; all of the view's when left out.
+        source: the name of the source whose log the view is of, where the project has several.
+        timeout: the longest wait, in seconds; 0 looks once.
+
+    Raises:
+        NotReachedError: it takes longer, or nobody is there to bring it to readers.
+        ChangelogError: another reason, such as an LSN of another server; the message says which.
+    """
+    # Not to be loaded by who only reads a cache.
+    from views.generations.reached import awaited  # noqa: PLC0415
+
+    settings = {"capture.source": source}
+    return awaited(Path(project), settings, view, lsn, sink=sink, timeout_s=timeout)
 
 
 class Cache:

@@ -253,6 +253,31 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[Fronti
     return frontiers
 
 
+def frontiers_back(
+    kafka: KafkaConnection, topic: str, slot: str, *, before: int
+) -> Iterator[Frontier]:
+    """Yield the frontiers of a slot before an offset of their topic, the newest first.
+
+    Ends where the log was given up. Reads a thousand records, and more only as it goes on.
+
+    Raises NoFrontierError: the topic is not there; UnavailableLogError: the brokers do not answer.
+    """
+    state, own_key = _frontier_topic(kafka, topic), slot.encode("utf-8")
+    end, window = before, _WINDOW
+    while end > state.log_starts[0]:
+        start = max(state.log_starts[0], end - window)
+        for record in reversed(list(scan(kafka, [OffsetRange(topic, 0, start, end)]))):
+            value = record.value()
+            if record.key() == own_key and value is None:
+                return
+            if record.key() == own_key and value is not None and not is_strange(own_key, value):
+                yield frontier_of(own_key, value)
+        end, window = start, window * 8
+
+
+_WINDOW = 1000
+
+
 def _records(kafka: KafkaConnection, state: TopicState, begin: int = 0) -> Iterator[Message]:
     """Return the records of a topic of one partition, from an offset on if it is there still."""
     start = max(state.log_starts[0], begin)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from changelog.contract.base.errors import ChangelogError, UnavailableError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
 from changelog.contract.base.secret import redacted
+from changelog.contract.log.frontier import Frontier
 from replay.spark.object_store import silence
 from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, text_literal, tidy
 from views.generations.generation import GenerationState
@@ -49,6 +52,14 @@ DROPPED = "dropped"
 
 CHANGES = "changes"
 """In a certificate, in place of a sink: the proof of the changed rows that all sinks are sent."""
+
+UNCHANGED = "refresh: unchanged"
+"""The origin of rows that are true at a later frontier too: what they were made of was not touched.
+
+Nothing is compared for it; such a row bears the certificate of the one before it.
+"""
+UNCHANGED_EVERY = timedelta(minutes=10)
+"""A generation of which no row changes is in the history once in so long."""
 
 _SCHEMA = pa.schema(
     [
@@ -391,7 +402,7 @@ def all_proved_at(rows: Iterable[HistoryRow], generation: int) -> datetime | Non
     moments = [
         row.at for row in rows
         if row.generation == generation and row.verified
-        and not (row.is_of_changes or row.is_of_sample)
+        and not (row.is_of_changes or row.is_of_sample or row.origin == UNCHANGED)
     ]  # fmt: skip
     return max(moments, default=None)
 
@@ -402,6 +413,43 @@ def as_built(rows: Iterable[HistoryRow], generation: int) -> HistoryRow | None:
     own = [row for row in rows if row.generation == generation and row.state in telling]
     with_place = [row for row in own if row.lsn is not None]
     return next(reversed(with_place or own), None)
+
+
+def position_on_record(rows: Iterable[HistoryRow], generation: int) -> Position | None:
+    """Return the last position to which a generation's rows are known to be true, or None."""
+    positions = [
+        Position(row.epoch, Lsn.parse(row.lsn), 0)
+        for row in rows
+        if row.generation == generation and row.state in {SEALED, STAGED, PUBLISHED}
+        and row.epoch is not None and row.lsn is not None
+    ]  # fmt: skip
+    return max(positions, default=None)
+
+
+def unchanged_at(
+    rows: Sequence[HistoryRow], generation: int, frontier: Frontier, run: str
+) -> HistoryRow | None:
+    """Return a row that says of a generation that its rows are true at a later frontier too.
+
+    None where what it was made of is not on record, or it is refuted.
+
+    `rows`: of the view, oldest first.
+    """
+    built = as_built(rows, generation)
+    if built is None or built.state == REFUTED or built.lsn is None:
+        return None
+    return built.again(
+        state=PUBLISHED,
+        run=run,
+        epoch=frontier.epoch,
+        lsn=str(frontier.lsn),
+        ts=datetime.fromtimestamp(frontier.ts_us / 1_000_000, UTC),
+        origin=UNCHANGED,
+        seconds={},
+        switch_seconds=None,
+        note="",
+        together={},
+    )
 
 
 def states_of(steps: Iterable[Step]) -> dict[int, str]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,7 +36,7 @@ from filelock import FileLock, Timeout
 
 from changelog.contract.base.errors import ChangelogError, LockedError, UnavailableError
 from views.generations import reservation
-from views.generations.place import Place, folder_of
+from views.generations.place import FOLDER, Place, folder_of
 from views.generations.reservation import Others, is_held, reserving
 from views.leases.leases import Leases
 from views.leases.record import Owner
@@ -301,6 +302,27 @@ def others_of(place: Place, view: str, *, builds: bool) -> Others:
     is_elsewhere = not (builds or tenure.is_over or place.leases.is_mine(tenure))
     spared = frozenset(tenure.building if is_elsewhere else ())
     return replace(local, spared=local.spared | spared, dead=local.dead | {*tenure.unremoved})
+
+
+def is_attended(place: Place, view: str, now_ms: int) -> bool:
+    """Tell whether somebody follows or builds a view, by its locks; takes none.
+
+    A process of another machine that died counts until its lease ends, by our clock (`now_ms`).
+    """
+    folder = place.root / FOLDER
+    for kind, own in ((FOLLOW, ".follow"), (BUILD, "")):
+        path = folder / f"{view}{own}.lock"
+        # Who may not open another user's lock goes by the lease alone.
+        if os.access(path, os.W_OK) and is_held(path):
+            return True
+        if place.leases is None:
+            continue
+        tenure = place.leases.tenure(place.lock(view, kind))
+        if tenure is None or tenure.is_over or place.leases.is_mine(tenure):
+            continue
+        if tenure.until_ms >= now_ms:
+            return True
+    return False
 
 
 def reserve(place: Place, view: str, generations: Collection[int]) -> None:

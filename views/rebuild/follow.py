@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from changelog.contract.base.errors import ChangelogError, UnavailableError, ViewError
-from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
 from views.base.config import RebuildSettings
@@ -75,7 +75,7 @@ class SeenFrontier:
     @classmethod
     def of(cls, record: FrontierRecord, tables: Sequence[TableName]) -> SeenFrontier:
         """Take what would change the tables' states."""
-        return cls(record, tuple(_facts(record.frontier, table) for table in tables))
+        return cls(record, tuple(map(record.frontier.facts_of, tables)))
 
     def calls_for_a_round(self, newest: SeenFrontier, now_ms: int) -> bool:
         """Tell whether a newer frontier has new records, or the present one is too old."""
@@ -83,21 +83,6 @@ class SeenFrontier:
             return True
         has_moved = newest.record.offset != self.record.offset
         return has_moved and now_ms - self.record.appended_ms >= _OLD_MS
-
-
-def _facts(frontier: Frontier, table: TableName) -> tuple[object, ...]:
-    topic = frontier.topic_of(table)
-    if topic is None:
-        return (frontier.epoch, None, frontier.why_absent(table))
-    return (
-        frontier.epoch,
-        topic,
-        frontier.topic_ids.get(topic),
-        frontier.ends.get(topic),
-        frontier.since.get(topic),
-        frontier.whole.get(topic),
-        frontier.scope_of(topic),
-    )
 
 
 def follow(

@@ -207,6 +207,7 @@ class Rebuild:
                 if forward := [build for build in _pending(builds) if build.delta is not None]:
                     self._forward.apply(replay, forward)
                     self._forward.look(certifier, replay, forward)
+            self._forward.rest(replay, [b for b in builds if b.unchanged and b.error is None])
             new = [build for build in _pending(builds) if build.delta is None]
             if new and self._run.settings.stage:
                 with self._run.held_still():

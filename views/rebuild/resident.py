@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import (
@@ -40,7 +41,15 @@ from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
-from views.generations.history import CHANGES, PUBLISHED, REFUTED, History
+from views.generations.history import (
+    CHANGES,
+    PUBLISHED,
+    REFUTED,
+    UNCHANGED,
+    UNCHANGED_EVERY,
+    History,
+    unchanged_at,
+)
 from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource, ViewSpec
 from views.rebuild.local.by_spark import BySpark
@@ -51,6 +60,7 @@ from views.rebuild.local.related import Related, Walk, check_classes, columns_of
 from views.rebuild.local.table import LocalTables
 from views.rebuild.one_view.certify import request_of
 from views.rebuild.one_view.forward import (
+    Affected,
     Delta,
     affected,
     apply,
@@ -110,6 +120,20 @@ class _View:
     reports: dict[str, VerifyReport] = field(default_factory=dict)
     rows: int | None = field(default=None)
     error: ChangelogError | None = field(default=None)
+
+    @property
+    def is_changed(self) -> bool:
+        """Tell whether the round has rows of some keys."""
+        return self.delta is not None and self.delta.table.num_rows > 0
+
+
+def _nothing(view: _View) -> Delta:
+    """Return a delta of no key."""
+    rows = to_arrow_schema(view.schema).empty_table()
+    keys = rows.select(list(view.spec.key))
+    return delta_here(
+        Affected(rows=rows, keys=keys, gone=keys), view.schema, view.spec.key, view.sinks
+    )
 
 
 class Resident:
@@ -362,8 +386,8 @@ class Resident:
             view.delta, view.reports, view.error = None, {}, None
             if any(touched[table].is_any for table in view.spec.tables):
                 related = Walk(view.lineage, self._local.held, touched, MOST_ROWS).related()
-                if related.affected:
-                    view.delta = self._delta(view, related)
+                # A delta of no key tells the sinks that they have all that was written.
+                view.delta = self._delta(view, related) if related.affected else _nothing(view)
 
     def _delta(self, view: _View, related: Related) -> Delta:
         anchor = view.lineage.origins[0].reference
@@ -384,7 +408,7 @@ class Resident:
         if self._proofs is None:
             return
         for view in self._views:
-            if view.delta is None:
+            if view.delta is None or not view.is_changed:
                 continue
             text = f"{view.spec.name}: verify {view.delta.table.num_rows:,} keys"
             with stages.stage("verify", text, view.spec.name):
@@ -501,23 +525,35 @@ class Resident:
             for view, result in zip(self._views, results, strict=True)
             if isinstance(view.error, RefutedError) or (result.published and (
                 view.reports.keys() >= view.sinks.keys()
-                or (view.delta is not None and now - view.recorded_at >= RECORDED_EVERY)
+                or (view.is_changed and now - view.recorded_at >= RECORDED_EVERY)
             ))
         ]  # fmt: skip
-        if not due:
+        resting = [
+            (view, result.frontier)
+            for view, result in zip(self._views, results, strict=True)
+            if result.published and not (view.is_changed or view.reports)
+            and now - view.recorded_at >= UNCHANGED_EVERY
+        ]  # fmt: skip
+        if not (due or resting):
             return
         with stages.stage("record", "write the history"):
             try:
                 history = History(self._settings.warehouse)
-                history.append(
+                rows = [
                     result.to_history(PUBLISHED if view.error is None else REFUTED, self._run)
                     for view, result in due
-                )
+                ]
+                for view, frontier in resting:
+                    name, number = view.spec.name, view.generation
+                    recorded = history.rows([name], generation=number)
+                    row = frontier and unchanged_at(recorded, number, frontier, self._run)
+                    rows += [row] if row else []
+                history.append(rows)
                 history.tidy()
             except ChangelogError as error:
                 log.warning("the history is told later: %s", error)
                 return
-        for view, _ in due:
+        for view in [*(view for view, _ in due), *(view for view, _ in resting)]:
             view.recorded_at = now
 
     def _result(self, view: _View, step: Step, started: float, stages: Stages) -> ViewResult:
@@ -546,7 +582,7 @@ class Resident:
             mode=self._settings.verify.value,
             reports=dict(view.reports),
             error=view.error,
-            origin="refresh: unchanged" if changed is None
+            origin=UNCHANGED if changed is None or not view.is_changed
             else f"forward: {changed.table.num_rows:,} changed keys",
             warnings=warnings_of(view.spec, record),
             **view.declared,

@@ -145,6 +145,21 @@ class Frontier:
         """Return the topic of a table, or None when it is not captured."""
         return next((topic for topic, name in self.tables.items() if name == table), None)
 
+    def facts_of(self, table: TableName) -> tuple[object, ...]:
+        """Return the facts that decide a table's rows: at equal ones they are the same."""
+        topic = self.topic_of(table)
+        if topic is None:
+            return (self.epoch, None, self.why_absent(table))
+        return (
+            self.epoch,
+            topic,
+            self.topic_ids.get(topic),
+            self.ends.get(topic),
+            self.since.get(topic),
+            self.whole.get(topic),
+            self.scope_of(topic),
+        )
+
     def why_absent(self, table: TableName) -> str:
         """Return the reason why a table is not in the frontier, as the end of a sentence."""
         reason = self.excluded.get(table)

@@ -19,7 +19,7 @@ from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
 from views.base.config import VerifyMode
 from views.base.failure import RebuildError
-from views.generations.history import PUBLISHED, REFUTED
+from views.generations.history import PUBLISHED, REFUTED, UNCHANGED_EVERY, unchanged_at
 from views.project.lineage import KeyLineage
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.certify import Certifier
@@ -130,6 +130,21 @@ class Forward:
         due = [build for build in builds if build.published and _is_due(build)]
         with self._run.stages.stage("record", "write the history"), only_warned("the history"):
             self._run.record(PUBLISHED, due, Plan(replay.cut.record, replay.cut), replay)
+
+    def rest(self, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Record at times that generations of which no row has changed are true up to here."""
+        if self._run.bases is not None:
+            return  # what readers do not see yet is not published by it
+        now, rows = datetime.now(UTC), []
+        for build in builds:
+            at, number = build.recorded_at, build.previous
+            if at is None or number is None or now - at < UNCHANGED_EVERY:
+                continue
+            recorded = self._run.history.rows([build.spec.name], generation=number)
+            row = unchanged_at(recorded, number, replay.cut.record.frontier, self._run.id)
+            rows += [row] if row is not None else []
+        with only_warned("the history"):
+            self._run.history.append(rows)
 
     def look(self, certifier: Certifier, replay: States, builds: Sequence[ViewBuild]) -> None:
         """Compare all that sinks serve: a proof of some keys does not say that no other changed.

@@ -17,6 +17,7 @@ from replay.base.task_faults import FormlessValueError
 from replay.result.state import ReplayedState, States
 from replay.store.stored import Stored
 from views.base.config import Source
+from views.generations.history import UNCHANGED
 from views.project.definition import declaration_of, definition_of
 from views.project.spec import SqlSource
 from views.rebuild.one_view.build import frame_of, kept, write
@@ -136,7 +137,7 @@ class Rows:
                 refreshed = self._forward.delta(certifier, replay, build, merged, whole.schema)
         match refreshed:
             case UnchangedView():
-                build.unchanged, build.origin = True, "refresh: unchanged"
+                build.unchanged, build.origin = True, UNCHANGED
                 build.rows = prior.rows if isinstance(prior, Prior) else None
                 return whole
             case Delta():

@@ -307,6 +307,8 @@ def merged(earlier: pa.Table, later: pa.Table) -> pa.Table:
     """Return a row for each key of two tables of deltas: the later one's, if it has one."""
     if set(earlier.column_names) != set(later.column_names):
         raise UnlikeError("two deltas of a view have different columns")
+    if not (earlier.num_rows and later.num_rows):
+        return later if later.num_rows else earlier
     again = pc.is_in(earlier[KEY], value_set=later[KEY].combine_chunks())
     # Whoever made the two tables, Spark or this process, may have said otherwise what can be null.
     schema = pa.schema([pa.field(field.name, field.type) for field in earlier.schema])
