@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.engines import Engines, Source, own_session
-from tests.support.tpch import DDL, QUERIES, fill
+from tests.support.tpch import DDL, QUERIES, fill, official
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 OF_POSTGRES = {"year(o_orderdate)": "extract(year FROM o_orderdate)::int"}
@@ -28,6 +28,29 @@ def test_each_query_gives_what_postgresql_gives(spark, database):
     finally:
         source.close()
     assert len(proved) >= len(QUERIES) - 4
+
+
+@pytest.mark.matrix
+def test_each_official_query_is_a_view_in_postgresqls_sql(spark, database):
+    source = Source(database, DDL, fill)
+    different, unproved = {}, {}
+    try:
+        engines = Engines(own_session(spark), source)
+        for name, (key, query) in official().items():
+            wanted = source.answer(query)
+            assert wanted, f"{name} has no rows, and would show nothing: {wanted}"
+            assert any(value is not None for row in wanted for value in row), name
+            view = engines.view(query, key=key, dialect="postgres")
+            if ordered(engines.by_spark(view)) != ordered(wanted):
+                different[name] = (engines.by_spark(view)[:2], wanted[:2])
+            if not engines.proves(view):
+                unproved[name] = view.sql
+            elif ordered(engines.by_verifier(view)) != ordered(wanted):
+                different[f"{name}, verifier"] = (engines.by_verifier(view)[:2], wanted[:2])
+    finally:
+        source.close()
+    assert len(official()) == 22
+    assert (different, unproved) == ({}, {})
 
 
 def ordered(rows):

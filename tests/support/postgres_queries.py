@@ -95,6 +95,9 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("extract(isodow FROM {ts})", "extract(doy FROM {dt})", "extract(quarter FROM {ts})"),
         *("{n}", "coalesce({n}, {i})", "coalesce({i}, 1.5)", "CASE WHEN {f} THEN {i} ELSE {n} END"),
         *("'1.5'::numeric(5,2)", "{n} * '2.5'", "round(100.0 * {i} / {n}, 2)", "nullif({i}, {n})"),
+        *("{n} / {n}", "{n} / {i}", "{i} / {n}", "{i} / 3.0", "0.2 * ({n} / {i})"),
+        *("({n} / 7)::numeric(12,1)", "{n} + {n} / 3", "coalesce({n} / 3, 0)", "-({n} / 7)"),
+        *("round({n} / {n}, 10)", "({n} / 3)::int", "ceil({n} / 7)", "abs({n} / {i})"),
         *("greatest({n}, {i})", "round({n} * ({i} / 3.0), 2)", "round({n} + {n} / 7, 2)"),
     ),
     "d": (
@@ -216,6 +219,8 @@ AGGREGATES = (
     *("bool_or(t.f)", "sum(t.a) FILTER (WHERE t.f)", "count(*) FILTER (WHERE t.n > 0)"),
     *("round(avg(t.n), 2)", "round(avg(t.a), 3)", "avg(t.d)", "sum(DISTINCT t.sm)", "max(t.c)"),
     *("coalesce(sum(t.m), 0)", "round(sum(t.m) / nullif(count(*), 0), 1)", "min(t.c)"),
+    *("avg(t.n)", "avg(t.a)", "avg(t.g)", "sum(t.n) / count(*)", "0.5 * avg(t.m)"),
+    *("avg(DISTINCT t.sm)", "avg(t.n) FILTER (WHERE t.f)", "100.00 * sum(t.m) / sum(t.n)"),
     *("avg(t.n)::float8", "every(t.f)", "round(avg(t.m) FILTER (WHERE t.f), 2)", "max(t.tz)"),
     *("sum(CASE WHEN t.f THEN 1 ELSE 0 END)", "round(avg(DISTINCT t.sm), 1)"),
 )
@@ -226,6 +231,7 @@ CONDITIONS = (
     *("t.a IN (SELECT x FROM u)", "t.a NOT IN (SELECT x FROM u WHERE x IS NOT NULL)"),
     *("t.a NOT IN (SELECT x FROM u)", "t.id = ANY (SELECT u.t FROM u)", "true"),
     *("t.a IN (SELECT x FROM u WHERE u.t = t.id)", "(t.id, t.a) IN (SELECT u.t, u.x FROM u)"),
+    *("t.n = (SELECT avg(n) FROM u)", "t.n IN (SELECT avg(n) FROM u GROUP BY t)"),
     *("t.n > (SELECT avg(n) FROM u)", "t.n > (SELECT 0.2 * avg(n) FROM u WHERE u.t = t.id)"),
     *("(SELECT count(*) FROM u WHERE u.t = t.id) > 1", "t.n >= (SELECT max(n) FROM u WHERE t = 5)"),
     "EXISTS (SELECT * FROM u v JOIN u w ON w.t = v.t WHERE v.t = t.id AND w.n < v.n)",
@@ -243,6 +249,7 @@ WINDOWS = (
     *("sum(t.sm) OVER (ORDER BY t.id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",),
     *("dense_rank() OVER (ORDER BY t.dt)", "max(t.s) OVER (PARTITION BY t.f ORDER BY t.id)"),
     *("lead(t.s, 2) OVER (PARTITION BY t.f ORDER BY t.id DESC)", "ntile(3) OVER (ORDER BY t.id)"),
+    *("avg(t.a) OVER (PARTITION BY t.f)", "avg(t.n) OVER (ORDER BY t.id)"),
     *("round(avg(t.n) OVER (PARTITION BY t.f), 2)", "sum(t.a) OVER (ORDER BY t.dt, t.id)"),
     *(
         "percent_rank() OVER (ORDER BY t.a)",

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase, ascii_uppercase
+
+from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 
 _WITH_WORDS = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
 """Functions whose arguments have words between them."""
+_SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+def name_of(identifier: exp.Expr) -> str:
+    """Return the name that an identifier means: without quotes letters of ASCII are folded."""
+    name = str(identifier.name)
+    return name if identifier.args.get("quoted") else name.translate(_SMALL)
 
 
 class PostgresSql(Postgres):

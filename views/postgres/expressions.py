@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from views.base.postgres_sql import name_of
 from views.postgres.functions import (
     AGGREGATES,
     FUNCTIONS,
@@ -58,7 +59,6 @@ from views.postgres.values import (
     numeric_of,
     quotient,
     refusal,
-    require_exact,
     rounded,
     taken,
 )
@@ -77,7 +77,6 @@ _SIGNS: dict[type[exp.Expr], str] = {
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
-_ORDERS = ("<", "<=", ">", ">=")
 _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Add: "+",
     exp.Sub: "-",
@@ -106,11 +105,9 @@ _MONTHS = {"year": 12, "month": 1}
 _SECONDS = ("hour", "minute", "second")
 _SPELLED = {"mon": "month", "hr": "hour", "min": "minute", "sec": "second"}
 _PARENTHESES = "put parentheses round the part that is meant to be computed first"
-_LEAST_DIGITS = 8
-"""Decimal places that a quotient keeps at least where it is added or multiplied."""
 Special = Callable[[exp.Expr, list[exp.Expr]], Value]
 """Reads the call of a function."""
-_LEAST_WHOLE = 12
+_LEAST_WHOLE = 10
 """Digits before the decimal point that a numeric keeps at least where it is narrowed."""
 _KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
@@ -211,16 +208,6 @@ class Expressions:
         """Return the text of a condition."""
         return condition(node, self.value(node))
 
-    def exact(self, node: exp.Expr, use: str) -> Value:
-        """Return a value of which all digits are known.
-
-        Raises:
-            ViewError: it is a quotient of numerics.
-        """
-        value = self.value(node)
-        require_exact(node, value.kind, use)
-        return value
-
     def _number(self, node: exp.Expr, digits: str) -> Value:
         if digits.isdigit():
             for kind in (INT4, INT8):
@@ -317,11 +304,6 @@ class Expressions:
     def _of_numerics(self, node: exp.Expr, one: Value, other: Value, sign: str) -> Value:
         if sign == "/":
             return quotient(node, one, other)
-        if any(side.kind.sure is not None for side in (one, other)):
-            if sign == "%" or all(side.kind.sure is not None for side in (one, other)):
-                hint = "round it: round(…, 6)"
-                raise refusal(node, "two quotients are combined, or one has a remainder", hint)
-            return self._of_quotient(node, one, other, sign)
         kind = _result(sign, numeric_of(one), numeric_of(other))
         if kind is None:
             one, other = _narrowed(sign, one, other)
@@ -335,24 +317,6 @@ class Expressions:
             f"({one.text} {sign} {other.text})",
             replace(kind, even=one.kind.even and other.kind.even),
         )
-
-    @staticmethod
-    def _of_quotient(node: exp.Expr, one: Value, other: Value, sign: str) -> Value:
-        """Return a quotient and an exact number added or multiplied; the quotient is narrowed."""
-        sides, kinds = [one.text, other.text], [numeric_of(one), numeric_of(other)]
-        place = int(kinds[0].sure is None)
-        rough, exact = kinds[place], kinds[1 - place]
-        room = MOST_DIGITS - 1 - exact.precision if sign == "*" else MOST_DIGITS - 2
-        scale = min(rough.scale, room // 2)
-        if scale < _LEAST_DIGITS or (sign != "*" and exact.whole + scale + 1 > room):
-            hint = "round the quotient: round(…, 6)"
-            raise refusal(node, "a number of many digits beside a quotient", hint)
-        sides[place] = f"cast({sides[place]} AS decimal({room}, {scale}))"
-        lost = exact.whole if sign == "*" else 0
-        result = scale + exact.scale if sign == "*" else max(scale, exact.scale)
-        kind = numeric(MOST_DIGITS, result)
-        sure = max(min((rough.sure or 0) - lost, scale - lost - 4), 0)
-        return Value(f"({sides[0]} {sign} {sides[1]})", replace(kind, sure=sure))
 
     def _comparison(self, node: exp.Binary, sign: str) -> Value:
         self._bound(node, node.left, node.right)
@@ -383,20 +347,13 @@ class Expressions:
             hint = "write … AT TIME ZONE 'UTC'" if "timestamptz" in names else "cast one of them"
             raise refusal(node, f"{kinds[0]} is not compared with {kinds[1]}", hint)
         if names <= {*INTEGERS, "numeric"}:
-            one, other = self._comparable(node, one, other, sign)
+            one, other = self._comparable(node, one, other)
         return f"({one.text} {sign} {other.text})"
 
-    def _comparable(
-        self, node: exp.Expr, one: Value, other: Value, sign: str
-    ) -> tuple[Value, Value]:
+    @staticmethod
+    def _comparable(node: exp.Expr, one: Value, other: Value) -> tuple[Value, Value]:
         """Return two exact numbers as Spark compares them without cutting digits."""
-        kinds = [numeric_of(one), numeric_of(other)]
-        if any(kind.sure is not None for kind in kinds):
-            if sign not in _ORDERS or all(kind.sure is not None for kind in kinds):
-                for kind in kinds:
-                    require_exact(node, kind, f"compared by {sign}")
-            return one, other
-        if widened(kinds) is None:
+        if widened([numeric_of(one), numeric_of(other)]) is None:
             one, other = _narrowed("", one, other)
             if widened([numeric_of(one), numeric_of(other)]) is None:
                 hint = "cast them to fewer digits: …::numeric(18, 4)"
@@ -559,7 +516,7 @@ class Expressions:
             raise refusal(node, f"a cast to {to.sql('postgres').lower()} is not known")
         if value.kind.name == "unknown" or kind == value.kind:
             return Value(taken(node, value, kind), kind)
-        converted = self._converted(value, kind)
+        converted = self._converted(node, value, kind)
         if converted is None:
             hint = {
                 "timestamptz": "write … AT TIME ZONE 'UTC'",
@@ -570,7 +527,7 @@ class Expressions:
 
     @staticmethod
     def _converted(  # noqa: PLR0911 - one for each type
-        value: Value, kind: PgType
+        node: exp.Expr, value: Value, kind: PgType
     ) -> str | None:
         """Return the text of a cast, or None if PostgreSQL's and Spark's may differ."""
         name, to, spark = value.kind.name, kind.name, in_spark(kind)
@@ -578,8 +535,9 @@ class Expressions:
         if name in INTEGERS:
             return plain if to in NUMBERS or (to == "bool" and name == "int4") else None
         if name == "numeric":
-            if to in INTEGERS and value.kind.sure is None:
-                return f"cast(round({value.text}, 0) AS {spark})" if value.kind.scale else plain
+            if to in INTEGERS:
+                whole = rounded(node, value, 0).text if value.kind.scale else value.text
+                return f"cast({whole} AS {spark})"
             return plain if to in FLOATS else None
         if name in FLOATS:
             return plain if to in FLOATS else None
@@ -609,7 +567,7 @@ class Expressions:
         precision, scale = sizes[0], sizes[1] if len(sizes) > 1 else 0
         if precision > MOST_DIGITS or scale > precision:
             raise refusal(node, f"Spark's numerics have {MOST_DIGITS} digits at most")
-        if value.kind.sure is not None:
+        if value.divided:
             value = rounded(node, value, scale)
         elif name == "unknown":
             value = Value(taken(node, value, numeric(precision, scale)), numeric(precision, scale))
@@ -796,7 +754,7 @@ class Expressions:
             return None
         inner = numeric_of(value)
         total = self._called(node, "sum", arguments, AGGREGATES)
-        count = Value(f"nullif({whole(f'count({value.text})')}, 0)", INT8)
+        count = Value(whole(f"count({value.text})"), INT8)
         return quotient(node, replace(total, text=whole(total.text)), count, whole=inner.whole)
 
     def _over(self, node: exp.Window) -> str:
@@ -804,12 +762,12 @@ class Expressions:
         base: exp.Expr = node
         named = node.args.get("alias")
         if named is not None:
-            folded = named.name.lower()
-            base = next((w for w in self._windows if w.this.name.lower() == folded), node)
+            name = name_of(named)
+            base = next((w for w in self._windows if name_of(w.this) == name), node)
             if base is node or any(node.args.get(p) for p in ("partition_by", "order", "spec")):
                 raise refusal(node, "such a window is not known", "write all of it in OVER (…)")
         if keys := base.args.get("partition_by"):
-            listed = [self.exact(key, "compared").text for key in keys]
+            listed = [self.value(key).text for key in keys]
             parts.append(f"PARTITION BY {', '.join(listed)}")
         if order := base.args.get("order"):
             parts.append(f"ORDER BY {', '.join(self.ordered(key) for key in order.expressions)}")
@@ -841,7 +799,7 @@ class Expressions:
         if not isinstance(node, exp.Ordered) or node.args.get("with_fill"):
             raise refusal(node, "such an order is not known")
         if built is None:
-            value = self.exact(node.this, "sorted")
+            value = self.value(node.this)
             built = value.text
             if value.kind.name == "bpchar":  # the blanks at its end do not count
                 built = f"trim(TRAILING ' ' FROM {built})"
@@ -857,7 +815,6 @@ class Expressions:
     def _fn_greatest(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         values = [self.value(argument) for argument in arguments]
         kind, texts = self.unified(node, values)
-        require_exact(node, kind, "compared")
         if len(texts) == 1:
             return Value(texts[0], kind)
         name = node.this.lower() if isinstance(node, exp.Anonymous) else "greatest"
@@ -981,7 +938,6 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
     name, unknown = value.kind.name, value.kind.name == "unknown"
     match code:
         case "any":
-            require_exact(node, value.kind, "an argument")
             return value.text if not unknown else taken(node, value, TEXT)
         case "int":
             return value.text if name in INTEGERS else None
@@ -989,11 +945,7 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
             wide = INTEGERS[: INTEGERS.index(code) + 1]
             return value.text if name in wide else None
         case "num":
-            exact = name in {*INTEGERS, "numeric"} and value.kind.sure is None
-            return value.text if exact else None
-        case "numeric":
-            require_exact(node, value.kind, "an argument")
-            return value.text if name == code else None
+            return value.text if name in {*INTEGERS, "numeric"} else None
         case "double":
             if unknown or name in {*INTEGERS, *FLOATS}:
                 return taken(node, value, FLOAT8)

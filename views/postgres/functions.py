@@ -62,7 +62,7 @@ def _whole(kinds: list[PgType]) -> PgType:
 
 def _sum(kinds: list[PgType]) -> PgType:
     kind = as_numeric(kinds[0])
-    return PgType("numeric", min(kind.precision + 10, MOST_DIGITS), kind.scale, None, kind.even)
+    return PgType("numeric", min(kind.precision + 10, MOST_DIGITS), kind.scale, kind.even)
 
 
 def _remainder(kinds: list[PgType]) -> PgType:

@@ -45,7 +45,7 @@ def plain_number(written: str) -> tuple[str, PgType] | None:
     """Return a number without an exponent, and its type in Spark; None if it has too many digits.
 
     >>> plain_number("1e-1")
-    ('0.1', PgType(name='numeric', precision=2, scale=1, sure=None, even=True))
+    ('0.1', PgType(name='numeric', precision=2, scale=1, even=True))
     """
     try:
         value = Decimal(written.strip())

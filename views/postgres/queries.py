@@ -10,13 +10,14 @@ from sqlglot import exp
 
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType
+from views.base.postgres_sql import name_of
 from views.base.spark_sql import conjuncts
 from views.postgres.expressions import Expressions
 from views.postgres.functions import AGGREGATES
 from views.postgres.parts import check_parts
 from views.postgres.scopes import Scope, Source, columns_of
 from views.postgres.types import TEXT, PgType, common, in_spark, of_column
-from views.postgres.values import Value, name_of, refusal, require_exact, taken, written
+from views.postgres.values import Value, refusal, taken, written
 from views.project.query import quoted
 
 _SETS: dict[type[exp.Expr], str] = {
@@ -130,9 +131,8 @@ class Reader:
         """
         check_parts(query)
         built = self.query(query, None)
-        for item, name, kind in zip(_items(query), built.names, built.kinds, strict=False):
+        for item, name in zip(_items(query), built.names, strict=False):
             _require_name(item, name)
-            require_exact(item, kind, "a column of the view")
         return built.text()
 
     # Queries
@@ -193,8 +193,6 @@ class Reader:
             kind = common([one, other])
             if kind is None:
                 raise refusal(node, f"{one} and {other} are not taken to one type", "cast one")
-            if node.args.get("distinct") or type(node) is not exp.Union:
-                require_exact(node, kind, "compared")
             kinds.append(kind)
         word = _SETS[type(node)] + ("" if node.args.get("distinct") else " ALL")
         built = Combined(first, second, word, kinds, before=before, names=list(first.names))
@@ -233,10 +231,6 @@ class Reader:
         reader.plain_columns.clear()
         values = [reader.value(item.unalias()) for item in items]
         names = [_name(item) for item in items]
-        distinct = node.args.get("distinct")
-        if distinct is not None:
-            for item, value in zip(items, values, strict=True):
-                require_exact(item, value.kind, "compared")
         result = Selected(node, names, values, "", before)
         having = _this(node, "having")
         behind = "" if having is None else f" HAVING {reader.condition(having)}"
@@ -263,7 +257,7 @@ class Reader:
                 "write ORDER BY by its columns and the primary key, and LIMIT in a query around it",
             )  # fmt: skip
         keys = on.expressions if isinstance(on, exp.Tuple) else [on]
-        groups = {reader.exact(self._output(key, node), "compared").text for key in keys}
+        groups = {reader.value(self._output(key, node)).text for key in keys}
         first = order.expressions[: len(keys)]
         if {reader.value(self._output(key.this, node)).text for key in first} - groups:
             raise refusal(
@@ -469,7 +463,7 @@ class Reader:
         scope = reader.scope
         one = node.this.unnest()
         fields = one.expressions if isinstance(one, exp.Tuple) else [one]
-        values = [reader.exact(part, "compared") for part in fields]
+        values = [reader.value(part) for part in fields]
         probe = Scope(scope, is_probe=True)
         query = node.args["query"].unnest()
         built = self.query(query, probe)
@@ -484,7 +478,6 @@ class Reader:
             raise refusal(node, "the subquery has not as many columns")
         kinds = []
         for value, kind in zip(values, built.kinds, strict=True):
-            require_exact(node, kind, "compared")
             reader.compared(node, value, Value("", kind), "=")
             kinds.append(value.kind if kind.name == "unknown" else kind)
         built.names = [f"c{place}" for place in range(len(values))]
@@ -600,7 +593,7 @@ class Reader:
                 continue
             for one in key.expressions if isinstance(key, exp.Tuple) else [key]:
                 meant = self._grouping(one, node, reader)
-                value = reader.exact(meant, "grouped by")
+                value = reader.value(meant)
                 if not meant.find(exp.Column):
                     raise refusal(key, "a constant stands in GROUP BY", "leave it out")
                 plain.append(value.text)
@@ -624,7 +617,7 @@ class Reader:
                 return f"({listed(part.this)})"
             if isinstance(part, exp.Rollup | exp.Cube):
                 raise refusal(key, "sets in sets are not known", "write the sets one by one")
-            return reader.exact(self._grouping(part, node, reader), "grouped by").text
+            return reader.value(self._grouping(part, node, reader)).text
 
         return f"{_GROUPS[type(key)]} ({', '.join(map(listed, key.expressions))})"
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from views.postgres.values import Value, name_of, refusal
+from views.base.postgres_sql import name_of
+from views.postgres.values import Value, refusal
 from views.project.query import quoted
 
 _LEVELS = 2

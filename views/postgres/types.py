@@ -11,8 +11,9 @@ from changelog.contract.rows.types import ColumnType, Kind
 MOST_DIGITS = 38
 KEPT_DIGITS = 6
 """Decimal places that Spark keeps where a decimal has no room for all."""
-QUOTIENT_DIGITS = 16
-"""Decimal places of the quotients that views compute."""
+QUOTIENT_PLACES, AVERAGE_PLACES = 24, 20
+"""Decimal places that a quotient has at most, and an average of numbers of many digits."""
+QUOTIENT_DIGITS = 37
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,12 @@ class PgType:
             any other type its name.
         precision: digits of a numeric in Spark.
         scale: its decimal places.
-        sure: of a quotient the decimal places that PostgreSQL's has at least, since how many
-            it has depends on the values; None of an exact number.
         even: whether every value of a numeric has `scale` digits in PostgreSQL's text.
     """
 
     name: str
     precision: int = 0
     scale: int = 0
-    sure: int | None = None
     even: bool = True
 
     def __str__(self) -> str:
@@ -146,11 +144,10 @@ def bounded(precision: int, scale: int) -> PgType | None:
 def widened(kinds: Sequence[PgType]) -> PgType | None:
     """Return the numeric that holds the values of several, or None."""
     whole, scale = max(kind.whole for kind in kinds), max(kind.scale for kind in kinds)
-    sures = [kind.sure for kind in kinds if kind.sure is not None]
     if whole + scale > MOST_DIGITS:
         return None
     even = all(kind.even and kind.scale == scale for kind in kinds)
-    return PgType("numeric", whole + scale, scale, min(sures) if sures else None, even)
+    return PgType("numeric", whole + scale, scale, even)
 
 
 def common(  # noqa: PLR0911 - one for each sort

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -10,12 +9,14 @@ from sqlglot import exp
 from changelog.contract.base.errors import ViewError
 from views.postgres.literals import FORMS, constant
 from views.postgres.types import (
+    AVERAGE_PLACES,
     BOOL,
     FLOATS,
     INTEGERS,
     MOST_DIGITS,
     NUMBERS,
     QUOTIENT_DIGITS,
+    QUOTIENT_PLACES,
     TEXT,
     TEXTS,
     UNKNOWN,
@@ -26,6 +27,10 @@ from views.postgres.types import (
 )
 
 _AT_MOST = 80
+_SIGNIFICANT = 16
+"""Digits that a quotient has at least."""
+_ROUNDED_PLACES = 7
+"""To so many places a quotient is 0 that has more than `QUOTIENT_PLACES`."""
 _WRITTEN = ("uuid", "enum", "json", "jsonb")
 """Types that are carried as what PostgreSQL's cast to text gives."""
 
@@ -39,12 +44,15 @@ class Value:
         kind: its type.
         constant: of a constant its text without quotes; None of null and of all others.
         is_null: whether it is the word NULL.
+        divided: of a quotient of numerics the arguments that make it, and the digits before the
+            point up to which its decimal places are known.
     """
 
     text: str
     kind: PgType
     constant: str | None = None
     is_null: bool = False
+    divided: tuple[str, int] | None = None
 
 
 NULL = Value("NULL", UNKNOWN, is_null=True)
@@ -120,7 +128,7 @@ def as_text(node: exp.Expr, value: Value) -> str:
         return taken(node, value, TEXT)
     if kind.name == "bpchar":
         return f"trim(TRAILING ' ' FROM {value.text})"
-    if kind.name == "numeric" and (kind.sure is not None or not kind.even):
+    if kind.name == "numeric" and not kind.even:
         raise refusal(
             node, "how many decimal places its text has is not known",
             f"write (…)::numeric({MOST_DIGITS}, {min(kind.scale, MOST_DIGITS)})::text",
@@ -152,73 +160,56 @@ def numeric_of(value: Value) -> PgType:
 
 
 def quotient(node: exp.Expr, one: Value, other: Value, *, whole: int | None = None) -> Value:
-    """Return a numeric divided by a numeric.
-
-    PostgreSQL gives at least 16 significant digits, by the values; Spark as many as are asked for.
+    """Return a numeric divided by a numeric, with the decimal places that PostgreSQL gives it.
 
     Args:
         node: the division.
         one: what is divided.
         other: by what.
-        whole: digits of the result before the point at most, where more is known than the types.
-    """
-    top, below = numeric_of(one), numeric_of(other)
-    if top.sure is not None or below.sure is not None:
-        raise refusal(
-            node, "the digits of a quotient depend on its values, so it cannot be divided again",
-            "round the inner one: round(…, 6)",
-        )  # fmt: skip
-    scale = max(top.scale, QUOTIENT_DIGITS - below.precision)
-    room = MOST_DIGITS - QUOTIENT_DIGITS - below.scale
-    if room < 1 or room + scale > MOST_DIGITS:
-        raise refusal(
-            node, "the quotient has no place for its digits in Spark",
-            "cast both to fewer digits: …::numeric(18, 4)",
-        )  # fmt: skip
-    text = f"cast({one.text} AS decimal({min(room + scale, MOST_DIGITS)}, {scale}))"
-    before = top.whole + below.scale if whole is None else whole
-    sure = max(top.scale, below.scale, QUOTIENT_DIGITS - 4 * ((max(before, 1) - 1) // 4), 0)
-    kind = replace(numeric(MOST_DIGITS, QUOTIENT_DIGITS), sure=min(sure, QUOTIENT_DIGITS - 4))
-    return Value(f"({text} / {other.text})", kind)
-
-
-def require_exact(node: exp.Expr, kind: PgType, use: str) -> None:
-    """Check that all digits of a value are known before it is used: "compared", for one.
+        whole: of an average its digits before the point at most.
 
     Raises:
-        ViewError: it is a quotient of numerics.
+        ViewError: how many decimal places PostgreSQL's has cannot be told.
     """
-    if kind.sure is not None:
-        raise refusal(
-            node, f"the digits of a quotient of numerics depend on its values: it cannot be {use}",
-            f"write round(…, {min(kind.sure, 6)}), or (…)::double precision",
-        )  # fmt: skip
+    kinds = numeric_of(one), numeric_of(other)
+    most, room = QUOTIENT_PLACES, MOST_DIGITS
+    for kind in kinds:
+        if not kind.even:  # a quotient of fewer digits before the point has more places anyhow
+            room = min(room, 4 * ((_SIGNIFICANT - kind.scale) // 4 + 1))
+        if room < 1 or kind.scale > QUOTIENT_PLACES:
+            raise refusal(
+                node, "how many decimal places it has depends on those of a value that is divided",
+                "round that value: round(…, 6), or cast it: …::numeric(18, 6)",
+            )  # fmt: skip
+    if whole is not None and whole > QUOTIENT_DIGITS - most:
+        most = max(AVERAGE_PLACES, kinds[0].scale)
+    before = max(kinds[0].whole + kinds[1].scale if whole is None else whole, 1)
+    kind = numeric(min(min(before, room) + most, QUOTIENT_DIGITS), most)
+    divided = f"{one.text}, {other.text}, {kinds[0].scale}, {kinds[1].scale}"
+    text = f"quotient({divided}, {most})"
+    if kind.precision < QUOTIENT_DIGITS:
+        text = f"cast({text} AS {in_spark(kind)})"
+    return Value(text, replace(kind, even=False), divided=(divided, room))
 
 
 def rounded(node: exp.Expr, value: Value, places: int) -> Value:
     """Return a numeric rounded to some decimal places, halves away from zero.
 
     Raises:
-        ViewError: it is a quotient that has not as many in PostgreSQL.
+        ViewError: the number of places is negative.
     """
     kind = numeric_of(value)
     if places < 0:
         raise refusal(node, "a negative number of places", "write round(x / 100) * 100")
-    if kind.sure is not None and places > kind.sure:
-        raise refusal(
-            node, f"PostgreSQL's quotient may have only {kind.sure} decimal places",
-            f"write round(…, {kind.sure}), or cast what is divided: …::numeric(24, {places})",
-        )  # fmt: skip
     scale = min(places, kind.scale)
     whole = min(kind.whole + 1, MOST_DIGITS - scale)
     text = value.text if value.kind.name in INTEGERS else f"round({value.text}, {places})"
+    if value.divided and places <= _ROUNDED_PLACES:
+        # However many digits it has before the point, and if it is next to nothing.
+        divided, room = value.divided
+        text = f"quotient({divided}, {QUOTIENT_PLACES}, {places})"
+        whole = MOST_DIGITS - scale
+        if room < whole:
+            whole = room
+            text = f"cast({text} AS decimal({whole + scale}, {scale}))"
     return Value(text, replace(numeric(whole + scale, scale), even=scale == places))
-
-
-_SIMPLE = re.compile("[a-z_][a-z0-9_]*")
-
-
-def name_of(identifier: exp.Expr) -> str:
-    """Return a name as PostgreSQL folds it: in lower case without quotes."""
-    quoted = identifier.args.get("quoted")
-    return str(identifier.name) if quoted else str(identifier.name).lower()

@@ -25,7 +25,7 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
-from views.base.postgres_sql import PostgresSql
+from views.base.postgres_sql import PostgresSql, name_of
 from views.base.spark_sql import SparkSql, doubled_quotes
 from views.project.grammar import refuse_unread
 from views.project.output import outputs, spelled
@@ -99,6 +99,9 @@ def sql_source(path: Path, text: str, dialect: str = "spark") -> SqlSource:
     if dialect == "spark":
         _refuse_unprovable(path, parsed)
         refuse_unread(path, text, parsed)
+    if dialect == "postgres":
+        for identifier in parsed.find_all(exp.Identifier):
+            identifier.set("this", name_of(identifier))
     references = tuple(sorted(_references(path, parsed), key=lambda reference: reference.start))
     if not references:
         raise ViewError(f"{path.name} names no table", hint="select from a captured table")

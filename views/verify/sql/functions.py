@@ -54,6 +54,13 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("abs", ("Abs",), "abs(a)"),
         Provable("+, -, *", ("Add", "Mul"), "a + b * 2"),
         Provable("div, %, mod, pmod", ("IntDiv", "Mod"), "pmod(a, 3)"),
+        Provable(
+            "quotient",
+            (),
+            "quotient(b, a, 2, 0, 24)",
+            "PostgreSQL's division of decimals, of their places and those of the result at most; "
+            "with one more argument rounded",
+        ),
         Provable("ceil", ("Ceil",), "ceil(d / 8)", "the result is a bigint: not of NaN"),
         Provable("floor", ("Floor",), "floor(d / 8)", "the result is a bigint: not of NaN"),
         Provable("round", ("Round",), "round(b, 1)", "a constant number of places"),
@@ -177,7 +184,7 @@ ALLOWED = frozenset(
     name for group in GROUPS.values() for function in group for name in function.parsed
 ) | {"Anonymous"}
 """Names of sqlglot's classes; what is anonymous to it is looked at by name."""
-ANONYMOUS = frozenset({"pmod", "make_date", "get"})
+ANONYMOUS = frozenset({"pmod", "make_date", "get", "quotient"})
 NAMES = frozenset(
     name.lower()
     for group in GROUPS.values()
@@ -250,10 +257,11 @@ with a constant pattern, `||`, `::`, `->>` of a name, intervals that are added t
 `AT TIME ZONE 'UTC'`. Not known yet: LATERAL, NATURAL, WITH RECURSIVE, lists, `string_agg`, regular
 expressions, moments in the zone of a session, casts of floats to numerics and integers.
 
-- **A quotient of numerics**, and `avg` of integers and numerics, has as many digits as its values
-  need, by value: no column of a view has such a type. It is known under `round(x, 2)`,
-  `::numeric(12, 2)` and `::double precision`, and beside `<` and `>`. PostgreSQL rounds it at 16
-  significant digits first: where that makes a half of what is less, the last digit differs.
+- **A quotient of numerics**, and `avg` of integers and numerics, is PostgreSQL's, digit by digit:
+  the plan shows it as `quotient(…)`. As a column it has 24 decimal places, or 20 as an average of
+  numbers of more than 13 digits before the point, with zeros at its end; one that has more in
+  PostgreSQL, such as 1e-9 / 3, is an error that says to round it. `round(a / b, 2)` and
+  `(a / b)::numeric(12, 2)` have no such limit. A quotient is divided again once it is rounded.
 - A sum has more digits by its type than by its values. Where a product or a comparison has no place
   for them, it is computed with those that have; a value that does not fit is an error.
 - `upper`, `lower` and ILIKE are of every letter; of a text under the collation C, PostgreSQL's are

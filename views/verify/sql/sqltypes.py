@@ -137,6 +137,9 @@ class Types:
                 return self._aggregate(node)
             case exp.Round():
                 return self._round(node)
+            case exp.Anonymous() if node.name.lower() == "quotient":
+                sizes = [int(part.name) for part in node.expressions[4:]]
+                return Type("decimal", 36 + len(sizes), sizes[-1])
             case _ if isinstance(node, _ARITHMETIC):
                 return self._arithmetic(node)
             case exp.Coalesce() | exp.Greatest() | exp.Least():

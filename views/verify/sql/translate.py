@@ -77,6 +77,30 @@ MACROS = (
     """CREATE OR REPLACE MACRO decimal_text(q, s) AS
     CASE WHEN q < 0 THEN '-' ELSE '' END
     || left(digits(q, s), length(digits(q, s)) - s) || '.' || right(digits(q, s), s)""",
+    """CREATE OR REPLACE MACRO ten_to(n) AS CAST('1' || repeat('0', n::INTEGER) AS HUGEINT)""",
+    # PostgreSQL's groups of four digits, and its first one, of a decimal of s places.
+    """CREATE OR REPLACE MACRO groups_of(n, s) AS
+    abs(n)::VARCHAR || repeat('0', ((4 - s % 4) % 4)::INTEGER)""",
+    """CREATE OR REPLACE MACRO first_group(t) AS
+    CAST(left(t, length(t) - 4 * ((length(t) + 3) // 4 - 1)) AS INTEGER)""",
+    """CREATE OR REPLACE MACRO places_of_quotient(n, s, d, t) AS
+    greatest(s, t, 16 - 4 * (((length(groups_of(n, s)) + 3) // 4 - (s + 3) // 4)
+    - ((length(groups_of(d, t)) + 3) // 4 - (t + 3) // 4)
+    - (first_group(groups_of(n, s)) <= first_group(groups_of(d, t)))::INTEGER))""",
+    # Null where Spark has an error: one here would make the call volatile, and DuckDB takes
+    # rows wrongly by such a value of a correlated subquery that counts.
+    """CREATE OR REPLACE MACRO quotient_text(a, b, s, t, most, rounded) AS
+    list_transform(list_transform([{'n': unscaled(a), 'd': nullif(unscaled(b), 0)}],
+    lambda quotient_row: {'n': quotient_row.n, 'd': quotient_row.d, 'p':
+    CASE WHEN quotient_row.n = 0 THEN greatest(s, t)
+    ELSE places_of_quotient(quotient_row.n, s, quotient_row.d, t) END}),
+    lambda quotient_row: CASE WHEN quotient_row.p > most
+    THEN CASE WHEN rounded IS NOT NULL THEN '0' END
+    WHEN rounded IS NULL OR quotient_row.p <= rounded
+    THEN decimal_text(half_up(quotient_row.n * ten_to(quotient_row.p + t - s), quotient_row.d),
+    quotient_row.p)
+    ELSE decimal_text(half_up(half_up(quotient_row.n * ten_to(quotient_row.p + t - s),
+    quotient_row.d), ten_to(quotient_row.p - rounded)), rounded) END)[1]""",
     f"""CREATE OR REPLACE MACRO finite(t, whole) AS
     CASE WHEN isinf(t) THEN error('{OWN}' || whole || ': {INFINITE}') ELSE t END""",
     # Spark takes such a day for another, round the ends of 32 bits; PostgreSQL has an error.
@@ -710,6 +734,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _element(node.expressions[0], node.expressions[1], 0)
         case exp.DayOfWeek():
             return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.Literal.number(1)))
+        case exp.Anonymous() if node.name.lower() == "quotient":
+            return _quotient_of_postgresql(node, kind)
         case exp.Anonymous() if node.name.lower() == "pmod":
             one, two = (f"({part.sql('duckdb')})" for part in node.expressions)
             rest = f"({one} % {two})"
@@ -995,6 +1021,13 @@ def _quotient(
     up = 10 ** (kind.scale + sides[1].scale - sides[0].scale)
     left, right = node.left.sql("duckdb"), node.right.sql("duckdb")
     return _scaled(f"unscaled({left}) * {up}::HUGEINT", f"unscaled({right})", kind)
+
+
+def _quotient_of_postgresql(node: exp.Anonymous, kind: Type | None) -> exp.Expr:
+    assert kind is not None  # noqa: S101 - its arguments tell it
+    parts = [part.sql("duckdb") for part in node.expressions]
+    called = f"quotient_text({', '.join([*parts, 'NULL'][:6])})"
+    return as_duckdb(f"CAST({called} AS DECIMAL({kind.precision}, {kind.scale}))")
 
 
 def _rounded(node: exp.Round, inner: Type | None) -> exp.Expr | None:

@@ -40,6 +40,10 @@ def made(query: str) -> str:
     ("value", "text"),
     [
         ("a / 2", "cast((t.a div 2) AS int)"),
+        ("a / 2.0", "cast(quotient(t.a, 2.0, 0, 1, 24) AS decimal(35, 24))"),
+        ("avg(g)", "quotient(sum(cast(t.g AS decimal(19, 0))), count(t.g), 0, 0, 20)"),
+        ("round(n / a, 2)", "quotient(t.n, t.a, 3, 0, 24, 2)"),
+        ("(n / a)::int", "cast(quotient(t.n, t.a, 3, 0, 24, 0) AS int)"),
         ("sm + sm", "cast((t.sm + t.sm) AS smallint)"),
         ("n::int", "cast(round(t.n, 0) AS int)"),
         ("g::numeric", "cast(t.g AS decimal(19, 0))"),
@@ -92,9 +96,9 @@ def test_nulls_are_last_and_an_order_without_a_limit_goes():
 
 
 REFUSED = {
-    "SELECT k,\n  n / 3 AS q FROM t": ("2:3: ", "round("),
-    "SELECT avg(a) AS q FROM t": ("1:8: ", "round("),
-    "SELECT round(avg(g), 6) AS q FROM t": ("1:8: ", "round("),
+    "SELECT k,\n  n / 3 / a AS q FROM t": ("2:3: ", "round("),
+    "SELECT avg(n / 3) AS q FROM t": ("1:8: ", "round("),
+    "SELECT k, m / 3 * (n / 3) AS q FROM t": ("digits", "numeric("),
     "SELECT k, nope(s) AS x FROM t": ("nope is not known", ""),
     "SELECT k, now() AS x FROM t": ("now is not known", "column"),
     "SELECT k, round(d, 2) AS x FROM t": ("no double precision", "numeric"),
@@ -190,6 +194,14 @@ def test_other_languages_are_none(tmp_path, header, why):
 
 def test_spark_is_the_language_without_a_header():
     assert view("SELECT a / 2 AS h, k FROM t", "-- key: k\n").source.dialect == "spark"
+
+
+def test_names_without_quotes_are_folded_in_ascii_alone():
+    assert view("SELECT K FROM T, \"U\"").tables == (T, TableName("public", "U"))
+    columns = {T: {"k": OWN["k"], "Ä": OWN["a"]}}
+    assert "`t`.`Ä` AS `Ä`" in in_spark("SELECT k, Ä FROM T", columns, KEYS)
+    with pytest.raises(ViewError, match="no such column"):
+        in_spark("SELECT k, Ä FROM t", {T: {"k": OWN["k"], "ä": OWN["a"]}}, KEYS)
 
 
 def test_parameters_are_literals_of_postgresql():
