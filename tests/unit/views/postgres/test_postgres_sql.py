@@ -197,7 +197,7 @@ def test_spark_is_the_language_without_a_header():
 
 
 def test_names_without_quotes_are_folded_in_ascii_alone():
-    assert view("SELECT K FROM T, \"U\"").tables == (T, TableName("public", "U"))
+    assert view('SELECT K FROM T, "U"').tables == (T, TableName("public", "U"))
     columns = {T: {"k": OWN["k"], "Ä": OWN["a"]}}
     assert "`t`.`Ä` AS `Ä`" in in_spark("SELECT k, Ä FROM T", columns, KEYS)
     with pytest.raises(ViewError, match="no such column"):
