@@ -106,6 +106,7 @@ class Asked:
             except LOUD as error:
                 self.count[f"loud in {engine.__name__}"] += 1
                 self.count[f"loud: {query}: {str(error)[:300]}"] += 1
+                break  # nothing is verified where Spark has no answer
             else:
                 self.count[f"alike in {engine.__name__}"] += 1
                 if Counter(without_zones(ours)) != Counter(without_zones(theirs)):
@@ -146,29 +147,29 @@ class Asked:
         return found
 
     def _some(self, texts):
+        """Compare some expressions; the verifier is asked where Spark has an answer."""
+        loud = self._compare(self.spark, texts)
+        self._compare(self.verifier, [text for text in texts if text not in loud])
+
+    def _compare(self, engine, texts):
+        """Compare an engine's answers; return the expressions of which it has none."""
+        if not texts:
+            return []
         listed = ", ".join(f"{text} AS x{n}" for n, text in enumerate(texts))
         query = f"SELECT id, {listed} FROM t"
         theirs, reals = self.postgresql(query)
         view = self.view(query)
-        for engine in (self.spark, self.verifier):
-            self._compare(engine, texts, theirs, reals, view)
-
-    def _compare(self, engine, texts, theirs, reals, view):
         try:
             ours = engine(view, reals)
         except LOUD as error:
             if len(texts) > 1:
                 middle = len(texts) // 2
-                for some in (texts[:middle], texts[middle:]):
-                    listed = ", ".join(f"{text} AS x{n}" for n, text in enumerate(some))
-                    query = f"SELECT id, {listed} FROM t"
-                    rows, kinds = self.postgresql(query)
-                    self._compare(engine, some, rows, kinds, self.view(query))
-                return
+                halves = (texts[:middle], texts[middle:])
+                return [text for some in halves for text in self._compare(engine, some)]
             kind = "not proved" if isinstance(error, UnverifiableError) else "loud"
             self.count[f"{kind} in {engine.__name__}"] += 1
             self.count[f"{kind} in {engine.__name__}: {texts[0]}: {str(error)[:300]}"] += 1
-            return
+            return texts
         ours, theirs = (
             sorted(without_zones(rows), key=lambda row: row[0]) for rows in (ours, theirs)
         )
@@ -181,6 +182,7 @@ class Asked:
                 self.wrong.append(
                     (engine.__name__, text, pairs, view.sql if len(texts) == 1 else "")
                 )
+        return []
 
 
 def plained(value, real):

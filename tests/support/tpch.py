@@ -54,15 +54,16 @@ def fill(cursor, seed=7, orders=700):
     _insert(cursor, "nation", [(k, n, NATIONS[n], None) for k, n in enumerate(NATIONS)])
     for key in range(1, 21):
         phone, word = f"{10 + key % 25}-{key:03d}-555", pick(("", "Customer slow Complaints"))
-        row = (f"Supplier#{key}", f"Street {key}", key % 5, phone, random.randint(-999, 9999), word)
-        _insert(cursor, "supplier", [(key, *row)])
+        money = random.randint(-999, 9999)
+        seller = (key, f"Supplier#{key}", f"Street {key}", key % 5, phone, money, word)
+        _insert(cursor, "supplier", [seller])
     offers = []
     for key in range(1, 61):
         size = pick((1, 2, 3, 4, 5, 9, 14, 15, 23))
         brand = pick(("Brand#12", "Brand#23", "Brand#34", "Brand#45"))
         name = pick(("forest green", "navy", "lime"))
-        row = (f"Maker#{key % 3}", brand, pick(KINDS), size, pick(BOXES), 900 + key, "")
-        _insert(cursor, "part", [(key, name, *row)])
+        part = (f"Maker#{key % 3}", brand, pick(KINDS), size, pick(BOXES), 900 + key, "")
+        _insert(cursor, "part", [(key, name, *part)])
         for supplier in random.sample(range(1, 21), 4):
             cost = random.randint(100, 99999) / 100
             _insert(cursor, "partsupp", [(key, supplier, random.randint(1, 99), cost, "")])
@@ -70,13 +71,13 @@ def fill(cursor, seed=7, orders=700):
     for key in range(1, 101):
         phone = f"{pick((13, 17, 31, 40))}-{key:03d}"
         segment, money = pick(("BUILDING", "MACHINERY")), random.randint(-500, 9999)
-        row = (f"Customer#{key}", f"Road {key}", key % 5, phone, money, segment, "")
-        _insert(cursor, "customer", [(key, *row)])
+        buyer = (key, f"Customer#{key}", f"Road {key}", key % 5, phone, money, segment, "")
+        _insert(cursor, "customer", [buyer])
     for key in range(1, orders + 1):
         day = _DAY + timedelta(random.randint(0, 1500))
-        row = (random.randint(1, 70), pick("FOP"), random.randint(1, 99999), day)
-        row += (pick(("1-URGENT", "2-HIGH", "5-LOW")), "Clerk", 0)
-        _insert(cursor, "orders", [(key, *row, pick(("", "special late requests", "a")))])
+        order = (random.randint(1, 70), pick("FOP"), random.randint(1, 99999), day)
+        urgent, note = pick(("1-URGENT", "2-HIGH", "5-LOW")), pick(("", "special late requests"))
+        _insert(cursor, "orders", [(key, *order, urgent, "Clerk", 0, note)])
         lines = []
         for line in range(1, random.randint(2, 9)):
             sent = day + timedelta(random.randint(1, 90))

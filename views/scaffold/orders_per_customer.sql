@@ -1,4 +1,5 @@
 -- key: customer_id
+-- dialect: postgres
 -- sinks: delta
 -- description: What each customer ordered.
 SELECT
