@@ -104,6 +104,7 @@ def test_every_reader_sees_the_changed_rows(delta):
     assert readers(delta, stable(delta)) == (rows, rows)
 
 
+@pytest.mark.matrix
 def test_readers_that_know_no_vectors_can_read_what_is_whole_again(delta):
     publish(whole(delta, 1, {1: "a", 2: "b", 3: "c", 4: "d"}), 1)
     publish(changed(delta, 2, 1, {1}, {1: "x"}), 2)

@@ -138,6 +138,7 @@ def test_readers_follow_generations_of_other_layouts(delta):
     assert not Path(stable(delta), "_generations", "000002").exists()
 
 
+@pytest.mark.matrix
 def test_a_file_that_a_partition_lost_is_missed(delta):
     frame = delta.spark.sql("select id k, id % 2 part from range(4)")
     build(delta, 1, frame, {"partition_by": ["part"]})
@@ -180,6 +181,7 @@ def test_files_have_a_size_and_ranges_by_which_readers_skip_them(delta, monkeypa
         assert frame.where(where).count() == rows, where
 
 
+@pytest.mark.matrix
 def test_twin_false_bounds_lose_rows(delta, monkeypatch):
     """So the bounds are what readers skip by, and the test above would see wrong ones."""
     true = layout._bounds

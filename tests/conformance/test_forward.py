@@ -118,6 +118,7 @@ def test_rows_are_those_that_a_whole_write_would_give(bench):
     assert (bench.stored(bench.view, 1), whole.generations()) == (0, [2])
 
 
+@pytest.mark.matrix
 def test_a_generation_never_goes_back(bench):
     served(bench, [row(1, 1)])
     sink = bench.sink(KEY)

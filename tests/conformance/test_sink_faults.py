@@ -289,6 +289,7 @@ def is_refused_for_room(line: Line, full) -> str:
     return str(caught.value)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("line", first(1, ["search", "cache", "topic"]), indirect=True)
 def test_a_server_without_room_fails_the_write_and_serves_on(line, full):
     said = is_refused_for_room(line, full)

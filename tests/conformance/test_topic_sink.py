@@ -142,6 +142,7 @@ def killed(*_: Any) -> None:
     raise KilledError
 
 
+@pytest.mark.matrix
 def test_a_switch_that_is_killed_shows_nothing_and_is_done_again(topic, monkeypatch):
     """Its transaction stays open: readers stop before it, and the next of its name aborts it."""
     sink = published(topic, 1, rows_of(topic, FIRST))
@@ -160,6 +161,7 @@ def test_a_switch_that_is_killed_shows_nothing_and_is_done_again(topic, monkeypa
     assert sorted(row["id"] for row in topic.served(topic.view)) == [2, 9]
 
 
+@pytest.mark.matrix
 def test_twin_a_switch_without_a_transaction_shows_a_part(topic, monkeypatch):
     """The defect: each record is committed by itself, so what a kill leaves is a mixture."""
     published(topic, 1, rows_of(topic, FIRST))
@@ -195,6 +197,7 @@ def test_who_was_overtaken_cannot_write(topic):
     assert len(topic.served(topic.view)) == 6
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("value", first(1, ["avro", "json"]))
 def test_another_project_replays_the_topic_and_proves_it(
     endpoints, kafka, registry, spark, view, tmp_path, value

@@ -170,6 +170,7 @@ def test_a_temporary_slot_goes_with_its_connection_and_each_log_is_a_fresh_one(c
     capture.check()
 
 
+@pytest.mark.matrix
 def test_no_slot_is_made_where_none_may_be_and_one_of_others_is_begun_where_it_stands(
     capture, request
 ):

@@ -40,6 +40,7 @@ def test_a_kill_in_the_snapshot_leaves_no_deleted_row(capture, point):
         assert {(number,) for number in range(1, 11)} <= dead
 
 
+@pytest.mark.matrix
 def test_twin_a_snapshot_that_forgets_since_revives_deleted_rows(capture):
     capture.crash("segment written")
     capture.sql("DELETE FROM notes WHERE id <= 10")
@@ -77,6 +78,7 @@ def test_a_kill_between_commit_and_acknowledgement_loses_nothing(capture, point)
     capture.check()
 
 
+@pytest.mark.matrix
 def test_twin_a_writer_that_forgets_to_skip_lets_positions_go_back(capture):
     capture.finish()
     capture.sql(*CHANGES)

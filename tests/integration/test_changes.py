@@ -74,6 +74,7 @@ def followed(stack, view, *words):
     return client.reader
 
 
+@pytest.mark.matrix
 def test_a_client_that_goes_on_has_the_view_at_each_frontier(stack, view):
     reader = followed(stack, view)
     assert reader.wrong(view.truth) == []

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from replay.store import committed as committed_module
 from replay.store.committed import committed
+from tests.support.matrix import first
 
 EVERY_TYPE = """
 select 1 k, true b, 9223372036854775807 i, double('NaN') d, cast('-0.1' as decimal(38, 10)) n,
@@ -22,7 +23,7 @@ union all select 2, null, null, null, null, null, null, null,
 SCHEMA = "id bigint, moment timestamp, name string"
 
 
-@pytest.mark.parametrize("storage", ["disk", "objects"])
+@pytest.mark.parametrize("storage", first(1, ["disk", "objects"]))
 def test_what_is_written_is_read_back_exactly(spark, tmp_path, monkeypatch, storage) -> None:
     """A table as any reader sees it: every row, all types, a log of one commit."""
     monkeypatch.setattr(committed_module, "_renames_at_once", lambda _: storage == "disk")
@@ -81,7 +82,7 @@ def test_files_that_the_log_does_not_name_are_not_read(spark, write, tmp_path) -
     assert spark.read.schema(SCHEMA).parquet(place).count() > 10  # what reading the folder gives
 
 
-@pytest.mark.parametrize("name", ["a b", "a{b}", "a[c]*"])
+@pytest.mark.parametrize("name", first(1, ["a[c]*", "a{b}", "a b"]))
 def test_signs_in_a_folders_name_stand_for_themselves(spark, write, name) -> None:
     assert read(spark, write(name), write("plain")) == sorted([*range(10), *range(10)])
 

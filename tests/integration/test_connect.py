@@ -99,6 +99,7 @@ def hashes(result):
     return result["certificates"]["delta"]["certificate"]["ranges"]
 
 
+@pytest.mark.matrix
 def test_a_server_gives_the_rows_that_a_session_of_our_own_gives(
     project, server, capsys, monkeypatch
 ):

@@ -139,6 +139,7 @@ def test_flattened_json(make, spark, following):
     assert rows[4]["local"] == datetime(1, 1, 1)  # noqa: DTZ001 - a timestamp without a zone
 
 
+@pytest.mark.matrix
 def test_the_cud_envelope_where_an_update_changes_a_key(make, spark, following):
     log = make(partitions=1)
     log.put(None, envelope("c", None, {"id": 1, **FULL}))
@@ -176,6 +177,7 @@ def test_debezium_s_json_with_values_that_the_source_left_out(make, spark, follo
         it.advance()
 
 
+@pytest.mark.matrix
 def test_flattened_avro_of_every_type_and_two_schemas(make, spark, following):
     log = make()
     digits = {
@@ -272,6 +274,7 @@ def test_debezium_s_avro(make, spark, following):
     assert {number: row["name"] for number, row in it.check(spark).items()} == {2: "b"}
 
 
+@pytest.mark.matrix
 def test_marks_of_transactions_are_gaps_of_a_topic_that_nobody_cleans(make, spark, following):
     log = make(partitions=1)
     it = following(log, json_log(log, ValueShape.FLAT_JSON))

@@ -200,6 +200,7 @@ def of_envelope(value):
     }
 
 
+@pytest.mark.matrix
 def test_debezium_s_avro_with_two_schemas_and_records_that_nobody_can_read(make, read):
     log = make()
     key_id = log.register("key", KEY)

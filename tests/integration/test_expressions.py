@@ -364,7 +364,7 @@ def may_be_asked_of_postgresql(line: str) -> bool:
 def test_nested_expressions_are_alike_wherever_they_have_a_value(engines, cursor):
     """CHANGELOG_EXPRESSIONS=2000 looks at more, CHANGELOG_EXPRESSIONS_SEED=7 at others."""
     seed = int(os.environ.get("CHANGELOG_EXPRESSIONS_SEED", "31"))
-    count = int(os.environ.get("CHANGELOG_EXPRESSIONS", "60"))
+    count = int(os.environ.get("CHANGELOG_EXPRESSIONS", "30"))
     nests = Nests(engines[0], engines[1], cursor)
     lines = list(islice(Drawn(seed).provable(), count))
     for start in range(0, count, AT_ONCE):

@@ -201,6 +201,7 @@ def opened(stack, tmp_path, target, kafka, registry):
         yield made
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("settings", first(1, [COMPACT, KEEP]), ids=str)
 def test_a_view_of_a_declared_log_goes_forward_by_what_was_appended(opened, served, settings):
     project, things = opened(settings)

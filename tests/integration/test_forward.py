@@ -203,6 +203,7 @@ def in_cents(rows):
     return rows.set_column(place, field, pa.array(wrong, field.type))
 
 
+@pytest.mark.matrix
 def test_a_row_that_is_computed_wrongly_here_is_refuted_and_spark_computes_it(shop, monkeypatch):
     sound = LocalQuery.rows
     with shop.followed() as follower:

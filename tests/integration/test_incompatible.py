@@ -235,6 +235,7 @@ def test_tables_that_go_bad_are_excluded_and_named_and_taken_back(bad):
     assert {table: bad.differing(table) for table in BAD} == {table: [] for table in BAD}
 
 
+@pytest.mark.matrix
 def test_whoever_waits_for_a_copy_hears_that_there_is_none(bad):
     bad.set(on_error="log")
     bad.sql(BAD["large"][0])

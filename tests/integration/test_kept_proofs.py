@@ -162,6 +162,7 @@ def test_the_planting_would_find_a_proof_of_touched_keys_alone(refresh, monkeypa
     assert result["verified"] is True
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("spare", [1, pytest.param(2, marks=pytest.mark.matrix)])
 def test_the_log_is_read_ahead_where_spark_leaves_cores(view, run, monkeypatch, spare) -> None:
     threads = set()

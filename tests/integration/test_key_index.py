@@ -44,7 +44,7 @@ def refused(capture, *words):
     return said
 
 
-@pytest.mark.parametrize("identity", [FULL, USING])
+@pytest.mark.parametrize("identity", first(1, [FULL, USING]))
 def test_a_unique_index_keys_a_table_and_its_changes(capture, identity):
     capture.sql(identity)
     code, _, said = capture.run("--until", "now", "--key-index", "auto")
@@ -170,6 +170,7 @@ def test_a_key_that_goes_while_capture_runs_stops_it_before_a_frontier(capture, 
     assert (5000,) not in capture.rows("notes")
 
 
+@pytest.mark.matrix
 def test_an_index_that_was_made_anew_while_nobody_looked_asks_for_a_copy(capture):
     capture.sql(FULL)
     capture.catch_up("--key-index", NAMED)

@@ -39,6 +39,7 @@ def test_snapshot_and_stream_are_held_to_a_rate(capture, option):
     }
 
 
+@pytest.mark.matrix
 def test_twin_a_capture_that_does_not_wait_is_not_held(capture):
     """The same with the seeded defect, at a rate by which the stream would take five minutes."""
     rate = 5

@@ -294,6 +294,7 @@ def alter_topic(capture):
 CHANGES_OF_OTHERS = [drop_key, drop_table, drop_masked_column, drop_masked_table, alter_topic]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("change", first(1, CHANGES_OF_OTHERS))
 def test_what_a_running_capture_bears_does_not_stop_the_next_start(capture, change, monkeypatch):
     monkeypatch.setenv("CHANGELOG_MASK_KEY", "k" * 32)

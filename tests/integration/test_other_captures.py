@@ -106,6 +106,7 @@ def alter(kafka, topic, **settings) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
+@pytest.mark.matrix
 def test_the_plan_judges_both_logs_and_says_what_is_missing_of_the_other(
     make, kafka, capsys, monkeypatch
 ):
@@ -159,6 +160,7 @@ def test_the_plan_judges_both_logs_and_says_what_is_missing_of_the_other(
     assert "leave out --as-of" in " ".join(older.err.split())
 
 
+@pytest.mark.matrix
 def test_two_sources_of_one_project_are_joined_likewise(
     make, tmp_path, endpoints, capsys, monkeypatch
 ):

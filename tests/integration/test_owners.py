@@ -53,7 +53,7 @@ def make(capture, role, *tables):
         )
 
 
-@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+@pytest.mark.parametrize("running", first(1, [True, False]), ids=["running", "stopped"])
 def test_a_published_table_of_another_role_goes_on_and_takes_no_new_one_with_it(
     capture, role, running
 ):
@@ -70,6 +70,7 @@ def test_a_published_table_of_another_role_goes_on_and_takes_no_new_one_with_it(
     assert status(capture)["aside"] == {}
 
 
+@pytest.mark.matrix
 def test_a_table_of_another_role_leaves_the_publication_and_takes_no_other_with_it(capture, role):
     capture.finish()
     capture.sql("ALTER TABLE given_away OWNER TO CURRENT_USER")
@@ -98,7 +99,7 @@ def test_a_row_filter_of_a_table_of_another_role_goes_on_until_it_is_to_be_anoth
     assert '"public.c"' not in said
 
 
-@pytest.mark.parametrize("version", ["tables", "partition"])
+@pytest.mark.parametrize("version", first(1, ["partition", "tables"]))
 def test_a_first_start_goes_on_without_what_it_may_not_read(capture, role, version):
     capture.set(on_error="log")
     if version == "tables":
@@ -123,6 +124,7 @@ def test_a_first_start_goes_on_without_what_it_may_not_read(capture, role, versi
     assert equal(capture, "kept", "given_away", whole)
 
 
+@pytest.mark.matrix
 def test_a_first_start_goes_on_without_what_it_may_not_publish(capture, role):
     capture.set(on_error="log")
     capture.sql(f"CREATE TABLE theirs {COLUMNS}", f"GRANT SELECT ON theirs TO {role}")
@@ -147,6 +149,7 @@ def test_a_first_start_goes_on_without_what_it_may_not_alter_as_asked(capture, r
     assert 'only its owner may alter table "public.part"' in said
 
 
+@pytest.mark.matrix
 def test_a_copy_of_a_table_that_may_not_be_read_any_more_sets_it_aside(capture, role):
     capture.set(on_error="log")
     capture.begin()
@@ -166,8 +169,8 @@ def test_a_copy_of_a_table_that_may_not_be_read_any_more_sets_it_aside(capture, 
 ANEW = ("kept", "given_away")
 
 
-@pytest.mark.parametrize("way", ["stop", "resnapshot"])
-@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+@pytest.mark.parametrize("way", first(1, ["resnapshot", "stop"]))
+@pytest.mark.parametrize("running", first(1, [True, False]), ids=["running", "stopped"])
 def test_all_tables_made_anew_exclude_no_new_ones(capture, running, way):
     capture.set(on_error="log", on_incompatible=way)
     capture.begin()

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.services, pytest.mark.spark]
 TABLE = "CREATE TABLE orders (id int PRIMARY KEY); INSERT INTO orders VALUES (1)"
 
 
+@pytest.mark.matrix
 def test_readers_move_as_was_confirmed_alone(spark, stack, tmp_path, capsys, monkeypatch):
     with captured_database(stack, tmp_path / "project", TABLE) as (project, _):
         project.view("copied.sql", "-- key: id\nSELECT id FROM orders")

@@ -193,6 +193,7 @@ def test_a_foreign_key_between_views_holds_at_the_end_of_all(spark, project, cap
     project.capture()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("mode", first(1, ["upsert", "exchange"]))
 def test_no_view_moves_while_one_that_is_to_move_with_it_waits_for_a_lock(
     spark, project, capsys, monkeypatch, mode

@@ -29,7 +29,13 @@ def unsent(capture, leave, back):
     capture.sql(back.format(capture.prefix))
 
 
-@pytest.mark.parametrize("statements", [OUT_AND_IN, INSERTS_ALONE], ids=["table", "operations"])
+@pytest.mark.parametrize(
+    "statements",
+    [
+        pytest.param(OUT_AND_IN, id="table"),
+        pytest.param(INSERTS_ALONE, id="operations", marks=pytest.mark.matrix),
+    ],
+)
 def test_tables_that_were_not_sent_for_a_while_are_named_and_copied_anew(capture, statements):
     unsent(capture, *statements)
     code, _, said = capture.run("--until", "now")

@@ -12,6 +12,7 @@ import pytest
 from changelog.stack.base.location import own
 from changelog.stack.base.places import server_user
 from tests.integration.test_incompatible import Capture
+from tests.support.matrix import first
 from tests.support.own_server import capture_of, server_of
 from tests.support.wait import wait_until
 
@@ -77,7 +78,7 @@ FORWARD = {
 """Statements that run after the files are put back and before capture starts again."""
 
 
-@pytest.mark.parametrize("name", FORWARD)
+@pytest.mark.parametrize("name", first(1, FORWARD))
 def test_every_table_is_copied_when_the_server_was_put_back(capture, server, name):
     capture.finish()
     capture.keep(server)
@@ -99,6 +100,7 @@ def test_every_table_is_copied_when_the_server_was_put_back(capture, server, nam
     assert capture.problems() == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ["less than was lost", "more than was lost"])
 def test_twin_what_is_committed_then_is_lost_in_silence(capture, server, name):
     capture.finish()
@@ -111,6 +113,7 @@ def test_twin_what_is_committed_then_is_lost_in_silence(capture, server, name):
     assert capture.differing("notes")
 
 
+@pytest.mark.matrix
 def test_a_running_capture_notices_it_too(capture, server):
     capture.finish()
     capture.keep(server)
@@ -126,6 +129,7 @@ def test_a_running_capture_notices_it_too(capture, server):
     assert capture.differing("notes") == []
 
 
+@pytest.mark.matrix
 def test_with_groups_of_tables_too(capture, server):
     capture.in_groups()
     capture.finish()
@@ -138,6 +142,7 @@ def test_with_groups_of_tables_too(capture, server):
     assert [capture.differing(table) for table in ("notes", "other")] == [[], []]
 
 
+@pytest.mark.matrix
 def test_a_copy_that_lacks_nothing_copies_nothing(capture, server):
     capture.finish()
     capture.sql(*LOST)
@@ -150,7 +155,7 @@ def test_a_copy_that_lacks_nothing_copies_nothing(capture, server):
     assert capture.differing("notes") == []
 
 
-@pytest.mark.parametrize("groups", [False, True], ids=["one slot", "groups"])
+@pytest.mark.parametrize("groups", first(1, [False, True]), ids=["one slot", "groups"])
 def test_a_server_that_crashed_copies_nothing(capture, server, groups):
     """Its slot is where the last checkpoint has left it, before what capture has acknowledged."""
     if groups:

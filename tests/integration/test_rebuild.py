@@ -36,6 +36,7 @@ from replay.decode.schemas import SchemaReader
 from replay.pipeline.replay import open_replay
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.log_reader import LogReader
+from tests.support.matrix import first
 from views.generations.history import History
 from views.generations.lock import locked
 from views.generations.place import Place
@@ -467,6 +468,7 @@ def test_a_view_that_cannot_be_is_a_configuration_error(project, run, sql, words
     )
 
 
+@pytest.mark.matrix
 def test_a_parent_and_its_children_are_one_view_and_alone_it_is_warned_of(project, run) -> None:
     project.execute(
         """
@@ -522,7 +524,7 @@ def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, 
     assert run(view, "--verify", "none").code == 0
 
 
-@pytest.mark.parametrize("more", [(), ("--refresh",)])
+@pytest.mark.parametrize("more", first(1, [(), ("--refresh",)]))
 def test_a_rebuild_freezes_once_and_looks_each_schema_up_once(view, run, monkeypatch, more) -> None:
     asked: Counter[str] = Counter()
 
@@ -579,6 +581,7 @@ def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch
     assert DeltaTable.is_deltatable(str(project.warehouse / view))
 
 
+@pytest.mark.matrix
 def test_a_difference_that_is_found_too_late_refutes_nothing(
     project, view, run, monkeypatch
 ) -> None:

@@ -177,6 +177,7 @@ def test_what_no_record_has_becomes_null_or_stays_as_the_user_chose(log, read, c
         assert found[key]["t"] == rows[key]["t"]
 
 
+@pytest.mark.matrix
 def test_twin_a_fold_that_takes_the_placeholder_for_the_value_is_found(log, read, monkeypatch):
     of = declared(made := log("json"), "json")
     monkeypatch.setattr(left_out, "_KINDS", set())

@@ -178,6 +178,7 @@ def test_a_view_on_views_is_computed_from_the_log_at_one_frontier(
     assert "customers" in explained.out
 
 
+@pytest.mark.matrix
 def test_twin_another_query_in_the_proof_refutes_a_view_on_views(
     view, stacked, run, monkeypatch
 ) -> None:

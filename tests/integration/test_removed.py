@@ -102,6 +102,7 @@ def test_it_is_told_at_the_start_and_mended_by_a_copy_that_is_asked_for(capture,
     assert any(capture.frontier().alive_from[capture.topic])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("cut_off", [delete_records, EXPIRED])
 @pytest.mark.parametrize("running", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_it_is_mended_by_itself_where_that_is_asked_for(capture, cut_off, running):

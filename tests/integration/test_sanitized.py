@@ -54,6 +54,7 @@ def with_defect(tmp_path, name, sound, defective):
     return compiled(tmp_path / "built", source=tmp_path)
 
 
+@pytest.mark.matrix
 def test_twin_a_size_that_nobody_checks_is_found(environment, tmp_path):
     defective = with_defect(tmp_path, "rows.c", "if (end - at < 4)", "if (end < at)")
     found = fuzz(defective, seed=1, seconds=20, targets=["stream"])
@@ -62,6 +63,7 @@ def test_twin_a_size_that_nobody_checks_is_found(environment, tmp_path):
     assert "the input: stream: " in found
 
 
+@pytest.mark.matrix
 def test_twin_a_header_of_another_name_taken_for_the_position_is_found(environment, tmp_path):
     defective = with_defect(tmp_path, "reader.c", 'strcmp(name, "position") == 0', "name[0] != 0")
     found = fuzz(defective, seed=1, seconds=20, targets=["headers"])

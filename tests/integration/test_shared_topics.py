@@ -72,6 +72,7 @@ def test_the_slot_of_another_server_is_refused_until_there_is_another_prefix(cap
     assert code == 0, said
 
 
+@pytest.mark.matrix
 def test_twin_that_does_not_look_writes_the_other_one_s_topics(capture, monkeypatch):
     for module in ("start.outlook", "copy.table_tasks"):
         monkeypatch.setattr(f"changelog.capture.{module}.refuse_shared", lambda *_: None)
@@ -100,6 +101,7 @@ def test_a_second_slot_with_tables_of_its_own_or_another_prefix_is_not_refused(c
     ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("option", "topic"), first(1, [("--messages=*", "_messages"), ("--ddl", "ddl")])
 )

@@ -85,6 +85,7 @@ def result_of(shop, outcome, kind):
     return next(each for each in outcome.results if each.view == shop.names[kind])
 
 
+@pytest.mark.matrix
 def test_a_search_server_that_is_held_delays_no_other_sink_and_catches_up(shop):
     before = shop.documents()
     with search_behind_a_proxy(shop) as proxy, shop.followed(patience_s=0.5) as follower:
@@ -130,6 +131,7 @@ def test_twin_together_they_wait_for_the_sink_that_is_held(shop):
         shop.is_right()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("defect", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_who_moves_readers_waits_for_what_is_under_way(shop, monkeypatch, defect):
     """The defect: the follower lets others while a sink is written to."""

@@ -147,6 +147,7 @@ def test_data_and_ports_survive_down_and_up(stack):
     assert read_everywhere(after, "kept") == WRITTEN
 
 
+@pytest.mark.matrix
 def test_up_recovers_servers_that_were_killed(stack):
     before = stack.up()
     write_everywhere(before, "recovered")

@@ -130,6 +130,7 @@ def test_what_is_staged_is_tried_compared_published_and_taken_back(
     assert served(project, endpoints, view) == ["Newer"] * 3, "what served before"
 
 
+@pytest.mark.matrix
 def test_a_kill_in_the_switch_leaves_whole_generations_and_the_next_run_finishes(
     project, endpoints, view, run, monkeypatch
 ) -> None:
@@ -333,6 +334,7 @@ def test_a_view_without_delta_is_compared_by_its_documents(project, run, endpoin
     assert run(name, "--drop", "--yes").code == 0
 
 
+@pytest.mark.matrix
 def test_a_dropped_view_is_gone_from_every_sink_also_without_its_file(
     project, endpoints, view, run
 ) -> None:

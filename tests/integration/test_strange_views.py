@@ -89,6 +89,7 @@ def run(capsys, monkeypatch, project):
     return partial(rebuild_view, capsys, monkeypatch, project)
 
 
+@pytest.mark.matrix
 def test_what_spark_does_not_read_and_what_it_fails_at_leaves_the_other_views_alone(project, run):
     """The failing views come first by name: what they counted of the shared tables is no number."""
     failing = {name: f"SELECT id, {value} FROM o" for name, (value, _) in FAILING.items()}

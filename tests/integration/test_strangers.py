@@ -176,6 +176,7 @@ def after_old_records_were_put_back(capture, op, **named):
     return catch_up(capture, **named)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("op", first(1, [Op.READ, Op.CREATE, Op.UPDATE]))
 def test_old_records_of_ours_that_were_put_back_are_outlived_by_the_rows_of_now(capture, op):
     catch_up(capture)
@@ -187,6 +188,7 @@ def test_old_records_of_ours_that_were_put_back_are_outlived_by_the_rows_of_now(
     assert left_by_the_cleaner(capture) == rows_at_source(capture)
 
 
+@pytest.mark.matrix
 def test_twin_of_old_records_that_nobody_looks_for_the_cleaner_keeps_the_old_rows(capture):
     catch_up(capture)
     after_old_records_were_put_back(capture, Op.READ, defect="forget_foreign")

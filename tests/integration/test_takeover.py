@@ -108,6 +108,7 @@ def test_twin_that_does_not_look_where_readers_are_takes_them_back(shop, monkeyp
     shop.is_right()
 
 
+@pytest.mark.matrix
 def test_who_goes_back_or_builds_on_what_serves_does_not_beside_a_follower(shop):
     names = [spec.name for spec in shop.specs]
     with following(Place(shop.project.root), names):

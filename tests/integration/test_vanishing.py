@@ -118,6 +118,7 @@ def test_each_start_beside_tables_that_vanish_ends_well(capture):
     assert {key for (key,) in capture.rows("kept")} == {0, 1, 2}
 
 
+@pytest.mark.matrix
 def test_a_capture_that_runs_beside_tables_that_vanish_goes_on(capture):
     capture.sql("INSERT INTO kept VALUES (0, 'x')")
     running = capture.start()

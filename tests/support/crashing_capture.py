@@ -561,7 +561,9 @@ def main():
             sent.append(name)
             os.kill(os.getpid(), getattr(signal, arguments.signal))
 
-    settings = load_project(arguments.project)
+    # A worker is a process more: where a table is one chunk, it would only be started.
+    workers = {} if arguments.small else {"capture.snapshot_workers": 1}
+    settings = load_project(arguments.project, overrides=workers)
     run = CaptureRun(
         settings,
         report=CaptureReport(),

@@ -177,6 +177,7 @@ def test_a_read_that_outlasts_its_deadline_begins_at_a_checkpoint(orders):
     orders.is_whole()
 
 
+@pytest.mark.matrix
 def test_a_topic_without_its_first_records_is_copied_anew(orders):
     told = recipe("A topic made anew, or without its first records")
     orders.view("delta")
