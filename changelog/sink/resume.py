@@ -1,4 +1,4 @@
-"""Reads the records after the last frontier back at start, so that none is sent twice."""
+"""At a start, reads the records after the last frontier, so that none is sent twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from changelog.sink.frontier import FrontierLog
 
 log = logging.getLogger("changelog.sink")
 MAX_SEQUENCE = (1 << 64) - 1
-_SAID = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def known_places(
     return places
 
 
-def last_positions(
+def read_after_frontier(
     kafka: KafkaConnection,
     frontiers: FrontierLog,
     frontier: Frontier | None,
@@ -87,30 +86,30 @@ def last_positions(
     backfill: BackfillRecord | None = None,
     wal_end: Callable[[], Lsn] | None = None,
 ) -> WrittenRecords:
-    """Read the headers of every record after the frontier's ends, or of all without one.
+    """Read the headers of every record after the frontier's ends, or of all without a frontier.
 
-    Some may have been removed, by the brokers' retention or by others: what is left is read.
+    Records that the brokers' retention or somebody else removed are passed over.
 
-    A topic that is not whole yet is read from where the progress of its backfill was written; one
-    that neither knows, or knew under another id, from its start. A topic with keys that ends before
-    the frontier does is left to who looks for lost records (`changelog.capture.start`): a fresh
-    copy of its table mends it.
+    A topic whose table is still being copied is read from the ends that the backfill recorded. A
+    topic that neither frontier nor backfill has, or has under another id, is read from its start.
+    A topic with keys that ends before the frontier's ends is not read and no error here:
+    `changelog.capture.start.lost_records` finds it, and a fresh copy of its table repairs it.
 
-    A record that capture cannot have written ends nothing: a running capture notices it by its
-    number and copies the table again (`changelog.capture.write.topic_watch`), and so does a
-    start. `wal_end` asks the server how far its WAL goes, where the log can hold no more than that;
-    None where it may, since the server has lost what the log has.
+    A record that capture cannot have written is counted as foreign and is no error: its table is
+    copied again, at a start and in a running capture (`changelog.capture.write.topic_watch`).
+    `wal_end` asks the server for the end of its WAL, which no record can have passed; None after a
+    failover, when the log may hold what the server has lost.
 
     Raises LogError: another topic ends before what is known of it: the broker lost records;
     UnavailableLogError: the broker does not answer.
     """
     places = known_places(frontier, backfill)
     ends = frontiers.ends(topics)
-    mendable = set()
+    repaired_by_copy = set()
     if frontier is not None:
-        mendable = {topic for topic in frontier.tables if frontier.scope_of(topic).keyed}
-    ranges, positions = _behind(frontiers, places, ends, mendable)
-    ranges = _left_of(kafka, ranges)
+        repaired_by_copy = {topic for topic in frontier.tables if frontier.scope_of(topic).keyed}
+    ranges, positions = _ranges_after_frontier(frontiers, places, ends, repaired_by_copy)
+    ranges = _without_removed(kafka, ranges)
     ids = {topic: frontiers.topic_id(topic) for topic in ends}
     findings = _Findings(frontier, backfill, _dead_before(backfill, ids), positions, wal_end)
     for record in scan(kafka, ranges):
@@ -150,8 +149,11 @@ class _Findings:
     def take(self, record: Message) -> None:
         """Look at the headers of one record."""
         topic, partition = record.topic() or "", record.partition() or 0
-        alive = self._dead_before.get(topic, ())
-        is_dead = partition < len(alive) and (record.offset() or 0) < alive[partition]
+        first_live_offsets = self._dead_before.get(topic, ())
+        is_dead = (
+            partition < len(first_live_offsets)
+            and (record.offset() or 0) < first_live_offsets[partition]
+        )
         try:
             headers = headers_of(record)
             why = self._why_foreign(record, headers)
@@ -171,14 +173,14 @@ class _Findings:
             by_partition[partition] = headers.position
 
     def _is_copied_anew(self, record: Message) -> bool:
-        """Tell whether a record is of a table whose copy is still to begin: it is dead then.
+        """Tell whether a record is of a table whose copy has not started: the copy replaces it.
 
-        An attempt that ends before it has written down that the copy began has sent changes that
-        the next one sends again, from an earlier place. All of it is dead with the copy.
+        An attempt that ended before it recorded the start of the copy may have sent changes, which
+        the next attempt sends again from an earlier position. The copy replaces them all.
         """
-        is_spoken_of = self._frontier is not None and record.topic() in self._frontier.tables
-        copied = self._copied(record)
-        return not is_spoken_of and (copied is None or copied.since is None)
+        is_in_frontier = self._frontier is not None and record.topic() in self._frontier.tables
+        backfill = self._backfill_of(record)
+        return not is_in_frontier and (backfill is None or backfill.since is None)
 
     def _why_foreign(self, record: Message, headers: RecordHeaders) -> str:
         place = (
@@ -201,11 +203,11 @@ class _Findings:
         """
         starts = [
             self._frontier.since.get(record.topic() or "") if self._frontier else None,
-            copied.since if (copied := self._copied(record)) else None,
+            backfill.since if (backfill := self._backfill_of(record)) else None,
         ]
         return record.value() is None and position in starts
 
-    def _copied(self, record: Message) -> TableBackfill | None:
+    def _backfill_of(self, record: Message) -> TableBackfill | None:
         return self._backfill.tables.get(record.topic() or "") if self._backfill else None
 
     def _is_before_the_frontier(self, record: Message, position: Position) -> bool:
@@ -220,9 +222,9 @@ class _Findings:
         return position < Position(frontier.epoch, frontier.lsn, 0)
 
     def _is_out_of_order(self, record: Message, headers: RecordHeaders) -> bool:
-        """Tell whether a newer record precedes one in its partition.
+        """Tell whether a record follows a newer one in its partition.
 
-        Several workers write the rows of a copy, in no order among themselves.
+        The sequence of a copied row does not count: several workers write a copy, in no order.
         """
         before = self._positions.get(record.topic() or "", {}).get(record.partition() or 0)
         if before is None:
@@ -259,24 +261,28 @@ def _dead_before(
     }
 
 
-def _behind(
+def _ranges_after_frontier(
     frontiers: FrontierLog,
     places: Mapping[str, KnownPlace],
     ends_of: Mapping[str, tuple[int, ...]],
-    mendable: Collection[str],
+    repaired_by_copy: Collection[str],
 ) -> tuple[list[OffsetRange], dict[str, dict[int, Position]]]:
+    """Return the ranges to read, and the positions that are known per topic and partition.
+
+    Raises LogError: a topic that no copy repairs ends before what is known of it.
+    """
     ranges = []
     positions: dict[str, dict[int, Position]] = {}
     for topic, ends in ends_of.items():
         place = places.get(topic)
-        before: Sequence[int] = ()
+        known_ends: Sequence[int] = ()
         if place is not None and place.topic_id == frontiers.topic_id(topic):
-            before = place.ends
+            known_ends = place.ends
             if place.position is not None:
-                positions[topic] = dict.fromkeys(range(len(before)), place.position)
-        starts = [*before, *[0] * (len(ends) - len(before))]
+                positions[topic] = dict.fromkeys(range(len(known_ends)), place.position)
+        starts = [*known_ends, *[0] * (len(ends) - len(known_ends))]
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            if end < start and topic in mendable and places[topic].position is None:
+            if end < start and topic in repaired_by_copy and places[topic].position is None:
                 continue
             if end < start:
                 raise LogError(
@@ -289,7 +295,7 @@ def _behind(
     return ranges, positions
 
 
-def _left_of(kafka: KafkaConnection, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+def _without_removed(kafka: KafkaConnection, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Return ranges without the records that were removed from the start of their topics."""
     cut = [(part.topic, part.partition) for part in ranges if 0 < part.start < part.end]
     bounds_of = Cluster(kafka).bounds(cut)

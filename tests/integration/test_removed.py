@@ -155,7 +155,7 @@ def test_a_capture_that_runs_ends_with_it_or_goes_on_without_the_table(capture):
 def test_twin_without_the_look_rows_are_missing_and_nobody_says_so(capture):
     capture.catch_up()
     delete_records(capture.kafka, capture.topic)
-    capture.finish(defect="forget_beginnings")
+    capture.finish(defect="forget_losses")
     capture.sees_defect()
 
 

@@ -25,7 +25,7 @@ from changelog.kafka.cluster import describe
 from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
-from changelog.sink.resume import last_positions
+from changelog.sink.resume import read_after_frontier
 from changelog.sink.topics import FRONTIER_SETTINGS
 from tests.support.topics import ensure_topics
 from tests.support.wait import wait_until
@@ -242,13 +242,13 @@ class TestResume:
         ends = frontiers.ends([topic, empty])
         ids = {name: frontiers.topic_id(name) for name in ends}
         cut = Frontier(slot="s", epoch=4, lsn=Lsn(30), ts_us=0, ends=ends, topic_ids=ids)
-        nothing = last_positions(kafka, frontiers, cut, [topic, empty])
+        nothing = read_after_frontier(kafka, frontiers, cut, [topic, empty])
         assert nothing.positions == {}
         assert nothing.last_epoch == 4
         put(producer, topic, b"a", 31, sequence=0, epoch=4, partition=0)
         put(producer, topic, b"b", 31, None, sequence=2, epoch=4, partition=0)
         producer.flush(FIXED)
-        after = last_positions(kafka, frontiers, cut, [topic, empty])
+        after = read_after_frontier(kafka, frontiers, cut, [topic, empty])
         assert after.positions == {topic: {0: Position(4, Lsn(31), 2)}}
 
     def test_a_range_that_ends_in_a_gap_is_read_to_its_end(self, kafka, frontiers, make_topic):
@@ -257,7 +257,7 @@ class TestResume:
         commit_transaction(kafka, topic, [(b"k", at, 0)])
         marked = lambda: frontiers.ends([topic])[topic] == (2, 0)  # noqa: E731
         wait_until(marked, FIXED, "the marker stands behind the record")
-        assert last_positions(kafka, frontiers, None, [topic]).positions == {topic: {0: at}}
+        assert read_after_frontier(kafka, frontiers, None, [topic]).positions == {topic: {0: at}}
 
     def test_a_log_shorter_than_the_frontier_is_refused(self, kafka, frontiers, make_topic):
         topic = make_topic()
@@ -265,10 +265,10 @@ class TestResume:
         ids = {topic: frontiers.topic_id(topic)}
         cut = Frontier(slot="s", epoch=1, lsn=Lsn(9), ts_us=0, ends={topic: (0, 5)}, topic_ids=ids)
         with pytest.raises(LogError, match="partition 1 ends at 0"):
-            last_positions(kafka, frontiers, cut, [topic])
+            read_after_frontier(kafka, frontiers, cut, [topic])
         # That of a table is mended by a copy; who looks for lost records tells of it.
         known = replace(cut, tables={topic: TableName("public", "t")})
-        assert last_positions(kafka, frontiers, known, [topic]).ends == {topic: (0, 0)}
+        assert read_after_frontier(kafka, frontiers, known, [topic]).ends == {topic: (0, 0)}
         assert known.lost_of(topic, (0, 0)) == [
             "partition 1 ends at 0, before the frontier's 5: records lost"
         ]
@@ -301,9 +301,9 @@ class TestResume:
             put(producer, topic, b"k", lsn)
         producer.flush(FIXED)
         cut = Frontier(slot="s", epoch=1, lsn=Lsn(5), ts_us=0)
-        assert last_positions(kafka, frontiers, cut, [topic]).foreign == {}
+        assert read_after_frontier(kafka, frontiers, cut, [topic]).foreign == {}
         ids = {topic: frontiers.topic_id(topic)}
         spoken = replace(
             cut, ends={topic: (0,)}, topic_ids=ids, tables={topic: TableName("public", "t")}
         )
-        assert last_positions(kafka, frontiers, spoken, [topic]).foreign == {topic: 1}
+        assert read_after_frontier(kafka, frontiers, spoken, [topic]).foreign == {topic: 1}

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from changelog.capture.copy import backfill, table_tasks
 from changelog.capture.copy import table_task as task
-from changelog.capture.loop import beginning, frontiers, intake, parts, schedule, session
+from changelog.capture.loop import attempt_start, frontiers, intake, parts, schedule, session
 from changelog.capture.loop.run import CaptureRun, until_lsn
 from changelog.capture.rows import rules, tables
 from changelog.capture.start import catalogue_watch as watch
@@ -322,7 +322,7 @@ def believe_start_lsn():
     def adopt(_name, _slot, epoch, wish):
         return start.Adopt(epoch, wish.start_lsn)
 
-    start._first = adopt
+    start._first_epoch = adopt
 
 
 def forget_foreign():
@@ -353,7 +353,7 @@ def look_at_the_log_first():
 
 def look_once():
     """Go on at the frontier that was found at first, whatever others have done since."""
-    session.check_log_unmoved = beginning.check_slot_unmoved = lambda *_: None
+    session.check_log_unmoved = attempt_start.check_slot_unmoved = lambda *_: None
 
 
 def forget_the_other_slots():
@@ -400,9 +400,9 @@ def leave_generated_out():
     Catalogue._generated_obstacle = lambda *_: ("", "")
 
 
-def forget_beginnings():
+def forget_losses():
     """Do not look whether topics have lost their first records."""
-    outlook.losses = beginning.losses = lambda *_: []
+    outlook.losses = attempt_start.losses = lambda *_: []
     frontiers.FrontierWriter._look_for_removed = lambda *_: None
 
 
@@ -506,7 +506,7 @@ DEFECTS = {
         forget_the_other_slots,
         forget_silence,
         forget_partitions,
-        forget_beginnings,
+        forget_losses,
         leave_generated_out,
         look_at_sequences_once,
         forget_to_wait,

@@ -296,31 +296,31 @@ class _Check:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
         findings.add("slot", *self._slot(environment, outlook))
-        if isinstance(outlook.begin, Fresh):
+        if isinstance(outlook.decision, Fresh):
             for transaction in prepared_transactions(environment.connection):
                 findings.add("slot", Level.NOTE, f"would be waited for: {transaction}")
-        self._faults(environment, place.going(outlook.begin))
+        self._faults(environment, place.unfinished_copies(outlook.decision))
         self._losses(outlook)
         check = "publication"
         change = findings.ask(check, lambda: rehearse_publication(environment, place, outlook))
         if change is not None:
             findings.add(check, *self._publication(change))
-        begin = outlook.begin
+        decision = outlook.decision
         anew = set(outlook.copied)
         if change is not None:
             anew |= change.refiltered
-        if isinstance(begin, Resume):
-            anew |= environment.rescoped(begin.frontier, outlook.skipped)
-        taken = (anew | outlook.going) - self._excluded
+        if isinstance(decision, Resume):
+            anew |= environment.rescoped(decision.frontier, outlook.skipped)
+        taken = (anew | outlook.continued) - self._excluded
         copied = [table for table in source.tables if table.name in taken]
         findings.ask("rights", lambda: self._rights(source, copied))
-        fresh = anew | (set() if isinstance(begin, Resume) else outlook.going)
-        self._schemas(environment, begin, fresh)
+        fresh = anew | (set() if isinstance(decision, Resume) else outlook.continued)
+        self._schemas(environment, decision, fresh)
         self._begins(source, outlook, copied)
 
-    def _faults(self, environment: Environment, going: BackfillRecord | None) -> None:
+    def _faults(self, environment: Environment, unfinished: BackfillRecord | None) -> None:
         """Report the tables that are excluded already, until a copy is requested."""
-        for copy in copies_of(going):
+        for copy in copies_of(unfinished):
             if copy.fault and copy.topic_id and copy.table in environment.relations:
                 self._exclude("tables", copy.table, f'"{copy.table}" stays excluded: {copy.fault}')
 
@@ -338,9 +338,9 @@ class _Check:
                     self._exclude("topics", loss.table, effect)
 
     def _slot(self, environment: Environment, outlook: Outlook) -> tuple[Level, str]:
-        slot, begin = '", "'.join(self._capture.slots), outlook.begin
+        slot, decision = '", "'.join(self._capture.slots), outlook.decision
         room = check_room(environment.connection, senders=len(self._capture.slots))
-        match begin:
+        match decision:
             case Fresh(reason=reason, drop_slot=drop):
                 done = "drop and make" if drop else "make"
                 return Level.MAKES, f'{done} slot "{slot}" ({reason}); {room}'
@@ -379,14 +379,14 @@ class _Check:
     def _schemas(
         self,
         environment: Environment,
-        begin: Fresh | Adopt | Continue | Resume,
+        decision: Fresh | Adopt | Continue | Resume,
         fresh: set[TableName],
     ) -> None:
         """Ask for each table whether its next schema would be taken."""
         before = len(self._findings.all)
         errors = {}
-        if isinstance(begin, Resume):
-            refusals = self._findings.ask("schemas", lambda: uncarried(environment, begin))
+        if isinstance(decision, Resume):
+            refusals = self._findings.ask("schemas", lambda: uncarried(environment, decision))
             errors = refusals or {}
         for table, relation in sorted(environment.relations.items()):
             check, anew = f"schema of {table}", table in fresh
@@ -420,8 +420,8 @@ class _Check:
             size = table_bytes(source.connection, [table.relation for table in copied])
             return f"{len(copied)} tables, about {rows:,} rows, {size:,} bytes"
 
-        begin, check = outlook.begin, "beginning"
-        match begin:
+        decision, check = outlook.decision, "beginning"
+        match decision:
             case Resume(frontier=frontier):
                 self._findings.add(check, Level.MAKES, f"resume at the frontier {frontier.lsn}")
             case Continue():

@@ -9,7 +9,7 @@ from functools import partial
 
 from changelog.capture.copy.backfill import Backfill
 from changelog.capture.copy.table_tasks import TableTasks
-from changelog.capture.loop.beginning import Beginning
+from changelog.capture.loop.attempt_start import AttemptStart
 from changelog.capture.loop.frontiers import Frontiers, FrontierWriter, Stream, StreamPlace
 from changelog.capture.loop.heartbeat import Heartbeat
 from changelog.capture.loop.intake import Intake
@@ -44,7 +44,7 @@ class Parts:
     """Joins the parts of one attempt to a loop over its stream."""
 
     attempt: Attempt
-    beginning: Beginning
+    attempt_start: AttemptStart
     newcomers: Newcomers  # what earlier attempts know of tables that appeared
     begun_at: float  # when the attempt began, on the monotonic clock
 
@@ -64,15 +64,15 @@ class Parts:
             ),
             dead_keys=partial(environment.dead_keys, attempt.producer, on_wait=waiting),
         )
-        frontier_writer = FrontierWriter(attempt, self.beginning.written.ends)
+        frontier_writer = FrontierWriter(attempt, self.attempt_start.written.ends)
         watch = CatalogueWatch(attempt)
         assembler = Assembler(self._resolver(watch), attempt.ledger.deaf_until)
         tasks = TableTasks(
             attempt,
             watch,
-            self.beginning.tasks,
-            start_lsn=self.beginning.start_lsn,
-            stopping=self.beginning.stopping,
+            self.attempt_start.tasks,
+            start_lsn=self.attempt_start.start_lsn,
+            stopping=self.attempt_start.stopping,
         )
         backfill = Backfill(
             attempt, tasks, writer, lose_count=frontier_writer.lose_count, keep_alive=waiting

@@ -16,7 +16,7 @@ from functools import partial
 from psycopg2.extras import LogicalReplicationConnection
 
 from changelog.capture.copy.workers import worker_id
-from changelog.capture.loop.beginning import Beginner, Beginning
+from changelog.capture.loop.attempt_start import AttemptStart, AttemptStarter
 from changelog.capture.loop.parts import Parts
 from changelog.capture.start.attempt import Attempt
 from changelog.capture.start.environment import Environment, survey
@@ -97,13 +97,13 @@ class CaptureSession:
             self.earlier.undo.look(environment, slot_standing)
             environment.make()
             self.earlier.undo.identities += environment.give_identity()
-            beginner = Beginner(environment=environment, context=self.context)
-            beginning = beginner.begin(slot_standing, stack)
+            starter = AttemptStarter(environment=environment, context=self.context)
+            attempt_start = starter.start(slot_standing, stack)
             self.context.failpoint(Failpoint.LOG_READ)
-            start = beginning.start_state
+            start = attempt_start.start_state
             attempt = Attempt.begin(environment, self.context, producer, start)
             check_unmoved = partial(check_log_unmoved, environment, slot_standing)
-            self._stream(attempt, beginning, check_unmoved, until)
+            self._stream(attempt, attempt_start, check_unmoved, until)
 
     def _take_over(self, environment: Environment, producer: LogProducer) -> None:
         """Fence captures that were thought dead, and abort the transactions that they left open.
@@ -166,29 +166,29 @@ class CaptureSession:
     def _stream(
         self,
         attempt: Attempt,
-        beginning: Beginning,
+        attempt_start: AttemptStart,
         check_unmoved: Callable[[], None],
         until: Lsn | None,
     ) -> None:
         """Stream until `until`, or until capture is asked to stop."""
         environment, producer, start = attempt.environment, attempt.producer, attempt.start
         with ExitStack() as stack:
-            stream = self._open(start.lsn, beginning.connection, stack)
+            stream = self._open(start.lsn, attempt_start.connection, stack)
             check_unmoved()
             waiting = _Waiting(stream.send_status, self.context.stop)
             producer.on_wait = environment.frontiers.on_wait = waiting
             environment.frontiers.connect()
             parts = Parts(
                 attempt=attempt,
-                beginning=beginning,
+                attempt_start=attempt_start,
                 newcomers=self.earlier.newcomers,
                 begun_at=self._begun_at,
             )
             loop = parts.loop(stream, waiting)
             stack.enter_context(loop.backfill)
-            for topic, count in beginning.written.foreign.items():
+            for topic, count in attempt_start.written.foreign.items():
                 loop.backfill.tasks.overwritten(topic, count, start.lsn)
-            for table, error in beginning.failing.items():
+            for table, error in attempt_start.failing.items():
                 loop.backfill.tasks.failed(table, error, start.lsn)
             while self.earlier.refused:
                 topic, error = self.earlier.refused.popitem()

@@ -1,4 +1,4 @@
-"""How capture begins: resume, begin a fresh log, go on with one that was cut off, or refuse (pure).
+"""Decision how capture starts: resume, fresh log, continue a first copy, or refuse (pure).
 
 The slot's position, the last frontier on the log, the progress of backfills beside it, and the
 identity of the server must tell one story. Where they do not, going on would leave a hole that no
@@ -36,7 +36,7 @@ class Wish:
     """The settings about where capture starts."""
 
     skip_snapshot: bool = False  # copy no table that the log does not have
-    # where the stream is to begin, of a slot that others have made; or None
+    # where the stream is to start, of a slot that others have made; or None
     start_lsn: Lsn | None = None
     # the slot lives as long as its connection, so that each attempt is a fresh log
     temporary: bool = False
@@ -108,7 +108,7 @@ def decide(
     fork: Fork = UNKNOWN_FORK,
     undone: str = "",
 ) -> Fresh | Adopt | Continue | Resume:
-    """Decide how to begin.
+    """Decide how capture starts.
 
     `last_epoch` is the highest on the topics, 0 when they are empty. `fork` tells where timelines
     part that differ; `undone` why the server has lost what the log holds, though they are one.
@@ -116,10 +116,10 @@ def decide(
     Raises SlotError: these do not tell one story; ConfigurationError: what is asked for is not to
     be had.
     """
-    first = backfill
+    first_copy = backfill
     if frontier is not None and (backfill is None or backfill.epoch <= frontier.epoch):
-        first = None
-    latest = first or frontier
+        first_copy = None
+    latest = first_copy or frontier
     epoch = max(last_epoch, latest.epoch if latest is not None else 0) + 1
     if latest is not None and latest.system_id != system_id:
         raise SlotError(
@@ -133,7 +133,7 @@ def decide(
             hint="choose another --slot and --topic-prefix for an experiment",
         )
     if latest is None:
-        return _first(slot_name, slot, epoch, wish)
+        return _first_epoch(slot_name, slot, epoch, wish)
     if slot is None:
         reason = f'{"temporary " if wish.temporary else ""}slot "{slot_name}" is gone'
         return _fresh(slot_name, epoch, reason, wish)
@@ -141,15 +141,15 @@ def decide(
     reason = undone
     if slot.lost:
         reason = f'slot "{slot_name}" is lost: {slot.lost}'
-    elif latest.timeline != timeline and (parted := _parted(first, backfill, frontier, fork)):
+    elif latest.timeline != timeline and (parted := _parted(first_copy, backfill, frontier, fork)):
         reason = f"timeline {timeline} follows {latest.timeline} (failover), {parted}"
     if reason:
         return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
-    if first is not None:
-        if Lsn(0) < first.start_lsn < slot.confirmed_flush_lsn:
-            raise _moved(slot_name, slot, f"past where its log began at {first.start_lsn}")
-        _check_continued(slot_name, first, wish)
-        return Continue(first)
+    if first_copy is not None:
+        if Lsn(0) < first_copy.start_lsn < slot.confirmed_flush_lsn:
+            raise _moved(slot_name, slot, f"past where its log began at {first_copy.start_lsn}")
+        _check_continued(slot_name, first_copy, wish)
+        return Continue(first_copy)
     assert frontier is not None  # noqa: S101 - one of the two is there
     if slot.confirmed_flush_lsn > frontier.lsn:
         raise _moved(slot_name, slot, f"past the last frontier of the log at {frontier.lsn}")
@@ -183,7 +183,7 @@ def _check_groups(
 
 
 def _parted(
-    first: BackfillRecord | None,
+    first_copy: BackfillRecord | None,
     backfill: BackfillRecord | None,
     frontier: Frontier | None,
     fork: Fork,
@@ -201,13 +201,13 @@ def _parted(
     copying = (
         [copy for copy in copies_of(backfill) if not copy.fault and copy.since] if same else []
     )
-    if first is not None or copying:
+    if first_copy is not None or copying:
         return "in the middle of a copy of tables"
     return ""
 
 
-def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fresh | Adopt:
-    """Begin the log's first epoch."""
+def _first_epoch(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fresh | Adopt:
+    """Decide where there is no log: make a slot, or adopt the one that is there."""
     if slot is None:
         return _fresh(slot_name, epoch, "first start", wish)
     stands = slot.confirmed_flush_lsn
@@ -274,10 +274,10 @@ def _fresh(
     return Fresh(epoch, reason, drop_slot=drop_slot)
 
 
-def _check_continued(slot_name: str, first: BackfillRecord, wish: Wish) -> None:
-    if wish.start_lsn not in {None, first.start_lsn}:
-        raise _began_elsewhere(slot_name, first.start_lsn, wish)
-    if wish.skip_snapshot and any(table.since is not None for table in first.tables.values()):
+def _check_continued(slot_name: str, first_copy: BackfillRecord, wish: Wish) -> None:
+    if wish.start_lsn not in {None, first_copy.start_lsn}:
+        raise _began_elsewhere(slot_name, first_copy.start_lsn, wish)
+    if wish.skip_snapshot and any(table.since is not None for table in first_copy.tables.values()):
         raise ConfigurationError(
             f'the first snapshot of slot "{slot_name}" has begun',
             hint="let it go on without --skip-snapshot; or drop the slot with `changelog slot "

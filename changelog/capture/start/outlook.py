@@ -20,7 +20,7 @@ from changelog.capture.start.decide import (
 )
 from changelog.capture.start.environment import Environment
 from changelog.capture.start.history import why_undone
-from changelog.capture.start.lost_beginnings import Loss, losses
+from changelog.capture.start.lost_records import Loss, losses
 from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.start.publishing import publish, unpublished
 from changelog.capture.state.policy import Reaction, answer, check_limit, with_way_out
@@ -73,10 +73,10 @@ class SlotStanding:
         here = system.system_id, system.timeline
         return all((record.system_id, record.timeline) == here for record in latest)
 
-    def beginning(
+    def decision(
         self, environment: Environment, written: WrittenRecords | None = None
     ) -> Fresh | Adopt | Continue | Resume:
-        """Decide how to begin; without `written`, as if no record followed the last frontier.
+        """Decide how to start; without `written`, as if no record followed the last frontier.
 
         Raises:
             SlotError: log and server do not tell one story.
@@ -116,11 +116,13 @@ class SlotStanding:
             at=environment.system.ended.get(frontier.timeline), reached=max(frontier.lsn, behind)
         )
 
-    def going(self, begin: Fresh | Adopt | Continue | Resume) -> BackfillRecord | None:
-        """Return the backfills that go on."""
-        match begin:
-            case Continue(record=first):
-                return first
+    def unfinished_copies(
+        self, decision: Fresh | Adopt | Continue | Resume
+    ) -> BackfillRecord | None:
+        """Return the backfills that the attempt continues; None if it has none to continue."""
+        match decision:
+            case Continue(record=first_copy):
+                return first_copy
             case Resume(frontier=frontier):
                 same = self.backfill is not None and self.backfill.epoch == frontier.epoch
                 return self.backfill if same else None
@@ -200,19 +202,19 @@ class Skipped:
 
 
 def skipped_tables(
-    environment: Environment, begin: Resume, going: BackfillRecord | None
+    environment: Environment, decision: Resume, unfinished: BackfillRecord | None
 ) -> Skipped:
     """Return the tables that are not copied; a copy that has begun goes on."""
     if not environment.settings.capture.skip_snapshot:
         return Skipped()
-    frontier = begin.frontier
-    copied = {copy.table for copy in copies_of(going)}
+    frontier = decision.frontier
+    copied = {copy.table for copy in copies_of(unfinished)}
     kept = {
         table
         for topic, table in frontier.tables.items()
         if environment.topics.get(table) == topic and not frontier.is_copied(topic)
     }
-    return Skipped(frozenset(begin.added) - copied, frozenset(kept))
+    return Skipped(frozenset(decision.added) - copied, frozenset(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,59 +222,59 @@ class Outlook:
     """Forecast of a start of capture."""
 
     # the decision; the number of a new epoch is not known yet
-    begin: Fresh | Adopt | Continue | Resume
+    decision: Fresh | Adopt | Continue | Resume
     copied: frozenset[TableName]  # the tables that would be copied from their start
-    going: frozenset[TableName]  # those whose copying would go on
+    continued: frozenset[TableName]  # those whose copying would go on
     # those that the log has without a copy, and that get none
     skipped: frozenset[TableName] = frozenset()
     losses: tuple[Loss, ...] = ()  # those whose topics have lost records
 
 
 def foresee(environment: Environment, slot_standing: SlotStanding) -> Outlook:
-    """Return the forecast of a start: its beginning, and the tables that are copied.
+    """Return the forecast of a start: the decision, and the tables that are copied.
 
     Raises SlotError: log and server do not tell one story, or the slot cannot be used, or made;
     LogError: a topic of the frontier is another one now.
     """
-    begin = slot_standing.beginning(environment)
+    decision = slot_standing.decision(environment)
     tables = frozenset(environment.topics)
-    first = tables if not environment.settings.capture.skip_snapshot else frozenset[TableName]()
-    match begin:
+    initial = tables if not environment.settings.capture.skip_snapshot else frozenset[TableName]()
+    match decision:
         case Fresh(drop_slot=drop):
             slots = len(environment.settings.capture.slots)
             check_room(environment.connection, slots=0 if drop else slots, senders=slots)
-            return Outlook(begin=begin, copied=first, going=frozenset())
+            return Outlook(decision=decision, copied=initial, continued=frozenset())
         case Adopt():
             _check_slot(environment, slot_standing)
-            return Outlook(begin=begin, copied=first, going=frozenset())
+            return Outlook(decision=decision, copied=initial, continued=frozenset())
         case Continue():
             _check_slot(environment, slot_standing)
-            return Outlook(begin=begin, copied=frozenset(), going=first)
+            return Outlook(decision=decision, copied=frozenset(), continued=initial)
         case Resume(frontier=frontier, added=added):
             _check_slot(environment, slot_standing)
             lost = environment.check_topics(frontier)
-            backfill = slot_standing.going(begin)
-            going = frozenset(copy.table for copy in copies_of(backfill)) & tables
+            backfill = slot_standing.unfinished_copies(decision)
+            continued = frozenset(copy.table for copy in copies_of(backfill)) & tables
             if environment.settings.capture.on_incompatible == "resnapshot":
                 lost |= unpublished(environment, frontier, backfill)
             found_lost = losses(environment, frontier, backfill)
-            lost |= {loss.table for loss in found_lost if loss.answer is Reaction.COPY} - going
-            skipped = skipped_tables(environment, begin, backfill)
+            lost |= {loss.table for loss in found_lost if loss.answer is Reaction.COPY} - continued
+            skipped = skipped_tables(environment, decision, backfill)
             return Outlook(
-                begin=begin,
-                copied=(frozenset(added) - skipped.new - going) | lost,
-                going=going - lost,
+                decision=decision,
+                copied=(frozenset(added) - skipped.new - continued) | lost,
+                continued=continued - lost,
                 skipped=skipped.kept,
                 losses=tuple(found_lost),
             )
 
 
-def uncarried(environment: Environment, begin: Resume) -> dict[TableName, SchemaConflictError]:
+def uncarried(environment: Environment, decision: Resume) -> dict[TableName, SchemaConflictError]:
     """Return the tables that cannot go on under the schemas of their records on the log.
 
     The registry does not have these, or the rows lack generated columns that come from now on.
     """
-    frontier, tables = begin.frontier, environment.tables
+    frontier, tables = decision.frontier, environment.tables
     errors: dict[TableName, SchemaConflictError | None] = {}
     for topic, table in frontier.tables.items():
         if environment.topics.get(table) != topic:
@@ -313,11 +315,15 @@ def rehearse_publication(
 
     Raises SourceError: it could not; SlotError: a table was taken out of it.
     """
-    begin = outlook.begin
-    frontier = begin.frontier if isinstance(begin, Resume) else None
-    as_it_is = isinstance(begin, Adopt)
+    decision = outlook.decision
+    frontier = decision.frontier if isinstance(decision, Resume) else None
+    as_it_is = isinstance(decision, Adopt)
     return publish(
-        environment, frontier, slot_standing.going(begin), rehearse=True, as_it_is=as_it_is
+        environment,
+        frontier,
+        slot_standing.unfinished_copies(decision),
+        rehearse=True,
+        as_it_is=as_it_is,
     )
 
 
@@ -334,15 +340,15 @@ def refuse_first(environment: Environment) -> SlotStanding:
     slot_standing = standing(environment)
     outlook = foresee(environment, slot_standing)
     rehearse_publication(environment, slot_standing, outlook)
-    if isinstance(outlook.begin, Resume):
-        for table, error in uncarried(environment, outlook.begin).items():
-            copied_anew = table in outlook.copied | outlook.going
+    if isinstance(outlook.decision, Resume):
+        for table, error in uncarried(environment, outlook.decision).items():
+            copied_anew = table in outlook.copied | outlook.continued
             if not copied_anew and answer(error, environment.settings.capture) is Reaction.STOP:
                 raise with_way_out(error)
     _check_writes(environment, outlook)
     if environment.settings.capture.on_error == "log":
         return slot_standing  # a table that cannot go on is excluded then
-    copied = [environment.relations[table] for table in sorted(outlook.copied | outlook.going)]
+    copied = [environment.relations[table] for table in sorted(outlook.copied | outlook.continued)]
     check_readable(environment.connection, copied)
     for table in sorted(outlook.copied):
         try:
@@ -371,7 +377,7 @@ def _check_writes(environment: Environment, outlook: Outlook) -> None:
             "capture.groups are for primaries: this server is a standby",
             hint="leave the groups out, or capture from the primary",
         )
-    copied = outlook.copied | outlook.going
+    copied = outlook.copied | outlook.continued
     if not environment.is_standby or not copied:
         return
     _ = environment.writer  # marks of the copy go there

@@ -150,7 +150,7 @@ def _execute(cursor: ReplicationCursor, command: sql.Composed, stop: Callable[[]
     ended.result()
 
 
-def let_follow(dsn: str, slot: str) -> None:
+def enable_failover(dsn: str, slot: str) -> None:
     """Make a slot that nobody reads a failover slot, for standbys (PostgreSQL 17).
 
     Raises SlotBusyError: a process reads it; SlotError: the server refuses.

@@ -1,4 +1,4 @@
-"""How capture begins."""
+"""The decision how capture starts."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ NOTHING = {"frontier": None, "slot": None}
 
 
 @pytest.mark.parametrize(
-    ("facts", "begin"),
+    ("facts", "decision"),
     [
         ({}, Resume(FRONTIER, ())),
         ({"slot": BEHIND}, Resume(FRONTIER, ())),  # what is sent again is skipped
@@ -71,8 +71,8 @@ NOTHING = {"frontier": None, "slot": None}
         (NOTHING | {"last_epoch": 0}, Fresh(1, "first start", drop_slot=False)),
     ],
 )
-def test_what_is_there_is_gone_on_with(facts, begin):
-    assert decided(**facts) == begin
+def test_what_is_there_is_gone_on_with(facts, decision):
+    assert decided(**facts) == decision
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_a_log_that_ends_before_the_fork_is_one_of_the_new_timeline_too():
 )
 def test_a_log_that_may_hold_what_a_failover_lost_begins_anew(changes, reason):
     facts = {"timeline": 2, "fork": Fork(at=Lsn(1000), reached=Lsn(1000)), **changes}
-    begin = decided(**facts)
-    assert isinstance(begin, Fresh)
-    assert reason in begin.reason
-    assert begin.drop_slot
+    decision = decided(**facts)
+    assert isinstance(decision, Fresh)
+    assert reason in decision.reason
+    assert decision.drop_slot
 
 
 def test_a_failover_in_the_middle_of_a_copy_begins_anew_unless_the_table_only_waits():

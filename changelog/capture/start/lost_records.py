@@ -44,7 +44,7 @@ class Loss:
 
 
 def losses(
-    environment: Environment, frontier: Frontier, going: BackfillRecord | None
+    environment: Environment, frontier: Frontier, unfinished: BackfillRecord | None
 ) -> list[Loss]:
     """Return the tables of a frontier whose topics have lost records since.
 
@@ -62,17 +62,17 @@ def losses(
     places = environment.frontiers.standing(there)
     starts = {topic: place.starts for topic, place in places.items()}
     ends = {topic: place.ends for topic, place in places.items()}
-    return list(_judged(environment, frontier, going, starts, ends))
+    return list(_judged(environment, frontier, unfinished, starts, ends))
 
 
 def _judged(
     environment: Environment,
     frontier: Frontier,
-    going: BackfillRecord | None,
+    unfinished: BackfillRecord | None,
     starts: Starts,
     ends: Ends,
 ) -> Iterator[Loss]:
-    copies = going.tables if going is not None else {}
+    copies = unfinished.tables if unfinished is not None else {}
     for topic in starts:
         error = removed(frontier, topic, starts, ends)
         if error is not None:
@@ -83,14 +83,14 @@ def _judged(
 
 
 def noted(
-    lost_records: Sequence[Loss], frontier: Frontier, going: BackfillRecord | None
+    lost_records: Sequence[Loss], frontier: Frontier, unfinished: BackfillRecord | None
 ) -> dict[str, TableBackfill]:
     """Return the progress records of tables whose topics have lost records.
 
     No frontier speaks of them until they are whole again. Those that wait to be asked for are
     asked for by what lies behind the frontier.
     """
-    copies = going.tables if going is not None else {}
+    copies = unfinished.tables if unfinished is not None else {}
     return {loss.topic: _noted(loss, frontier, copies.get(loss.topic)) for loss in lost_records}
 
 
@@ -112,12 +112,12 @@ def _from_start(copy: TableBackfill) -> TableBackfill:
     return replace(copy, since=None, done=(), rows=0, ends=(), alive_from=())
 
 
-def restarted(environment: Environment, going: BackfillRecord) -> BackfillRecord:
+def restarted(environment: Environment, unfinished: BackfillRecord) -> BackfillRecord:
     """Return backfills without the rows that were removed from topics since they were copied."""
     ids = environment.topic_ids
     begun = {
         topic: copy
-        for topic, copy in going.tables.items()
+        for topic, copy in unfinished.tables.items()
         if copy.since is not None and copy.scope.keyed and ids.get(topic) == copy.topic_id
     }
     starts = environment.frontiers.starts(list(begun))
@@ -132,4 +132,4 @@ def restarted(environment: Environment, going: BackfillRecord) -> BackfillRecord
                 copy.table.said,
             )
             anew[topic] = _from_start(copy)
-    return replace(going, tables={**going.tables, **anew}) if anew else going
+    return replace(unfinished, tables={**unfinished.tables, **anew}) if anew else unfinished
