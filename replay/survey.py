@@ -14,8 +14,8 @@ from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.clock import clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.density import Density
-from replay.broker.probe import past_ends, sample_density
-from replay.broker.topic_state import PastEnds, TopicState
+from replay.broker.probe import read_after_ends, sample_density
+from replay.broker.topic_state import AfterEnds, TopicState
 from replay.broker.topics import cleanable_ends, inspect
 from replay.verdict.declared_verdict import judge_declared
 from replay.verdict.limits import Times, lag_ms
@@ -176,12 +176,12 @@ def _surveyed(
     lags_ms = {topic: lag_ms(state) for topic, state in states.items()}
     cleanable = cleanable_ends(kafka, states, lags_ms=lags_ms, now_ms=started_ms)
     steps.done(len(topics))
-    steps.begin("what stands behind frontiers")
-    past: dict[str, PastEnds] = {}
+    steps.begin("records after frontiers")
+    after_ends: dict[str, AfterEnds] = {}
     distinct = {id(record): record for record in records.values() if record is not None}
     for newest in distinct.values():
         own = {topic: state for topic, state in states.items() if records[topic] is newest}
-        past |= past_ends(kafka, newest.frontier, own)
+        after_ends |= read_after_ends(kafka, newest.frontier, own)
     steps.done(len(topics))
     for topic, state in states.items():
         record = records[topic]
@@ -198,7 +198,7 @@ def _surveyed(
         elif record is None or table is None:
             verdict = judge_foreign(state, times)
         else:
-            verdict = judge(record, states, (topic,), times, past=past)
+            verdict = judge(record, states, (topic,), times, after_ends=after_ends)
         yield TopicSurvey(
             state=state,
             table=table,

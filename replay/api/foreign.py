@@ -114,7 +114,7 @@ class ForeignTable(LogTable):
         )
 
     def _cut(self) -> Cut:
-        from replay.declared.declared import freeze_declared  # noqa: PLC0415 - imports Spark
+        from replay.declared.declared import make_declared_cut  # noqa: PLC0415 - imports Spark
 
         reach = self._reach
         try:
@@ -126,7 +126,7 @@ class ForeignTable(LogTable):
                 f'[logs.{self.name}] has the name of a captured table: "{self._name}"',
                 hint="give the log another name in changelog.toml",
             )
-        return freeze_declared(reach.kafka, [self._log], settings=reach.settings)
+        return make_declared_cut(reach.kafka, [self._log], settings=reach.settings)
 
     def _opened_replay(self) -> Replay:
         from replay.declared.declared import open_declared  # noqa: PLC0415 - imports Spark

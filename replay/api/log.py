@@ -21,7 +21,7 @@ from replay.api.values import LogFrontier, LogFrontiers, LogTables, LogVerdict
 from replay.base.config import ReplaySettings
 from replay.base.sections import Logs, Spark, warehouse_of
 from replay.broker.topics import read_frontiers
-from replay.cut.cut import freeze
+from replay.cut.cut import make_cut
 from replay.cut.others import table_of_source
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Log:
         """Return the tables of which the newest frontier speaks; raises as `frontier`."""
         record = self._reach.newest()
         tables = sorted(record.frontier.tables.values())
-        return LogTables.of(freeze(self._reach.kafka, record, tables))
+        return LogTables.of(make_cut(self._reach.kafka, record, tables))
 
     def verdict(
         self, tables: Sequence[str] | None = None, *, at: Moment | None = None

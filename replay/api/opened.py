@@ -126,7 +126,7 @@ class OpenedTable:
             LogError: a record or a value cannot be read.
         """
         self.cut.verdict.require()
-        with shown(f"{self.name}: read", self.cut.offsets(self.topic)) as progress:
+        with shown(f"{self.name}: read", self.cut.offset_count(self.topic)) as progress:
             table = self.scan(progress).table(columns)
         self.recheck()
         return table

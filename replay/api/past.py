@@ -166,7 +166,7 @@ def changes_between(first: OpenedTable, last: OpenedTable) -> Changes:
     first.cut.verdict.require()
     last.cut.verdict.require()
     new, kafka = _between(first, last), first.reach.kafka
-    total = offsets_of(new) + first.cut.offsets(first.topic)
+    total = offsets_of(new) + first.cut.offset_count(first.topic)
     with shown(f"{last.name}: read", total) as progress:
         records = versions(kafka, last.topic, new, progress)
         until = cut_of(last.frontier)
@@ -186,7 +186,7 @@ def changes_between(first: OpenedTable, last: OpenedTable) -> Changes:
 def _between(first: OpenedTable, last: OpenedTable) -> list[PartitionRange]:
     """Return the ranges between two cuts; partitions may have been added."""
     begun, ended = first.frontier.ends[first.topic], last.frontier.ends[last.topic]
-    starts = [*begun, *last.cut.begins(last.topic)[len(begun) :]]
+    starts = [*begun, *last.cut.start_offsets(last.topic)[len(begun) :]]
     return [
         PartitionRange(number, start, end)
         for number, (start, end) in enumerate(zip(starts, ended, strict=True))

@@ -17,7 +17,7 @@ from replay.api.values import LogFrontier
 from replay.base.config import ReplaySettings
 from replay.broker.topics import read_frontier
 from replay.cut.asof import AsOf, parse_as_of
-from replay.cut.cut import Cut, freeze
+from replay.cut.cut import Cut, make_cut
 from replay.cut.past import find_past
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ class Reach:
             UnavailableLogError: the brokers do not answer.
         """
         if isinstance(at, LogFrontier):
-            return freeze(self.kafka, at.record, tables, settings=self.settings)
+            return make_cut(self.kafka, at.record, tables, settings=self.settings)
         as_of = None if at is None else asked_of(at)
         if as_of is None:
-            return freeze(self.kafka, self.newest(), tables, settings=self.settings)
+            return make_cut(self.kafka, self.newest(), tables, settings=self.settings)
         topic = self.frontier_topic
         past = find_past(
             self.kafka, topic, self.slot, as_of, tables, settings=self.settings, option="LSN"

@@ -210,5 +210,5 @@ def _reads_here(opened: OpenedTable, engine: Engine) -> bool:
             opened.require_local()
             return True
         case "auto":
-            return opened.is_local and opened.cut.offsets(opened.topic) <= LOCAL_OFFSETS
+            return opened.is_local and opened.cut.offset_count(opened.topic) <= LOCAL_OFFSETS
     raise ConfigurationError(f'there is no engine "{engine}"', hint="auto, local or spark")

@@ -219,7 +219,7 @@ class LogTables(Shown):
                 table=short(table),
                 topic=topic,
                 partitions=len(frontier.ends[topic]),
-                records_at_most=cut.offsets(topic),
+                records_at_most=cut.offset_count(topic),
                 has_key=frontier.scope_of(topic).keyed,
             )
             for table, topic in sorted(cut.topics.items())

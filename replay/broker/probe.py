@@ -1,7 +1,7 @@
-"""Probe a topic by reading a few records: past a frontier's ends, and for its density.
+"""Probe a topic by reading a few records: after a frontier's ends, and for its density.
 
 No client may ask the broker's cleaner how far it is. What can be asked: where a log starts, and
-which records there still are. The first record past a frontier's end says from when on the cleaner
+which records there still are. The first record after a frontier's end says from when on the cleaner
 may have removed one before it; the gaps between records say how much it has removed.
 """
 
@@ -21,7 +21,7 @@ from changelog.kafka.errors import explained, log_error
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.broker.density import POINTS, Density, Stratum, strata_of
 from replay.broker.splits import doubtful
-from replay.broker.topic_state import PastEnds, TopicState
+from replay.broker.topic_state import AfterEnds, TopicState
 
 _FETCH_BYTES = 32 << 10
 _BACKOFF_MS = 5
@@ -117,10 +117,10 @@ class _Probe:
         raise log_error(error, f'topic "{place.topic}", partition {place.partition} cannot be read')
 
 
-def past_ends(
+def read_after_ends(
     kafka: KafkaConnection, frontier: Frontier, states: Mapping[str, TopicState]
-) -> dict[str, PastEnds]:
-    """Read the first record past a frontier's ends in each topic that the frontier knows.
+) -> dict[str, AfterEnds]:
+    """Read the first record after a frontier's ends in each topic that the frontier knows.
 
     Reads at most one record of each partition, and of none that nothing was added to.
 
@@ -136,23 +136,24 @@ def past_ends(
         place
         for topic, state in known_topics.items()
         for partition in range(state.partitions)
-        if (place := _behind(frontier, state, partition)) is not None
+        if (place := _place_after(frontier, state, partition)) is not None
     ]
     if not places:
         return {
-            topic: PastEnds(first_ms=(None,) * state.partitions)
+            topic: AfterEnds(first_ms=(None,) * state.partitions)
             for topic, state in known_topics.items()
         }
     with closing(_Probe(kafka)) as probe:
         answers = probe.read(places, 1)
     answer_at = {(p.topic, p.partition): answer for p, answer in zip(places, answers, strict=True)}
     return {
-        topic: _past(answer_at, topic, state.partitions) for topic, state in known_topics.items()
+        topic: _after_ends(answer_at, topic, state.partitions)
+        for topic, state in known_topics.items()
     }
 
 
-def _behind(frontier: Frontier, state: TopicState, partition: int) -> _Place | None:
-    """Return the place of a frontier's end, or None if there is nothing to read there."""
+def _place_after(frontier: Frontier, state: TopicState, partition: int) -> _Place | None:
+    """Return the place at a frontier's end; None if there is nothing to read from there on."""
     end, now = frontier.ends[state.topic][partition], state.ends[partition]
     epochs = frontier.leader_epochs.get(state.topic, ())
     epoch = epochs[partition] if partition < len(epochs) else -1
@@ -165,9 +166,11 @@ def _behind(frontier: Frontier, state: TopicState, partition: int) -> _Place | N
     )
 
 
-def _past(answer_at: Mapping[tuple[str, int], _Answer], topic: str, partitions: int) -> PastEnds:
+def _after_ends(
+    answer_at: Mapping[tuple[str, int], _Answer], topic: str, partitions: int
+) -> AfterEnds:
     answers = [answer_at.get((topic, partition), _Answer()) for partition in range(partitions)]
-    return PastEnds(
+    return AfterEnds(
         first_ms=tuple(
             answer.records[0].timestamp()[1] if answer.records else None for answer in answers
         ),

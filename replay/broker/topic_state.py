@@ -27,13 +27,13 @@ class TopicState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastEnds:
-    """The first records past the ends of a frontier in one topic, as far as the broker tells."""
+class AfterEnds:
+    """The first records after the ends of a frontier in one topic, as far as the broker tells."""
 
     # per partition when the first record there was appended, by the broker's clock, milliseconds
     # since 1970; None where there is no record
     first_ms: tuple[int | None, ...]
-    # partitions whose leader no longer has all that stood before the ends
+    # partitions whose leader no longer has all records before the ends
     truncated: tuple[int, ...] = ()
 
 

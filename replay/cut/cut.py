@@ -1,4 +1,4 @@
-"""The cut of a replay: what it will read, and whether the read can be exact. Needs no Spark.
+"""Makes the cut of a replay, and checks afterwards that it still holds. Needs no Spark.
 
 The topics are asked how they stand, and the verdict says whether a read up to the frontier can be
 exact. Afterwards, and while it goes on, the same is asked again: nothing that the exactness rests
@@ -19,15 +19,15 @@ from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.density import Density
-from replay.broker.probe import past_ends, sample_density
-from replay.broker.topic_state import PastEnds, TopicState, changes
+from replay.broker.probe import read_after_ends, sample_density
+from replay.broker.topic_state import AfterEnds, TopicState, changes
 from replay.broker.topics import inspect, require_stable
 from replay.verdict import limits
 from replay.verdict.verdict import Verdict, judge
 from replay.verdict.watch import LOOK_S
 
-_LAG_S = 3.0
-_NAP_S = 0.05
+_LEADER_WAIT_S = 3.0
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class BrokerFacts:
     """The broker's answers about some topics."""
 
     states: Mapping[str, TopicState]  # how each stands
-    past: Mapping[str, PastEnds]  # what stands behind a frontier's ends
+    after_ends: Mapping[str, AfterEnds]  # the first records after a frontier's ends
     asked_ms: int  # our clock before it was asked
 
     def times(
@@ -62,7 +62,7 @@ class BrokerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The cut of a replay: what it will read, and whether the read can be exact."""
+    """A frontier with the topics to read up to it, and the verdict on that read."""
 
     record: FrontierRecord  # the frontier
     topics: Mapping[TableName, str]  # the topic of each table
@@ -80,17 +80,17 @@ class Cut:
         """Return an upper bound of the records to read: a cleaned log has gaps."""
         return _records_at_most(self.record.frontier, self.states)
 
-    def begins(self, topic: str) -> tuple[int, ...]:
+    def start_offsets(self, topic: str) -> tuple[int, ...]:
         """Return per partition the first offset of a topic to read; see `Frontier.begins`."""
         return self.record.frontier.begins(topic, self.states[topic].log_starts)
 
-    def offsets(self, topic: str) -> int:
-        """Return the offsets of a topic up to the frontier, with gaps; 0 for one that is gone."""
+    def offset_count(self, topic: str) -> int:
+        """Return the number of offsets of a topic up to the frontier; 0 if the topic is gone."""
         state = self.states.get(topic)
         return 0 if state is None else _records_at_most(self.record.frontier, {topic: state})
 
 
-def freeze(
+def make_cut(
     kafka: KafkaConnection,
     record: FrontierRecord,
     tables: Sequence[TableName],
@@ -101,7 +101,7 @@ def freeze(
     sample: bool = False,
     steps: Steps = UNSEEN,
 ) -> Cut:
-    """Ask the broker about the topics of `tables`, and judge; needs no Spark.
+    """Make the cut at a frontier: ask the broker about the topics of `tables`, and judge.
 
     `tables`: what is to be read. `resumed`: the frontier of a state that the read goes on from:
     judges whether what came after it brings that state to this frontier. `sample`: whether to read
@@ -115,8 +115,8 @@ def freeze(
     topics = {table: topic_of(record.frontier, table) for table in tables}
     steps.more(len(topics))
     steps.begin("how topics stand")
-    answer = ask(kafka, record.frontier, topics.values(), clock)
-    states = answer.states
+    facts = broker_facts(kafka, record.frontier, topics.values(), clock)
+    states = facts.states
     require_stable(kafka, record.frontier, states)
     steps.done(len(topics))
     densities, estimate_ms = estimated(
@@ -126,8 +126,8 @@ def freeze(
         record,
         states,
         tuple(topics.values()),
-        answer.times(clock(), settings, estimate_ms=estimate_ms),
-        past=answer.past,
+        facts.times(clock(), settings, estimate_ms=estimate_ms),
+        after_ends=facts.after_ends,
         resumed=resumed,
     )
     return Cut(
@@ -135,29 +135,32 @@ def freeze(
         topics=topics,
         states=states,
         verdict=verdict,
-        started_ms=answer.asked_ms,
+        started_ms=facts.asked_ms,
         settings=settings,
         resumed=resumed,
         densities=densities,
     )
 
 
-def ask(
+def broker_facts(
     kafka: KafkaConnection, frontier: Frontier, topics: Iterable[str], clock: Clock = clock_ms
 ) -> BrokerFacts:
-    """Ask the broker for the state of topics, and for the first records past a frontier's ends.
+    """Ask the broker for the state of topics, and for the first records after a frontier's ends.
 
-    An end before the frontier's is asked for again for a moment, before the verdict calls it a
-    loss: a leader that has just taken over tells one behind what was acknowledged (KIP-207).
+    Asks again for up to three seconds while a partition ends before the frontier does: a leader
+    that has just taken over may report an end before what was acknowledged (KIP-207), which the
+    verdict would call a loss.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
     asked_ms = clock()
     names = tuple(topics)
-    deadline = time.monotonic() + _LAG_S
+    deadline = time.monotonic() + _LEADER_WAIT_S
     while _lags(states := inspect(kafka, names), frontier) and time.monotonic() < deadline:
-        time.sleep(_NAP_S)
-    return BrokerFacts(states=states, past=past_ends(kafka, frontier, states), asked_ms=asked_ms)
+        time.sleep(_POLL_S)
+    return BrokerFacts(
+        states=states, after_ends=read_after_ends(kafka, frontier, states), asked_ms=asked_ms
+    )
 
 
 def _lags(states: Mapping[str, TopicState], frontier: Frontier) -> bool:
@@ -169,33 +172,7 @@ def _lags(states: Mapping[str, TopicState], frontier: Frontier) -> bool:
 
 
 def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
-    """Check that a read that began with the cut is exact up to now; raises as `Replay.recheck`.
-
-    Gives for how many milliseconds it stays so, as far as is known now.
-    """
-
-    def judged(answer: BrokerFacts, now_ms: int) -> Verdict:
-        return judge(
-            cut.record,
-            answer.states,
-            tuple(cut.states),
-            answer.times(now_ms, cut.settings, started_ms=cut.started_ms),
-            past=answer.past,
-            resumed=cut.resumed,
-        )
-
-    return judged_again(kafka, cut, judged, clock)
-
-
-def judged_again(
-    kafka: KafkaConnection,
-    cut: Cut,
-    judged: Callable[[BrokerFacts, int], Verdict],
-    clock: Clock = clock_ms,
-) -> int:
-    """Check that a read is exact up to now, by the judge that judged it before.
-
-    `judged`: the verdict on what the broker says, at a moment of our clock.
+    """Check that a read that began with the cut is exact up to now.
 
     Returns:
         For how many milliseconds it stays so, as far as is known now.
@@ -205,6 +182,38 @@ def judged_again(
         VerdictError: the deadline passed.
         UnavailableLogError: the brokers do not answer.
     """
+
+    def judge_facts(facts: BrokerFacts, now_ms: int) -> Verdict:
+        return judge(
+            cut.record,
+            facts.states,
+            tuple(cut.states),
+            facts.times(now_ms, cut.settings, started_ms=cut.started_ms),
+            after_ends=facts.after_ends,
+            resumed=cut.resumed,
+        )
+
+    return check_still_exact(kafka, cut, judge_facts, clock)
+
+
+def check_still_exact(
+    kafka: KafkaConnection,
+    cut: Cut,
+    judge_facts: Callable[[BrokerFacts, int], Verdict],
+    clock: Clock = clock_ms,
+) -> int:
+    """Check that a read is exact up to now, by the same judgement as at its start.
+
+    `judge_facts`: gives the verdict on the broker's facts at a moment of our clock.
+
+    Returns:
+        For how many milliseconds it stays so, as far as is known now.
+
+    Raises:
+        LogMovedError: a topic or its settings changed, or a leader moved.
+        VerdictError: the deadline passed.
+        UnavailableLogError: the brokers do not facts.
+    """
     asked_ms = clock()
     states = inspect(kafka, cut.states)
     moved = changes(cut.states, states)
@@ -212,11 +221,12 @@ def judged_again(
         raise LogMovedError(
             "the log changed while it was read: " + "; ".join(moved), hint="run it again"
         )
-    past = past_ends(kafka, cut.record.frontier, states)
-    answer, now_ms = BrokerFacts(states=states, past=past, asked_ms=asked_ms), clock()
-    again = judged(answer, now_ms)
-    # Either bound suffices: the first may count from the start of the scan where no record
-    # lay past the ends then, the second knows of partitions that nothing was added to since.
+    after_ends = read_after_ends(kafka, cut.record.frontier, states)
+    facts, now_ms = BrokerFacts(states=states, after_ends=after_ends, asked_ms=asked_ms), clock()
+    again = judge_facts(facts, now_ms)
+    # The read is exact while either deadline holds. The first counts from the start of the scan
+    # for a partition without records after its end then; the second counts from now for one that
+    # is still without.
     if cut.verdict.is_late(now_ms):
         again.require()
     if cut.verdict.deadline_ms is None and again.deadline_ms is None:

@@ -20,12 +20,12 @@ from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.topics import read_frontier
-from replay.cut.cut import Cut, freeze
+from replay.cut.cut import Cut, make_cut
 
 _FRONTIER = "_frontier"
 
 
-def freeze_others(
+def make_other_cuts(
     kafka: KafkaConnection,
     logs: Sequence[CapturedLog],
     *,
@@ -37,7 +37,7 @@ def freeze_others(
     """Cut the logs of other captures at the newest frontier of each; one cut for each capture.
 
     The frontier of a cut calls the tables as their source does, its `topics` as views do. `steps`
-    counts as that of `freeze` does.
+    counts as in `make_cut`.
 
     Raises:
         LogError: a capture has no frontier there.
@@ -49,7 +49,7 @@ def freeze_others(
     for own in _by_capture(logs):
         record = _newest(kafka, own[0])
         tables = [_table(record.frontier, log) for log in own]
-        cut = freeze(
+        cut = make_cut(
             kafka, record, tables, settings=settings, clock=clock, sample=sample, steps=steps
         )
         cuts.append(replace(cut, topics={log.table: log.topic for log in own}))

@@ -15,7 +15,7 @@ from replay.base.clock import clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.topics import inspect, read_frontiers
 from replay.cut.asof import AsOf, chosen, nearest
-from replay.cut.cut import Cut, freeze
+from replay.cut.cut import Cut, make_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def find_past(
     if records and as_of.reaches(records[-1].frontier, records[-1].frontier.epoch):
         why = "the log has not come so far"
     if record_found is not None:
-        cut = freeze(kafka, record_found, tables, settings=settings)
+        cut = make_cut(kafka, record_found, tables, settings=settings)
         if cut.verdict.allows_read:
             return PastCut(record_found, cut)
         why = "; ".join(cut.verdict.reasons)
@@ -69,10 +69,10 @@ def find_past(
     for record in stored:
         chosen_frontier = record_found.frontier if record_found is not None else None
         if _same(record.frontier, chosen_frontier) or as_of.is_exactly(record.frontier, epoch):
-            return PastCut(record, freeze(kafka, record, tables, settings=settings))
+            return PastCut(record, make_cut(kafka, record, tables, settings=settings))
 
     def is_exact(record: FrontierRecord) -> bool:
-        return freeze(kafka, record, tables, settings=settings).verdict.allows_read
+        return make_cut(kafka, record, tables, settings=settings).verdict.allows_read
 
     exact = records[bisect_left(records, x=True, key=is_exact) :]  # all from some moment on
     frontiers = [record.frontier for record in (*exact, *stored)]

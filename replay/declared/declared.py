@@ -79,7 +79,7 @@ _DDL = (
 )
 
 
-def freeze_declared(
+def make_declared_cut(
     kafka: KafkaConnection,
     logs: Sequence[DeclaredLog],
     *,
@@ -102,8 +102,8 @@ def freeze_declared(
     topics = {log.table: log.topic for log in logs}
     steps.more(len(topics))
     steps.begin("how topics stand")
-    answer = BrokerFacts(states=inspect(kafka, topics.values()), past={}, asked_ms=started_ms)
-    states = answer.states
+    facts = BrokerFacts(states=inspect(kafka, topics.values()), after_ends={}, asked_ms=started_ms)
+    states = facts.states
     frontier = Frontier(
         slot="",
         epoch=0,
@@ -119,7 +119,7 @@ def freeze_declared(
     densities, estimate_ms = estimated(
         kafka, frontier, states, settings, sample=sample, steps=steps
     )
-    times = answer.times(clock(), settings, estimate_ms=estimate_ms)
+    times = facts.times(clock(), settings, estimate_ms=estimate_ms)
     return Cut(
         record=FrontierRecord(frontier, NO_FRONTIER, started_ms),
         topics=topics,
@@ -162,11 +162,11 @@ def recheck_declared(
     Raises VerdictError: one may have been, or a topic changed; UnavailableLogError: the brokers do
     not answer.
     """
-    answer = BrokerFacts(states=inspect(kafka, cut.states), past={}, asked_ms=cut.started_ms)
-    reasons = list(changes(cut.states, answer.states))
+    facts = BrokerFacts(states=inspect(kafka, cut.states), after_ends={}, asked_ms=cut.started_ms)
+    reasons = list(changes(cut.states, facts.states))
     now_ms = clock()
-    times = answer.times(now_ms, cut.settings)
-    reasons = reasons or lost_meanwhile(logs, cut.states, answer.states, times)
+    times = facts.times(now_ms, cut.settings)
+    reasons = reasons or lost_meanwhile(logs, cut.states, facts.states, times)
     if reasons:
         raise VerdictError(
             "the log changed while it was read: " + "; ".join(reasons),
@@ -205,7 +205,7 @@ def open_declared(
             raw = reader.raw(
                 TopicRange(
                     topic=log.topic,
-                    starts=cut.begins(log.topic),
+                    starts=cut.start_offsets(log.topic),
                     ends=cut.record.frontier.ends[log.topic],
                     key_schema_id=None,
                 )

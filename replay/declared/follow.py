@@ -103,7 +103,7 @@ class FollowedLog:
         self._reached = None if self._reached is None else Reached()
         cut.verdict.require()
         topic, ends = self._log.topic, cut.record.frontier.ends[self._log.topic]
-        ranges = _ranges(topic, cut.begins(topic), ends)
+        ranges = _ranges(topic, cut.start_offsets(topic), ends)
         for part in ranges:
             # A key has one partition, so all of them may be noted in one place.
             last = self._fold(part, _nothing, self._reached)
@@ -194,8 +194,8 @@ class FollowedLog:
         topic = self._log.topic
         now = inspect(self._kafka, [topic])
         _check_same({topic: cut.states[topic]}, now)
-        answer = BrokerFacts(states=now, past={}, asked_ms=before.cut.started_ms)
-        times = answer.times(self._clock(), cut.settings)
+        facts = BrokerFacts(states=now, after_ends={}, asked_ms=before.cut.started_ms)
+        times = facts.times(self._clock(), cut.settings)
         why = lost_between(before.state, before.ends, has_gaps=has_gaps, times=times)
         if why is not None:
             raise VerdictError(f'topic "{topic}": {why}')

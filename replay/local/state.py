@@ -60,7 +60,7 @@ class LocalScan:
     def ranges(self) -> list[PartitionRange]:
         """Return the range to read of each partition, without empty ones."""
         topic = self.schemas.topic
-        starts, ends = self.cut.begins(topic), self._frontier.ends[topic]
+        starts, ends = self.cut.start_offsets(topic), self._frontier.ends[topic]
         return [
             PartitionRange(number, start, end)
             for number, (start, end) in enumerate(zip(starts, ends, strict=True))
@@ -124,7 +124,7 @@ class LocalScan:
         topic, frontier = self.schemas.topic, self._frontier
         topic_range = TopicRange(
             topic=topic,
-            starts=self.cut.begins(topic),
+            starts=self.cut.start_offsets(topic),
             ends=frontier.ends[topic],
             key_schema_id=self.schemas.key_id,
         )

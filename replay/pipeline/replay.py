@@ -235,7 +235,7 @@ def _decoded(
     frontier, topic = cut.record.frontier, schemas.topic
     topic_range = TopicRange(
         topic=topic,
-        starts=cut.begins(topic),
+        starts=cut.start_offsets(topic),
         ends=frontier.ends[topic],
         key_schema_id=schemas.key_id,
         keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
@@ -256,7 +256,7 @@ def _bag(cut: Cut, scan: Scan, schemas: TopicSchemas, observations: StateObserva
     raw = JavaSource(scan.spark, scan.kafka).raw(
         TopicRange(
             topic=topic,
-            starts=cut.begins(topic),
+            starts=cut.start_offsets(topic),
             ends=frontier.ends[topic],
             key_schema_id=None,
         )

@@ -6,7 +6,7 @@
 A topic without a usable checkpoint is read from its start into a base layer, under the ordinary
 verdict. The log is needed until the seal and no longer: what follows reads layers alone.
 
-A layer holds few records beside its base. When the layers behind a base have become many they are
+A layer holds few records beside its base. When the layers of a base have become many they are
 folded into one; when they hold more than a quarter of the base, base and layers are.
 """
 
@@ -27,8 +27,8 @@ from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock, clock_ms
 from replay.base.failures import translated
 from replay.base.record_place import RECORD, RECORD_SCHEMA, TopicRange, cut_of
-from replay.broker.probe import past_ends
-from replay.cut.cut import BrokerFacts, judged_again
+from replay.broker.probe import read_after_ends
+from replay.cut.cut import BrokerFacts, check_still_exact
 from replay.decode.schemas import TopicSchemas
 from replay.pipeline.replay import watching
 from replay.result.metrics import counted, observed, tallies
@@ -43,10 +43,9 @@ from replay.verdict.increment import Base
 from replay.verdict.limits import lag_ms, retention_ms
 
 MANY_LAYERS = 6
-MANY_ROWS = 4  # a base is made anew when a quarter of it was touched
-_AT_ONCE = 3
-"""So many topics are read at once."""
-SMALL_ROWS = 10_000  # below that a base is not worth counting
+MAX_LAYER_FRACTION = 1 / 4  # of a base; with more rows in layers it is made anew
+_AT_ONCE = 3  # topics that are read at the same time
+SMALL_ROWS = 10_000  # a smaller base counts as one of this size
 
 Stage = Callable[[str, str], AbstractContextManager[None]]
 """Shows and times a step: its name, and what it does."""
@@ -60,7 +59,7 @@ class Advancer:
     kafka: KafkaConnection
     store: CheckpointStore
     stage: Stage
-    days: int = 7
+    keep_days: int = 7
     clock: Clock = clock_ms
 
     def advance(self, plan: Advance, tables: Mapping[TableName, TopicSchemas]) -> Stored:
@@ -73,11 +72,11 @@ class Advancer:
         """
         plan.verdict.require()
         schemas = {topic: tables[table] for table, topic in plan.topics.items()}
-        plan = self._pinned(plan, schemas)
-        # Of a little that came since most time goes by waiting, for brokers and for Spark.
+        plan = self._reset_changed_keys(plan, schemas)
+        # After few changes most of the time is waiting for brokers and Spark: topics side by side.
         with self._reading(plan), ThreadPoolExecutor(_AT_ONCE, "advance") as pool:
             running = {
-                topic: pool.submit(self._brought, plan, step, schemas[topic])
+                topic: pool.submit(self._advance_topic, plan, step, schemas[topic])
                 for topic, step in plan.steps.items()
             }
             done = {topic: future.result() for topic, future in running.items()}
@@ -94,32 +93,34 @@ class Advancer:
         stored = self._stored(plan, checkpoints, schemas, metrics)
         return replace(stored, superseded=tuple(gone))
 
-    def _pinned(self, plan: Advance, schemas: Mapping[str, TopicSchemas]) -> Advance:
+    def _reset_changed_keys(self, plan: Advance, schemas: Mapping[str, TopicSchemas]) -> Advance:
         """Read a topic from its start where the keys of its checkpoint bear another schema."""
         steps = dict(plan.steps)
         for topic, step in plan.steps.items():
             pin = step.checkpoint.base.pin if step.checkpoint is not None else None
             if pin is not None and pin.key != schemas[topic].key_id:
                 why = "the keys of its checkpoint bear another schema"
-                steps[topic] = replace(step, checkpoint=None, why=why, is_there=False)
+                steps[topic] = replace(step, checkpoint=None, why=why, needs_no_read=False)
         if steps == plan.steps:
             return plan
         changed = replace(plan, steps=steps)
-        past = past_ends(self.kafka, plan.record.frontier, plan.states)
-        answer = BrokerFacts(states=plan.states, past=past, asked_ms=plan.started_ms)
-        verdict = changed.judged(answer, self.clock())
+        after_ends = read_after_ends(self.kafka, plan.record.frontier, plan.states)
+        facts = BrokerFacts(states=plan.states, after_ends=after_ends, asked_ms=plan.started_ms)
+        verdict = changed.judged(facts, self.clock())
         verdict.require()
         return replace(changed, verdict=verdict)
 
-    def _brought(
+    def _advance_topic(
         self, plan: Advance, step: Step, schemas: TopicSchemas
     ) -> tuple[Checkpoint, TableMetrics | None]:
         """Write the layer that brings a topic to the frontier; it does not count yet."""
         checkpoint, topic = step.checkpoint, step.topic
         nothing = TableMetrics(records_read=0, tombstones=0, rows=0)
-        is_gone = topic not in plan.states
-        is_younger = checkpoint is not None and checkpoint.frontier.lsn >= plan.record.frontier.lsn
-        if checkpoint is not None and step.is_there and (is_younger or is_gone):
+        is_deleted = topic not in plan.states
+        reaches_frontier = (
+            checkpoint is not None and checkpoint.frontier.lsn >= plan.record.frontier.lsn
+        )
+        if checkpoint is not None and step.needs_no_read and (reaches_frontier or is_deleted):
             return checkpoint, nothing
         at = datetime.now(UTC)
         base = Base(
@@ -128,7 +129,7 @@ class Advancer:
             retention_ms=retention_ms(plan.states[topic]),
             pin=schemas.pin,
         )
-        if checkpoint is not None and step.is_there:
+        if checkpoint is not None and step.needs_no_read:
             return replace(checkpoint, base=base, at=at), nothing
         with translated():
             if checkpoint is not None:
@@ -136,22 +137,24 @@ class Advancer:
             layer, metrics = self._layer(plan, step, schemas)
         frontier = plan.record.frontier
         if checkpoint is None:
-            sealed = Checkpoint(
+            advanced = Checkpoint(
                 topic=topic, base=base, layers=(layer,), founded=frontier, folded=frontier, at=at
             )
         else:
             layers = (*checkpoint.layers, layer)
-            sealed = replace(checkpoint, base=base, layers=layers, at=at)
-        return sealed, metrics
+            advanced = replace(checkpoint, base=base, layers=layers, at=at)
+        return advanced, metrics
 
     def _compacted(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return the same state in fewer layers, once there are many.
 
-        What comes after it gets a layer of its own, so that whoever refreshes from this state
-        still finds what its keys held then.
+        Newer records get a layer of their own, so that a refresh from this state still finds the
+        rows that its keys had.
         """
         topic, (base, *more) = checkpoint.topic, checkpoint.layers
-        is_small = sum(layer.rows for layer in more) * MANY_ROWS <= max(base.rows, SMALL_ROWS)
+        is_small = (
+            sum(layer.rows for layer in more) <= max(base.rows, SMALL_ROWS) * MAX_LAYER_FRACTION
+        )
         if is_small and len(more) < MANY_LAYERS:
             return checkpoint
         frontier = checkpoint.frontier
@@ -212,7 +215,7 @@ class Advancer:
     @contextmanager
     def _reading(self, plan: Advance) -> Iterator[None]:
         """Watch while a block reads the log; there is nothing to watch where nothing is read."""
-        read = [topic for topic, step in plan.steps.items() if not step.is_there]
+        read = [topic for topic, step in plan.steps.items() if not step.needs_no_read]
         if not read:
             yield
             return
@@ -225,14 +228,14 @@ class Advancer:
 
     def _exact_for_ms(self, plan: Advance) -> int:
         """Check that the read is exact up to now; returns for how many milliseconds it stays so."""
-        return judged_again(self.kafka, plan.cut(), plan.judged, self.clock)
+        return check_still_exact(self.kafka, plan.cut(), plan.judged, self.clock)
 
     def _seal(self, step: Step, checkpoint: Checkpoint) -> list[str]:
         """Seal a checkpoint, and return the layers that are no longer needed."""
         if checkpoint is step.checkpoint:
             return []
         before = step.manifest.checkpoints
-        keep = kept(before, now=checkpoint.at, days=self.days)
+        keep = kept(before, now=checkpoint.at, days=self.keep_days)
         self.store.seal(checkpoint, step.manifest, keep)
         gone = {layer.name for older in before for layer in older.layers}
         gone -= {layer.name for stays in (*keep, checkpoint) for layer in stays.layers}
@@ -245,6 +248,7 @@ class Advancer:
         schemas: Mapping[str, TopicSchemas],
         metrics: Mapping[str, TableMetrics | None],
     ) -> Stored:
+        """Return the tables at the plan's frontier, read from their sealed layers."""
         records = {
             table: self._records(checkpoints[topic], schemas[topic])
             for table, topic in plan.topics.items()
@@ -253,13 +257,13 @@ class Advancer:
             cut=plan.cut(),
             states={
                 table: ReplayedState(
-                    table,
-                    facts.schemas.logged(facts.schemas.reader_id).key,
-                    facts.rows(facts.survivors()),
-                    plan.record.frontier,
-                    facts.schemas.pin,
+                    table=table,
+                    key=stored.schemas.logged(stored.schemas.reader_id).key,
+                    rows=stored.rows(stored.survivors()),
+                    frontier=plan.record.frontier,
+                    pin=stored.schemas.pin,
                 )
-                for table, facts in records.items()
+                for table, stored in records.items()
             },
             checkpoints={table: checkpoints[topic] for table, topic in plan.topics.items()},
             from_start=plan.from_start(),
@@ -272,13 +276,22 @@ class Advancer:
         )
 
     def _records(self, checkpoint: Checkpoint, schemas: TopicSchemas) -> StoredRecords:
+        """Return the records of a checkpoint: its base, and the touched keys of its layers."""
         more = [layer.name for layer in checkpoint.layers[1:] if layer.rows]
         read = partial(self._union, checkpoint.topic)
         base, layers = read([checkpoint.layers[0].name]), read(more) if more else None
         if layers is None:
-            return StoredRecords(checkpoint, schemas, base, None, None, read)
-        touched = layers if len(more) == 1 else last_of_each_key(layers, RECORD[1:])
-        return StoredRecords(checkpoint, schemas, base, touched, layers, read)
+            touched = None
+        else:
+            touched = layers if len(more) == 1 else last_of_each_key(layers, RECORD[1:])
+        return StoredRecords(
+            checkpoint=checkpoint,
+            schemas=schemas,
+            base=base,
+            touched=touched,
+            layers=layers,
+            read=read,
+        )
 
     def _union(self, topic: str, names: Sequence[str]) -> DataFrame:
         places = [self.store.layer(topic, name) for name in names]

@@ -24,7 +24,7 @@ from replay.base.failures import translate
 from replay.base.record_place import FetchedRecord, TopicRange, cut_of
 from replay.base.task_faults import MarkedError
 from replay.broker.topic_state import TopicState
-from replay.cut.cut import BrokerFacts, Cut, ask, judged_again
+from replay.cut.cut import BrokerFacts, Cut, broker_facts, check_still_exact
 from replay.decode.schemas import TopicSchemas
 from replay.scan.last_records import FoldRules, LastRecords, StrangeRecordError
 from replay.scan.range import PartitionRange, read_into
@@ -76,11 +76,11 @@ def read_increment(
     Raises:
         VerdictError: the log does not lead there from what is held, or moved meanwhile.
         CorruptRecordError: a record is none that capture wrote.
-        UnavailableLogError: the brokers do not answer.
+        UnavailableLogError: the brokers do not facts.
     """
-    answer = ask(kafka, record.frontier, held.topics.values(), clock)
+    facts = broker_facts(kafka, record.frontier, held.topics.values(), clock)
     old = held.record.frontier
-    for topic, state in answer.states.items():
+    for topic, state in facts.states.items():
         if old.leader_epochs.get(topic) != state.leader_epochs or topic in record.frontier.grown:
             # What a new leader kept, and where keys lie that were written before a topic grew, is
             # looked at by whoever brings checkpoints forward.
@@ -95,26 +95,28 @@ def read_increment(
         for table, topic in held.topics.items()
     }
 
-    def judged(facts: BrokerFacts, now_ms: int) -> Verdict:
-        times = facts.times(now_ms, held.settings, started_ms=answer.asked_ms)
-        return judge_increment(bases, record, facts.states, times, past=facts.past)
+    started_ms = facts.asked_ms
 
-    verdict = judged(answer, clock())
+    def judge_facts(facts: BrokerFacts, now_ms: int) -> Verdict:
+        times = facts.times(now_ms, held.settings, started_ms=started_ms)
+        return judge_increment(bases, record, facts.states, times, after_ends=facts.after_ends)
+
+    verdict = judge_facts(facts, clock())
     verdict.require()
     cut = Cut(
         record=record,
         topics=held.topics,
-        states=answer.states,
+        states=facts.states,
         verdict=verdict,
-        started_ms=answer.asked_ms,
+        started_ms=started_ms,
         settings=held.settings,
     )
     with ThreadPoolExecutor(_AT_ONCE, "increment") as pool:
         read = partial(_changed, kafka, held, record)
         changed = dict(zip(held.topics, pool.map(read, held.topics), strict=True))
-    judged_again(kafka, cut, judged, clock)
+    check_still_exact(kafka, cut, judge_facts, clock)
     return Increment(
-        held=replace(held, record=record, states=answer.states), changed=changed, verdict=verdict
+        held=replace(held, record=record, states=facts.states), changed=changed, verdict=verdict
     )
 
 
@@ -126,7 +128,7 @@ def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iter
     Raises:
         VerdictError: the log cannot give the state, or not range by range.
         CorruptRecordError: a record is none that capture wrote.
-        UnavailableLogError: the brokers do not answer.
+        UnavailableLogError: the brokers do not facts.
     """
     cut.verdict.require()
     frontier, topic = cut.record.frontier, schemas.topic
@@ -135,7 +137,7 @@ def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iter
         raise VerdictError(f'topic "{topic}" has grown')
     topic_range = TopicRange(
         topic=topic,
-        starts=cut.begins(topic),
+        starts=cut.start_offsets(topic),
         ends=frontier.ends[topic],
         key_schema_id=schemas.key_id,
     )

@@ -15,9 +15,9 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
-from replay.broker.probe import past_ends
-from replay.broker.topic_state import PastEnds, TopicState
-from replay.cut.cut import BrokerFacts, Cut, ask, topic_of
+from replay.broker.probe import read_after_ends
+from replay.broker.topic_state import AfterEnds, TopicState
+from replay.cut.cut import BrokerFacts, Cut, broker_facts, topic_of
 from replay.store.checkpoint import Checkpoint, CheckpointStore, Manifest
 from replay.verdict import limits
 from replay.verdict.increment import is_one_log, judge_increment
@@ -32,7 +32,7 @@ class Step:
     manifest: Manifest  # its checkpoints
     checkpoint: Checkpoint | None  # the one to go on from; None to read from the log's start
     why: str = ""  # why it is read from the start; empty otherwise
-    is_there: bool = False  # the checkpoint holds the very state, nothing has to be read
+    needs_no_read: bool = False  # the checkpoint holds the very state, nothing has to be read
 
     def starts(self, frontier: Frontier, states: Mapping[str, TopicState]) -> tuple[int, ...]:
         """Return the first offset of each partition to read on the way to a frontier."""
@@ -63,7 +63,7 @@ class Advance:
 
     def records_of(self, topic: str) -> int:
         """Return an upper bound of the records to read of a topic."""
-        if self.steps[topic].is_there:
+        if self.steps[topic].needs_no_read:
             return 0
         starts = self.steps[topic].starts(self.record.frontier, self.states)
         ends = self.record.frontier.ends.get(topic, ())
@@ -84,18 +84,16 @@ class Advance:
             settings=self.settings,
         )
 
-    def judged(
-        self, answer: BrokerFacts, now_ms: int, *, estimate_ms: int | None = None
-    ) -> Verdict:
+    def judged(self, facts: BrokerFacts, now_ms: int, *, estimate_ms: int | None = None) -> Verdict:
         """Judge all that has to be read: from their starts some, from their checkpoints others.
 
         `estimate_ms`: how long the read may take; None when not known.
         """
-        times = answer.times(
+        times = facts.times(
             now_ms, self.settings, started_ms=self.started_ms, estimate_ms=estimate_ms
         )
         verdicts = {
-            topic: _judged(self.record, step, answer, times) for topic, step in self.steps.items()
+            topic: _judged(self.record, step, facts, times) for topic, step in self.steps.items()
         }
         return together(verdicts, times.allowance_ms)
 
@@ -114,27 +112,27 @@ def plan_advance(
     Raises:
         ConfigurationError: a table is not part of the frontier.
         CheckpointError: a checkpoint cannot be read.
-        UnavailableLogError: the brokers do not answer.
+        UnavailableLogError: the brokers do not facts.
     """
     settings = settings or ReplaySettings()
     topics = {table: topic_of(record.frontier, table) for table in tables}
-    answer = ask(kafka, record.frontier, topics.values(), clock)
-    times = answer.times(clock(), settings)
+    facts = broker_facts(kafka, record.frontier, topics.values(), clock)
+    times = facts.times(clock(), settings)
     steps = {
-        topic: _step(kafka, store.manifest(topic), record, topic, answer=answer, times=times)
+        topic: _step(kafka, store.manifest(topic), record, topic, facts=facts, times=times)
         for topic in topics.values()
     }
     plan = Advance(
         record=record,
         topics=topics,
         steps=steps,
-        states=answer.states,
+        states=facts.states,
         verdict=Verdict(VerdictKind.EXACT, None, ()),
-        started_ms=answer.asked_ms,
+        started_ms=facts.asked_ms,
         settings=settings,
     )
     estimate_ms = settings.estimate_ms(plan.records_at_most)
-    return replace(plan, verdict=plan.judged(answer, clock(), estimate_ms=estimate_ms))
+    return replace(plan, verdict=plan.judged(facts, clock(), estimate_ms=estimate_ms))
 
 
 def _step(
@@ -143,7 +141,7 @@ def _step(
     record: FrontierRecord,
     topic: str,
     *,
-    answer: BrokerFacts,
+    facts: BrokerFacts,
     times: limits.Times,
 ) -> Step:
     """Go on from the newest checkpoint that leads to the frontier, else from the start."""
@@ -154,19 +152,21 @@ def _step(
         reverse=True,
     )
     for checkpoint in newest_first:
-        behind = None if is_lost else _behind(kafka, checkpoint, answer.states.get(topic))
-        is_lost = is_lost or (behind is not None and bool(behind.truncated))
+        after_checkpoint = (
+            None if is_lost else _after_checkpoint(kafka, checkpoint, facts.states.get(topic))
+        )
+        is_lost = is_lost or (after_checkpoint is not None and bool(after_checkpoint.truncated))
         if _holds(checkpoint, record, is_whole=not is_lost):
-            return Step(topic=topic, manifest=manifest, checkpoint=checkpoint, is_there=True)
-        if is_lost and behind is None:
-            continue  # what a newer one has and the log has not may be missing behind it too
+            return Step(topic=topic, manifest=manifest, checkpoint=checkpoint, needs_no_read=True)
+        if is_lost and after_checkpoint is None:
+            continue  # what a newer one has and the log has not may be missing after it too
         verdict = judge_increment(
             {topic: checkpoint.base},
             record,
-            answer.states,
+            facts.states,
             times,
-            past=answer.past,
-            behind={} if behind is None else {topic: behind},
+            after_ends=facts.after_ends,
+            after_bases={} if after_checkpoint is None else {topic: after_checkpoint},
         )
         if verdict.allows_read:
             return Step(topic=topic, manifest=manifest, checkpoint=checkpoint)
@@ -175,14 +175,14 @@ def _step(
     return Step(topic=topic, manifest=manifest, checkpoint=None, why=why)
 
 
-def _behind(
+def _after_checkpoint(
     kafka: KafkaConnection, checkpoint: Checkpoint, state: TopicState | None
-) -> PastEnds | None:
-    """Ask for the first records past a checkpoint's ends, if a leader has changed since."""
+) -> AfterEnds | None:
+    """Ask for the first records after a checkpoint's ends, if a leader has changed since."""
     epochs = checkpoint.frontier.leader_epochs.get(checkpoint.topic)
     if state is None or epochs in {None, state.leader_epochs}:
         return None
-    return past_ends(kafka, checkpoint.frontier, {state.topic: state}).get(state.topic)
+    return read_after_ends(kafka, checkpoint.frontier, {state.topic: state}).get(state.topic)
 
 
 def _holds(checkpoint: Checkpoint, record: FrontierRecord, *, is_whole: bool) -> bool:
@@ -196,17 +196,15 @@ def _holds(checkpoint: Checkpoint, record: FrontierRecord, *, is_whole: bool) ->
     )
 
 
-def _judged(
-    record: FrontierRecord, step: Step, answer: BrokerFacts, times: limits.Times
-) -> Verdict:
+def _judged(record: FrontierRecord, step: Step, facts: BrokerFacts, times: limits.Times) -> Verdict:
     topic, checkpoint = step.topic, step.checkpoint
-    if step.is_there:
+    if step.needs_no_read:
         return Verdict(VerdictKind.EXACT, None, ("a checkpoint holds it",), times.allowance_ms)
     if checkpoint is None:
-        verdict = judge(record, answer.states, (topic,), times, past=answer.past)
+        verdict = judge(record, facts.states, (topic,), times, after_ends=facts.after_ends)
     else:
         # That leaders kept what stood before a checkpoint was asked when it was chosen; one that
         # changes after that ends the read.
         bases = {topic: checkpoint.base}
-        verdict = judge_increment(bases, record, answer.states, times, past=answer.past)
+        verdict = judge_increment(bases, record, facts.states, times, after_ends=facts.after_ends)
     return verdict.topics[topic]

@@ -81,7 +81,7 @@ def _is_inside(plan: Advance, place: Position) -> bool:
     begun = [
         cut_of(step.checkpoint.frontier)
         for step in plan.steps.values()
-        if step.checkpoint is not None and not step.is_there
+        if step.checkpoint is not None and not step.needs_no_read
     ]
     return any(place_before < place for place_before in begun) and place < cut_of(
         plan.record.frontier

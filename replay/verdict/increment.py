@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import SchemaPin
-from replay.broker.topic_state import PastEnds, TopicState
+from replay.broker.topic_state import AfterEnds, TopicState
 from replay.verdict.limits import Limit, Times, lag_ms, retention_ms
 from replay.verdict.problems import Problem
 from replay.verdict.verdict import Verdict, judge, refused, together
@@ -58,21 +58,21 @@ def judge_increment(
     topics: Mapping[str, TopicState],
     times: Times,
     *,
-    past: Mapping[str, PastEnds] | None = None,
-    behind: Mapping[str, PastEnds] | None = None,
+    after_ends: Mapping[str, AfterEnds] | None = None,
+    after_bases: Mapping[str, AfterEnds] | None = None,
 ) -> Verdict:
     """Judge a read of each topic from its base's ends to the frontier.
 
     `bases`: the stored state of each topic to read. `record`: the frontier to read to. `topics`:
-    how the topics stand now. `past`: what stands behind the frontier's ends, where it was asked
-    for. `behind`: what stands behind the ends of the bases' frontiers, where it was asked for.
+    how the topics stand now. `after_ends`: the first records after the frontier's ends, where
+    they were read. `after_bases`: those after the ends of the bases' frontiers, likewise.
     """
 
     def judged(topic: str, base: Base) -> Verdict:
         state = topics.get(topic)
         faults = [
             Problem(f'topic "{topic}": {reason}', _REMEDY)
-            for reason in obstacles(base, record, topic, state, (behind or {}).get(topic))
+            for reason in obstacles(base, record, topic, state, (after_bases or {}).get(topic))
         ]
         if faults or state is None:
             return refused(faults, times.allowance_ms)
@@ -83,7 +83,7 @@ def judge_increment(
             {topic: trimmed},
             (topic,),
             times,
-            past=past,
+            after_ends=after_ends,
             resumed=base.record,
             further=[limit_of(base, state)],
         )
@@ -110,7 +110,7 @@ def obstacles(
     record: FrontierRecord,
     topic: str,
     state: TopicState | None,
-    behind: PastEnds | None = None,
+    after_base: AfterEnds | None = None,
 ) -> Iterator[str]:
     """Yield the reasons why the log does not lead from a stored state to a frontier."""
     old, new = base.record.frontier, record.frontier
@@ -134,7 +134,7 @@ def obstacles(
                     f"partition {partition} starts at offset {first}: records after the stored "
                     f"state's {start} were deleted"
                 )
-    for partition in behind.truncated if behind is not None else ():
+    for partition in after_base.truncated if after_base is not None else ():
         yield (
             f"partition {partition} was truncated below the stored state's end "
             f"{starts[partition]} when its leader changed: records that the state has are lost"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from changelog.contract.log.frontier import FrontierRecord
-from replay.broker.topic_state import PastEnds, TopicState
+from replay.broker.topic_state import AfterEnds, TopicState
 
 _HOUR_MS = 3_600_000
 
@@ -44,20 +44,20 @@ class Times:
 def limits(
     record: FrontierRecord,
     state: TopicState,
-    past: PastEnds | None,
+    after_ends: AfterEnds | None,
     resumed: FrontierRecord | None,
     times: Times,
 ) -> Iterator[Limit]:
     """Return the limits of reading a topic of our log up to a frontier.
 
-    `state`: how the topic stands; its partitions are those of the frontier. `past`: what stands
-    behind the frontier's ends, where it was asked for. `resumed`: the frontier of a state that the
-    scan goes on from; None to scan from the start.
+    `state`: how the topic stands; its partitions are those of the frontier. `after_ends`:
+    the first records after the frontier's ends, where they were read. `resumed`: the frontier of a
+    state that the scan goes on from; None to scan from the start.
     """
     name, lag, retention = f'topic "{state.topic}"', lag_ms(state), retention_ms(state)
     has_lag = lag > times.allowance_ms
     yield Limit(
-        min(_starts(record, state, past, times)) + lag,
+        min(_starts(record, state, after_ends, times)) + lag,
         f"{name}: min.compaction.lag.ms ({lag}) of the frontier",
         "let capture write a newer frontier, or choose a newer one"
         if has_lag
@@ -101,14 +101,14 @@ def longest_cleaning_ms(retention: int) -> int:
 
 
 def _starts(
-    record: FrontierRecord, state: TopicState, past: PastEnds | None, times: Times
+    record: FrontierRecord, state: TopicState, after_ends: AfterEnds | None, times: Times
 ) -> Iterator[int]:
     """Return per partition from when on the lag counts."""
     ends = record.frontier.ends[state.topic]
     no_tombstone_gone_ms = record.appended_ms + lag_ms(state) + retention_ms(state)
     is_whole = times.now_ms + times.allowance_ms < no_tombstone_gone_ms
-    first_ms = past.first_ms if past is not None else (record.appended_ms,) * len(ends)
-    yield times.asked_ms  # of partitions that hold nothing past their ends
+    first_ms = after_ends.first_ms if after_ends is not None else (record.appended_ms,) * len(ends)
+    yield times.asked_ms  # of partitions that hold nothing after their ends
     for end, now, first in zip(ends, state.ends, first_ms, strict=True):
         if now > end and is_whole:
             yield times.asked_ms if first is None else first

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import deletes_by_age
-from replay.broker.topic_state import PastEnds, TopicState
+from replay.broker.topic_state import AfterEnds, TopicState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ _WAIT = "let capture write a newer frontier"
 
 
 def problems(
-    frontier: Frontier, topic: str, state: TopicState | None, past: PastEnds | None
+    frontier: Frontier, topic: str, state: TopicState | None, after_ends: AfterEnds | None
 ) -> Iterator[Problem]:
     """Yield the problems of reading a topic of our log up to a frontier.
 
-    `frontier`: what is to be read. `state`: how it stands; None when it does not exist. `past`:
-    what stands behind the frontier's ends, where that was asked.
+    `frontier`: what is to be read. `state`: how it stands; None when it does not exist.
+    `after_ends`: the first records after the frontier's ends, where they were read.
     """
     name = f'topic "{topic}"'
     if state is None:
@@ -48,7 +48,7 @@ def problems(
         *_of_identity(frontier, state),
         *_of_settings(state, keyed=scope.keyed),
         *_of_offsets(frontier, state),
-        *_of_truncation(frontier, state, past),
+        *_of_truncation(frontier, state, after_ends),
     ):
         yield Problem(f"{name}: {reason}", remedy)
 
@@ -135,10 +135,10 @@ def _of_offsets(frontier: Frontier, state: TopicState) -> Iterator[tuple[str, st
 
 
 def _of_truncation(
-    frontier: Frontier, state: TopicState, past: PastEnds | None
+    frontier: Frontier, state: TopicState, after_ends: AfterEnds | None
 ) -> Iterator[tuple[str, str]]:
     ends = frontier.ends.get(state.topic, ())
-    for partition in past.truncated if past is not None else ():
+    for partition in after_ends.truncated if after_ends is not None else ():
         reason = (
             f"partition {partition} was truncated below the frontier's end {ends[partition]} when "
             "its leader changed: records are lost, others may stand in their place"

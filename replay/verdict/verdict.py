@@ -40,7 +40,7 @@ from typing import Any
 
 from changelog.contract.base.errors import VerdictError
 from changelog.contract.log.frontier import FrontierRecord
-from replay.broker.topic_state import PastEnds, TopicState
+from replay.broker.topic_state import AfterEnds, TopicState
 from replay.verdict.limits import Limit, Times, lag_ms, limits, moment_iso, moment_text, scan_limit
 from replay.verdict.problems import Problem, problems, problems_of_foreign, problems_of_resuming
 
@@ -133,28 +133,28 @@ def judge(
     names: tuple[str, ...],
     times: Times,
     *,
-    past: Mapping[str, PastEnds] | None = None,
+    after_ends: Mapping[str, AfterEnds] | None = None,
     resumed: FrontierRecord | None = None,
     further: Sequence[Limit] = (),
 ) -> Verdict:
     """Judge whether a scan of `names` to the frontier is exact.
 
     `record`: the frontier and when it was appended, by the broker's clock. `topics`: how the topics
-    stand now; one that is missing does not exist. `past`: what stands behind the frontier's ends,
-    where it was asked for. `resumed`: the frontier of a state that the scan goes on from; None to
-    scan from the start. `further`: limits that hold beside those of the topics.
+    stand now; one that is missing does not exist. `after_ends`: the first records after the
+    frontier's ends, where they were read. `resumed`: the frontier of a state that the scan goes on
+    from; None to scan from the start. `further`: limits that hold beside those of the topics.
     """
 
     def judged(topic: str) -> Verdict:
-        state, behind = topics.get(topic), (past or {}).get(topic)
-        faults = list(problems(record.frontier, topic, state, behind))
+        state, own_after_ends = topics.get(topic), (after_ends or {}).get(topic)
+        faults = list(problems(record.frontier, topic, state, own_after_ends))
         if resumed is not None:
             faults += problems_of_resuming(resumed.frontier, record.frontier, topic)
         if faults or state is None:
             return refused(faults, times.allowance_ms)
         if not record.frontier.scope_of(topic).keyed:
             return _of_whole_history(state, times)
-        return _timed([*limits(record, state, behind, resumed, times), *further], times)
+        return _timed([*limits(record, state, own_after_ends, resumed, times), *further], times)
 
     return together({topic: judged(topic) for topic in names}, times.allowance_ms)
 

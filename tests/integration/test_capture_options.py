@@ -11,7 +11,7 @@ from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from changelog.kafka.cluster import describe
 from changelog.sink.frontier import FrontierLog
-from replay.cut.cut import freeze
+from replay.cut.cut import make_cut
 from tests.support.capture_command import CaptureCommand, capture_with
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -40,7 +40,7 @@ def frozen(capture):
     with FrontierLog(capture.kafka, frontier_topic(capture.prefix)) as frontiers:
         record = frontiers.last(capture.prefix)
     assert record is not None
-    return freeze(capture.kafka, record, [PEOPLE])
+    return make_cut(capture.kafka, record, [PEOPLE])
 
 
 def left_behind(capture):

@@ -16,7 +16,7 @@ from changelog.kafka.clients import admin_client
 from changelog.kafka.cluster import Cluster, describe
 from changelog.runtime.tls_trust import authorities
 from changelog.sink.frontier import FrontierLog
-from replay.cut.cut import freeze
+from replay.cut.cut import make_cut
 from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.matrix import first
 from tests.support.wait import wait_until
@@ -125,7 +125,7 @@ def test_its_topic_is_never_compacted_and_exact_for_as_long_as_it_is_kept(captur
     with FrontierLog(capture.kafka, frontier_topic(capture.prefix)) as frontiers:
         record = frontiers.last(capture.prefix)
     assert record is not None
-    verdict = freeze(capture.kafka, record, [EVENTS]).verdict
+    verdict = make_cut(capture.kafka, record, [EVENTS]).verdict
     verdict.require()
     assert "until its first records go (retention.ms 86400000" in str(verdict)
 

@@ -28,9 +28,9 @@ from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
 from replay.base.config import ReplaySettings
 from replay.base.failures import translated
-from replay.broker.probe import past_ends, sample_density
+from replay.broker.probe import read_after_ends, sample_density
 from replay.broker.topics import inspect
-from replay.cut.cut import freeze
+from replay.cut.cut import make_cut
 from replay.pipeline.replay import Replay
 from replay.scan import scan
 from replay.scan.task import Job
@@ -265,7 +265,7 @@ def test_a_stored_offset_proves_nothing_after_deletes_while_away(line, cleaned):
     start = deleted.stored.frontier.ends[deleted.log.topic][0]
     missed = present(line.kafka, deleted.log.topic, start=start)
     assert folded(deleted.log, [*deleted.before_pause, *missed]) > keys(deleted.log, range(5))
-    going_on = freeze(line.kafka, newest, [THINGS], settings=SHARP, resumed=deleted.stored)
+    going_on = make_cut(line.kafka, newest, [THINGS], settings=SHARP, resumed=deleted.stored)
     assert going_on.verdict.kind is VerdictKind.NOT_EXACT
     assert "deletes may have been missed" in str(going_on.verdict)
     assert "rebuild from the start" in str(going_on.verdict)
@@ -281,12 +281,12 @@ def test_a_stored_offset_is_good_for_as_long_as_the_tombstones_stay(line):
     stored = log.freeze()
     log.delete_key(b"1")
     record = log.freeze()
-    cut = freeze(line.kafka, record, [THINGS], resumed=stored)
+    cut = make_cut(line.kafka, record, [THINGS], resumed=stored)
     assert cut.verdict.allows_read
-    back = freeze(line.kafka, stored, [THINGS], resumed=record)
+    back = make_cut(line.kafka, stored, [THINGS], resumed=record)
     assert "lies before the stored state" in str(back.verdict)
     other = replace(stored, frontier=replace(stored.frontier, topic_ids={log.topic: "other"}))
-    assert not freeze(line.kafka, record, [THINGS], resumed=other).verdict.allows_read
+    assert not make_cut(line.kafka, record, [THINGS], resumed=other).verdict.allows_read
 
 
 @pytest.mark.slow
@@ -295,7 +295,7 @@ def test_rows_replaced_behind_the_ends_vanish_under_a_scan_and_it_is_refused(lin
     assert rows(superseded.replay) == {}
     with pytest.raises(VerdictError, match=r"min\.compaction\.lag\.ms"):
         superseded.replay.recheck()
-    late = freeze(line.kafka, superseded.record, [THINGS], settings=SHARP)
+    late = make_cut(line.kafka, superseded.record, [THINGS], settings=SHARP)
     assert late.verdict.kind is VerdictKind.FOLLOW
     assert "newer frontier" in str(late.verdict)
 
@@ -330,12 +330,13 @@ def test_the_first_record_behind_the_ends_starts_the_lag(line):
     for number in range(8):
         log.put((b"%d" % number, b"x"))
     record = log.freeze()
-    cut = freeze(line.kafka, record, [THINGS])
-    assert past_ends(line.kafka, record.frontier, cut.states)[log.topic].first_ms == (None, None)
+    cut = make_cut(line.kafka, record, [THINGS])
+    found = read_after_ends(line.kafka, record.frontier, cut.states)[log.topic].first_ms
+    assert found == (None, None)
     log.put((b"1", b"y"))
     log.flush()
-    cut = freeze(line.kafka, record, [THINGS])
-    found = past_ends(line.kafka, record.frontier, cut.states)[log.topic].first_ms
+    cut = make_cut(line.kafka, record, [THINGS])
+    found = read_after_ends(line.kafka, record.frontier, cut.states)[log.topic].first_ms
     (first,) = [ms for ms in found if ms is not None]
     assert cut.verdict.deadline_ms == min(first, cut.started_ms) + 6 * 3_600_000
 

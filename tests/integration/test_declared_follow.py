@@ -16,7 +16,7 @@ from replay.base.config import ReplaySettings
 from replay.base.failures import translated
 from replay.broker.topics import inspect
 from replay.declared import follow
-from replay.declared.declared import freeze_declared, open_declared
+from replay.declared.declared import make_declared_cut, open_declared
 from replay.declared.follow import FollowedLog
 from replay.decode.decode import decode
 from replay.local.records import Written
@@ -61,7 +61,7 @@ class Follower:
         self.named = set()
 
     def cut(self):
-        return freeze_declared(self.kafka, [self.of], settings=self.settings)
+        return make_declared_cut(self.kafka, [self.of], settings=self.settings)
 
     def begin(self):
         for key, *rest in self.followed.begin(self.cut()):

@@ -23,7 +23,7 @@ from changelog.contract.rows.relation import TableName
 from replay.base.record_place import TopicRange
 from replay.broker.topics import inspect
 from replay.declared import declared as declared_module
-from replay.declared.declared import freeze_declared, open_declared
+from replay.declared.declared import make_declared_cut, open_declared
 from replay.pipeline.replay import Replay
 from replay.survey import survey
 from tests.support.captured_project import (
@@ -262,16 +262,16 @@ def test_what_the_log_cannot_give_is_said_before_anything_is_read(make):
     for _ in range(3):
         log.put({"id": 1}, row(1, "a"))
     flat, cud = declared(log, ValueShape.FLAT_JSON), declared(log, ValueShape.CUD_JSON)
-    cut = freeze_declared(log.kafka, [flat])
+    cut = make_declared_cut(log.kafka, [flat])
     assert "exact only if nothing is appended" in str(cut.verdict)
-    assert freeze_declared(log.kafka, [replace(cud, key_changes=False)]).verdict.allows_read
+    assert make_declared_cut(log.kafka, [replace(cud, key_changes=False)]).verdict.allows_read
     with pytest.raises(VerdictError, match="key_changes = false"):
-        freeze_declared(log.kafka, [cud]).verdict.require()
+        make_declared_cut(log.kafka, [cud]).verdict.require()
     (topic,) = survey(log.kafka, [log.topic], None, declared=[cud])  # as `changelog topics` does
     assert not topic.verdict.allows_read
     assert "key_changes = false" in str(topic.verdict)
     with pytest.raises(VerdictError, match="does not exist"):
-        freeze_declared(log.kafka, [replace(flat, topic="nowhere")]).verdict.require()
+        make_declared_cut(log.kafka, [replace(flat, topic="nowhere")]).verdict.require()
 
 
 @pytest.mark.matrix
@@ -281,7 +281,7 @@ def test_records_that_are_appended_to_a_topic_without_a_lag_refuse_the_result(
     log = make(settings={**COMPACT, "min.compaction.lag.ms": "0"}, partitions=1)
     log.put({"id": 1}, row(1, "a"))
     of = declared(log, ValueShape.FLAT_JSON)
-    replay = open_declared(spark, log.kafka, log.registry, freeze_declared(log.kafka, [of]), [of])
+    replay = open_declared(spark, log.kafka, log.registry, make_declared_cut(log.kafka, [of]), [of])
     replay.recheck()
     log.put({"id": 1}, row(1, "b"))
     with pytest.raises(VerdictError, match="records were appended while it was read"):

@@ -22,7 +22,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from changelog.kafka.clients import KeptKafka
 from replay.broker.topics import inspect
-from replay.declared.declared import freeze_declared
+from replay.declared.declared import make_declared_cut
 from tests.support.cleaning import wait_cleaned
 from tests.support.declared_log import COMPACT, KEEP, Log
 from tests.support.log_writer import CLEAN_AT_ONCE
@@ -145,7 +145,7 @@ class Held:
         )
 
     def cut(self):
-        return freeze_declared(self.kafka, [self.of]).record
+        return make_declared_cut(self.kafka, [self.of]).record
 
     def begin(self):
         record = self.cut()

@@ -15,7 +15,7 @@ from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from changelog.stack.servers.kafka import KafkaServer
-from replay.cut.cut import freeze, recheck
+from replay.cut.cut import make_cut, recheck
 from replay.store.checkpoint import Checkpoint, CheckpointStore, Layer, Manifest
 from replay.store.plan import Step, plan_advance
 from replay.verdict.increment import Base
@@ -65,7 +65,7 @@ def test_a_leader_that_changes_is_noticed_and_one_that_has_lost_records_is_refus
         log.flush()  # a batch each
     record = log.freeze()
     assert record.frontier.leader_epochs[log.topic] == (0,)
-    cut = freeze(kafka, record, [THINGS])
+    cut = make_cut(kafka, record, [THINGS])
     server.stop()
     server.start()
     with pytest.raises(VerdictError, match="leader changed during the scan"):
@@ -73,32 +73,32 @@ def test_a_leader_that_changes_is_noticed_and_one_that_has_lost_records_is_refus
 
     log.put((b"1", b"y"))
     log.flush()
-    again = freeze(kafka, record, [THINGS])
+    again = make_cut(kafka, record, [THINGS])
     assert again.verdict.allows_read, "a leader with all records is as good as the one before"
     moved = going_on(log, record, log.freeze(), tmp_path / "moved")
     assert moved.checkpoint is not None, moved.why
 
     lose_records(server, log.topic, batches=7)
-    lost = freeze(kafka, record, [THINGS])
+    lost = make_cut(kafka, record, [THINGS])
     assert "ends at 7, before the frontier's 10: records lost" in str(lost.verdict)
     log.reconnect()
     for number in range(20, 40):
         log.put((b"%d" % number, b"of another life"))
         log.flush()
-    refilled = freeze(kafka, record, [THINGS])
+    refilled = make_cut(kafka, record, [THINGS])
     assert "partition 0 was truncated below the frontier's end 10" in str(refilled.verdict)
     with pytest.raises(VerdictError, match="changelog resnapshot"):
         refilled.verdict.require()
     forgetful = replace(record, frontier=replace(record.frontier, leader_epochs={}))
-    blind = freeze(kafka, forgetful, [THINGS])
+    blind = make_cut(kafka, forgetful, [THINGS])
     assert blind.verdict.allows_read, "twin: without epochs the other records look like the lost"
     newer = log.freeze()
-    with_newer = freeze(kafka, newer, [THINGS])
+    with_newer = make_cut(kafka, newer, [THINGS])
     assert with_newer.verdict.allows_read
     from_start = going_on(log, record, newer, tmp_path / "lost")
     assert from_start.checkpoint is None
     assert "partition 0 was truncated below the stored state's end 10" in from_start.why
     older = going_on(log, record, record, tmp_path / "held")
-    assert older.is_there, "a state that is stored needs no log"
+    assert older.needs_no_read, "a state that is stored needs no log"
     trusted = going_on(log, forgetful, newer, tmp_path / "forgetful")
     assert trusted.checkpoint is not None, "twin: without epochs the stored state is gone on from"

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.base.errors import CorruptRecordError, VerdictError
 from replay.base.failures import translated
-from replay.cut.cut import freeze
+from replay.cut.cut import make_cut
 from replay.scan import fold
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.certified_log import CertifiedLog
@@ -39,10 +39,10 @@ def grow(bench):
 def test_a_topic_that_grew_from_three_to_six_partitions_folds_by_position(bench):
     before, log = grow(bench), bench.log
     assert "6 partitions, the frontier knows 3" in str(
-        freeze(log.kafka, before, [bench.table]).verdict
+        make_cut(log.kafka, before, [bench.table]).verdict
     )
     with pytest.raises(VerdictError, match="6 partitions"):
-        freeze(log.kafka, before, [bench.table]).verdict.require()
+        make_cut(log.kafka, before, [bench.table]).verdict.require()
     rows, _, report = bench.outcome(bench.replay())
     assert rows == {*range(20), *range(30, 40)}
     assert report.mismatches == 0

@@ -28,7 +28,7 @@ from replay.base.config import ReplaySettings
 from replay.base.failures import translated
 from replay.base.record_place import TopicRange
 from replay.broker.topics import inspect, read_frontier
-from replay.cut.cut import freeze
+from replay.cut.cut import make_cut
 from replay.pipeline.replay import Replay
 from replay.result.state import TableMetrics
 from replay.scan.java_source import JavaSource
@@ -418,11 +418,11 @@ def test_records_behind_the_ends_start_the_lag_of_an_old_frontier(bench):
     def later():
         return record.appended_ms + 7 * HOUR_MS
 
-    idle = freeze(bench.kafka, record, [THINGS], settings=settings, clock=later)
+    idle = make_cut(bench.kafka, record, [THINGS], settings=settings, clock=later)
     assert idle.verdict.allows_read
     log.put((b"1", b"y"))
     log.flush()
-    busy = freeze(bench.kafka, record, [THINGS], settings=settings, clock=later)
+    busy = make_cut(bench.kafka, record, [THINGS], settings=settings, clock=later)
     assert "min.compaction.lag.ms" in str(busy.verdict)
     assert not busy.verdict.allows_read
 

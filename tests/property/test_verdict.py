@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
-from replay.broker.topic_state import PastEnds, TopicState
+from replay.broker.topic_state import AfterEnds, TopicState
 from replay.verdict import limits
 from replay.verdict.limits import Times, longest_cleaning_ms
 from replay.verdict.verdict import Verdict, judge
@@ -105,7 +105,7 @@ class World:
                 estimate_ms=None,
                 allowance_ms=0,
             ),
-            past={"t": PastEnds(first_ms=(behind[0].appended_ms if behind else None,))},
+            after_ends={"t": AfterEnds(first_ms=(behind[0].appended_ms if behind else None,))},
             resumed=resumed,
         )
 
@@ -256,9 +256,9 @@ def without(word: str):
     return fewer
 
 
-def from_the_frontier_alone(record, state, past, resumed, times):
+def from_the_frontier_alone(record, state, after_ends, resumed, times):
     """Return the limits of one who does not look what stands behind the ends."""
-    nothing = PastEnds(first_ms=(None,))
+    nothing = AfterEnds(first_ms=(None,))
     return limits.limits(record, state, nothing, resumed, times)
 
 

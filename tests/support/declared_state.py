@@ -6,7 +6,7 @@ import uuid
 
 from replay.base.config import OnBadRecord, ReplaySettings
 from replay.base.failures import translated
-from replay.declared.declared import freeze_declared, open_declared
+from replay.declared.declared import make_declared_cut, open_declared
 from views.base.address import Address
 from views.verify.compare.evidence import Evidence
 from views.verify.view import VerifyRequest, verify_view
@@ -21,7 +21,7 @@ class DeclaredState:
     def __call__(self, log, of, *, quarantine=False):
         on_bad = OnBadRecord.QUARANTINE if quarantine else OnBadRecord.FAIL
         settings = ReplaySettings(on_bad_record=on_bad)
-        cut = freeze_declared(log.kafka, [of], settings=settings)
+        cut = make_declared_cut(log.kafka, [of], settings=settings)
         replay = open_declared(self.spark, log.kafka, log.registry, cut, [of])
         state = replay.states[of.table]
         path = str(self.folder / uuid.uuid4().hex)

@@ -10,7 +10,7 @@ from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
-from replay.cut.cut import freeze
+from replay.cut.cut import make_cut
 from replay.decode.schemas import schemas_of
 from replay.pipeline.replay import Replay, open_replay
 
@@ -29,7 +29,7 @@ def replay_of(
     clock: Clock = clock_ms,
 ) -> Replay:
     """Open the states of `tables` at a frontier."""
-    cut = freeze(kafka, record, tables, settings=settings, clock=clock)
+    cut = make_cut(kafka, record, tables, settings=settings, clock=clock)
     cut.verdict.require()
     schemas = schemas_of(registry, kafka, record.frontier, cut.topics)
     return open_replay(spark, kafka, cut, schemas, clock=clock)

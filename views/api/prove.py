@@ -11,7 +11,7 @@ from typing import Any
 from changelog.contract.base.errors import VerdictError, ViewError
 from changelog.contract.log.frontier import FrontierRecord
 from replay.broker.topics import read_frontiers
-from replay.cut.cut import freeze, recheck
+from replay.cut.cut import make_cut, recheck
 from replay.decode.schemas import schemas_of
 from views.api.values import Proof
 from views.base.config import RebuildSettings
@@ -47,7 +47,7 @@ def prove(spec: ViewSpec, settings: RebuildSettings) -> tuple[Proof, ...]:
             raise ViewError(f'of view "{spec.name}" nothing serves yet in {name}')
         row = _built(spec, settings, number)
         record = _frontier(row, settings)
-        cut = freeze(settings.project.kafka, record, spec.tables, settings=settings.replay())
+        cut = make_cut(settings.project.kafka, record, spec.tables, settings=settings.replay())
         cut.verdict.require()
         schemas = schemas_of(
             settings.project.registry, settings.project.kafka, record.frontier, cut.topics

@@ -234,7 +234,7 @@ class Rebuild:
             kafka=project.kafka,
             store=store_of(project),
             stage=self._run.stage,
-            days=self._run.settings.rebuild.checkpoint_days,
+            keep_days=self._run.settings.rebuild.checkpoint_days,
         )
         superseded: list[str] = []
 

@@ -87,7 +87,7 @@ class Sealer:
                 kafka=project.kafka,
                 store=store,
                 stage=_untold,
-                days=self._settings.rebuild.checkpoint_days,
+                keep_days=self._settings.rebuild.checkpoint_days,
             ).advance(plan.advance, plan.schemas)
         sweep(Files(), store, stored)
 

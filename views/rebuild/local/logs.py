@@ -139,7 +139,7 @@ class OpenedLogs:
             layers = stored.records(table).checkpoint.layers
             count = sum(layer.rows for layer in layers)
         else:
-            count = self.plan.cut.offsets(self.plan.cut.topics[table])
+            count = self.plan.cut.offset_count(self.plan.cut.topics[table])
         if count > MOST_RECORDS:
             raise UnknownValueError(f"{table} has {count:,} records")
         if stored is not None:

@@ -18,10 +18,10 @@ from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.config import OnBadRecord
 from replay.base.sections import warehouse_of
 from replay.broker.topics import read_frontier
-from replay.cut.cut import Cut, freeze
-from replay.cut.others import freeze_others
+from replay.cut.cut import Cut, make_cut
+from replay.cut.others import make_other_cuts
 from replay.cut.past import find_past
-from replay.declared.declared import NO_FRONTIER, freeze_declared, open_declared
+from replay.declared.declared import NO_FRONTIER, make_declared_cut, open_declared
 from replay.declared.joined import CutParts
 from replay.decode.schemas import TopicSchemas, schemas_of
 from replay.pipeline.replay import Replay, open_replay
@@ -166,7 +166,7 @@ class ViewPlan:
         """Return the offsets between where the read begins and the frontier, gaps counted."""
         if self.advance is not None:
             return sum(self.advance.records_of(topic) for topic in self._topics)
-        return sum(self.cut.offsets(topic) for topic in self._topics)
+        return sum(self.cut.offset_count(topic) for topic in self._topics)
 
     def _from(self) -> dict[str, str]:
         """Return for each topic the begin of its read, as text."""
@@ -345,12 +345,12 @@ def _side_by_side(
     tables, own = captured_of(specs, logs), None
     if tables:
         record = _newest(specs, logs, settings, steps)
-        own = freeze(kafka, record, tables, settings=replayed, sample=sample, steps=steps)
+        own = make_cut(kafka, record, tables, settings=replayed, sample=sample, steps=steps)
     parts = CutParts(
         own=own,
-        others=freeze_others(kafka, others, settings=replayed, sample=sample, steps=steps),
+        others=make_other_cuts(kafka, others, settings=replayed, sample=sample, steps=steps),
         # Last: what it sees of a table is never older than what a frontier has.
-        declared=freeze_declared(kafka, declared, settings=replayed, sample=sample, steps=steps)
+        declared=make_declared_cut(kafka, declared, settings=replayed, sample=sample, steps=steps)
         if declared
         else None,
     )
@@ -488,7 +488,7 @@ def _cut(
     project = settings.project
     if settings.as_of is None:
         sample = sample and not settings.reads_checkpoints
-        return freeze(
+        return make_cut(
             project.kafka, newest, tables, settings=settings.replay(), sample=sample, steps=steps
         )
     may_be_stored = (

@@ -23,10 +23,12 @@ def at(bytes_on: int) -> Position:
     return BEGINS._replace(commit_lsn=Lsn(BEGINS.commit_lsn + bytes_on))
 
 
-def plan(checkpoint: Checkpoint | None, *, is_there: bool = False) -> Advance:
+def plan(checkpoint: Checkpoint | None, *, needs_no_read: bool = False) -> Advance:
     """Return what leads ten bytes on."""
     lsn = Lsn(RECORD.frontier.lsn + 10)
-    step = Step(topic="things", manifest=Manifest(), checkpoint=checkpoint, is_there=is_there)
+    step = Step(
+        topic="things", manifest=Manifest(), checkpoint=checkpoint, needs_no_read=needs_no_read
+    )
     return Advance(
         record=replace(RECORD, frontier=replace(RECORD.frontier, lsn=lsn)),
         topics={},
@@ -49,7 +51,7 @@ class AskedError(Exception):
         (1, plan(made(1)), True),
         (9, plan(made(1)), True),
         (10, plan(made(1)), False),
-        (5, plan(made(1), is_there=True), False),  # nothing is read
+        (5, plan(made(1), needs_no_read=True), False),  # nothing is read
         (5, plan(None), False),  # all is read: there is nothing to go on from
     ],
 )

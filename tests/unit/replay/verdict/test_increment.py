@@ -9,7 +9,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Growth
 from changelog.contract.log.scope import Scope
 from changelog.contract.rows.schema import SchemaPin
-from replay.broker.topic_state import PastEnds
+from replay.broker.topic_state import AfterEnds
 from replay.verdict.increment import Base, judge_increment
 from replay.verdict.limits import Times
 from replay.verdict.verdict import VerdictKind
@@ -126,10 +126,10 @@ def test_a_topic_that_grew_before_the_stored_state_is_read_on_whoever_says_so() 
 
 
 def test_records_that_the_state_has_and_a_new_leader_has_not_are_no_ground_to_read_on() -> None:
-    lost = {"things": PastEnds(first_ms=(None, None), truncated=(1,))}
-    verdict = judged(behind=lost)
+    lost = {"things": AfterEnds(first_ms=(None, None), truncated=(1,))}
+    verdict = judged(after_bases=lost)
     assert not verdict.allows_read
     assert "partition 1 was truncated below the stored state's end 20" in verdict.reasons[0]
     assert verdict.remedies == ("rebuild from the start of the log",)
-    assert judged(behind={"things": PastEnds(first_ms=(1, None))}).allows_read
-    assert not judged(past=lost).allows_read, "nor what the new frontier has"
+    assert judged(after_bases={"things": AfterEnds(first_ms=(1, None))}).allows_read
+    assert not judged(after_ends=lost).allows_read, "nor what the new frontier has"

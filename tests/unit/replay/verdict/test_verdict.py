@@ -11,7 +11,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Growth
 from changelog.contract.log.scope import Scope
-from replay.broker.topic_state import PastEnds
+from replay.broker.topic_state import AfterEnds
 from replay.verdict.limits import Times
 from replay.verdict.verdict import Verdict, VerdictKind, judge, judge_foreign
 from tests.unit.replay.states import (
@@ -44,13 +44,13 @@ def judged(
     now_ms=APPENDED_MS + MINUTE_MS,
     record=RECORD,
     estimate_ms=1000,
-    past=None,
+    after_ends=None,
     resumed=None,
     **more,
 ):
     topics = {} if state is None else {state.topic: state}
     times = at(now_ms, estimate_ms=estimate_ms, **more)
-    return judge(record, topics, ("things",), times, past=past, resumed=resumed)
+    return judge(record, topics, ("things",), times, after_ends=after_ends, resumed=resumed)
 
 
 def test_a_fresh_frontier_is_exact_until_the_lag_has_passed():
@@ -170,26 +170,28 @@ def test_a_topic_that_is_not_the_table_is_refused_by_name():
     assert judged(IDLE, record=replace(RECORD, frontier=narrow)).kind is VerdictKind.EXACT
 
 
-def past(*first_ms, truncated=()):
-    return {"things": PastEnds(first_ms=first_ms, truncated=truncated)}
+def first_records(*first_ms, truncated=()):
+    return {"things": AfterEnds(first_ms=first_ms, truncated=truncated)}
 
 
 def test_the_first_record_behind_the_ends_starts_the_lag():
     later = APPENDED_MS + 3 * MINUTE_MS
-    verdict = judged(BUSY, past=past(None, later), now_ms=APPENDED_MS + 5 * MINUTE_MS)
+    verdict = judged(
+        BUSY, after_ends=first_records(None, later), now_ms=APPENDED_MS + 5 * MINUTE_MS
+    )
     assert verdict.deadline_ms == later + LAG_MS
 
 
 def test_a_frontier_that_was_appended_late_is_no_younger_than_what_came_before_it():
     earlier = APPENDED_MS - 2 * LAG_MS
-    verdict = judged(BUSY, past=past(None, earlier))
+    verdict = judged(BUSY, after_ends=first_records(None, earlier))
     assert verdict.kind is VerdictKind.FOLLOW
 
 
 def test_an_old_frontier_with_young_records_behind_it_is_exact():
     now_ms = APPENDED_MS + 3 * LAG_MS
     assert judged(BUSY, now_ms=now_ms).kind is VerdictKind.FOLLOW
-    verdict = judged(BUSY, past=past(None, now_ms - MINUTE_MS), now_ms=now_ms)
+    verdict = judged(BUSY, after_ends=first_records(None, now_ms - MINUTE_MS), now_ms=now_ms)
     assert verdict.kind is VerdictKind.EXACT
     assert verdict.deadline_ms == now_ms - MINUTE_MS + LAG_MS
 
@@ -197,17 +199,23 @@ def test_an_old_frontier_with_young_records_behind_it_is_exact():
 @pytest.mark.parametrize("first", [None, APPENDED_MS + RETENTION_MS + LAG_MS])
 def test_from_when_tombstones_may_be_gone_the_records_that_are_left_prove_nothing(first):
     now_ms = APPENDED_MS + LAG_MS + RETENTION_MS
-    assert judged(BUSY, past=past(None, first), now_ms=now_ms - 1).kind is not VerdictKind.FOLLOW
-    assert judged(BUSY, past=past(None, first), now_ms=now_ms).kind is VerdictKind.FOLLOW
+    assert (
+        judged(BUSY, after_ends=first_records(None, first), now_ms=now_ms - 1).kind
+        is not VerdictKind.FOLLOW
+    )
+    assert (
+        judged(BUSY, after_ends=first_records(None, first), now_ms=now_ms).kind
+        is VerdictKind.FOLLOW
+    )
 
 
 def test_offsets_behind_the_ends_that_hold_no_record_are_markers():
-    verdict = judged(BUSY, past=past(None, None), now_ms=APPENDED_MS + 2 * LAG_MS)
+    verdict = judged(BUSY, after_ends=first_records(None, None), now_ms=APPENDED_MS + 2 * LAG_MS)
     assert verdict.kind is VerdictKind.EXACT
 
 
 def test_a_truncated_partition_is_refused_whatever_stands_there_now():
-    verdict = judged(BUSY, past=past(None, APPENDED_MS, truncated=(1,)))
+    verdict = judged(BUSY, after_ends=first_records(None, APPENDED_MS, truncated=(1,)))
     assert verdict.kind is VerdictKind.NOT_EXACT
     assert "partition 1 was truncated below the frontier's end 20" in str(verdict)
     assert "changelog resnapshot" in str(verdict)
