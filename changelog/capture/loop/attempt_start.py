@@ -330,7 +330,7 @@ class AttemptStarter:
                 drop_slot(self.environment.connection, name)
 
     def _create_slots(self, stack: ExitStack) -> ExportedSnapshot:
-        """Create the slot and those of the groups of tables.
+        """Create the slot, and one for each group of tables.
 
         Returns the snapshot of the first with the consistent point of the last.
         """
