@@ -83,6 +83,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("{i} + {i}", "{i} - {i}", "{i} * {i}", "{i} / {i}", "{i} % {i}", "mod({i}, {i})"),
         *("-{i}", "abs({i})", "length({s})", "char_length({c})", "{n}::int", "{i}::bigint"),
         *("{i}::smallint", "{f}::int", "{dt} - {dt}", "position('a' in {s})", "strpos({s}, 'b')"),
+        *("{d}::int", "{r}::int", "{d}::bigint", "extract(epoch FROM {dt})::bigint"),
         *("'7'::int + {i}", "{i} + '3'", "round({n})::int"),
     ),
     "n": (
@@ -92,6 +93,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("round({n} / {n}, 2)", "round({n} / {i}, 1)", "({n} / {i})::numeric(16,2)"),
         *("round({i} / 2.0, 3)", "sign({n})", "extract(year FROM {dt})", "extract(dow FROM {dt})"),
         *("extract(second FROM {ts})", "extract(hour FROM {ts})", "extract(week FROM {dt})"),
+        *("extract(epoch FROM {ts})", "extract(epoch FROM {tz})", "extract(epoch FROM {dt})"),
         *("extract(isodow FROM {ts})", "extract(doy FROM {dt})", "extract(quarter FROM {ts})"),
         *("{n}", "coalesce({n}, {i})", "coalesce({i}, 1.5)", "CASE WHEN {f} THEN {i} ELSE {n} END"),
         *("'1.5'::numeric(5,2)", "{n} * '2.5'", "round(100.0 * {i} / {n}, 2)", "nullif({i}, {n})"),
@@ -106,6 +108,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("-{d}", "{i}::float8", "{n}::float8", "{r}::float8", "coalesce({d}, {n})"),
         *("greatest({d}, {i})", "power({i}, 2)", "{i} ^ 2", "exp({d})", "ln(abs({d}) + 1)"),
         *("date_part('month', {ts})", "floor({i})", "round({i})", "ceil({i})", "{r} + {i}"),
+        *("round({d})", "round({r})", "date_part('epoch', {ts})"),
         *("({n} / {n})::float8", "sign({i})", "nullif({n}, {d})"),
     ),
     "r": (
@@ -134,6 +137,10 @@ FORMS: dict[str, tuple[str, ...]] = {
             "j -> 'a' ->> 'b'",
             "CASE WHEN {f} THEN 'x' ELSE {s} END",
         ),
+        *("split_part({s}, 'a', 1)", "split_part({s}, ' ', 2)", "split_part({c}, 'b', 1)"),
+        *("regexp_replace({s}, '[^0-9]+', '', 'g')", "regexp_replace({s}, '^.', '#')"),
+        *("regexp_replace({s}, '[aeo]', '_', 'gi')", "regexp_replace({s}, ' +$', '')"),
+        *("regexp_replace({s}, {p}, '#', 'g')", "regexp_replace({s}, {p}, '', 'gi')"),
         *("coalesce({s}, 'none')", "upper({c})", "left({c}, 2)", "to_char({ts}, 'HH12:MI AM')"),
     ),
     "c": ("c", "CASE WHEN {f} THEN {c} ELSE {c} END", "coalesce({c}, {c})", "coalesce({c}, NULL)"),
@@ -153,6 +160,9 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("{f} IS UNKNOWN", "{i} = {n}", "{i} < {d}", "{n} = {d}", "{n} > {r}", "{r} = {d}"),
         *("{r} < {i}", "{dt} < {ts}", "{i} IN ({n}, {i})", "{n} BETWEEN {i} AND {n}"),
         *("{s} LIKE '%a%'", "{s} NOT LIKE '1_'", "{c} LIKE 'a%'", "{s} ILIKE 'O%'"),
+        *("{s} ~ '^[a-z]+$'", "{s} ~ 'B.i|12'", "{s} ~* 'o.?b'", "{s} !~ '[^0-9]'", "{c} ~ '^.b$'"),
+        *("{s} !~* '^[A-C ]'", "regexp_like({s}, '(ab|x){1,2}')", "{s} ~ '\\\\.|_'"),
+        *("{s} ~ {p}", "{s} ~ {p}", "{s} ~* {p}", "{s} !~ {p}", "{c} ~ {p}", "{s} !~* {p}"),
         *("starts_with({s}, 'O')", "{i} = '5'", "{dt} > '2024-01-01'", "{c} = 'ab  '", "{c} = {s}"),
         *("{c} <> v", "{n} > {n} / 3", "{i} > {i} / 2.0", "{d} IN (1, 2.5)", "{a} IS NOT NULL"),
         *("{i} <> ALL (ARRAY[1, 5])", "{ts} >= '2024-02-29'", "{tz} > '2024-01-01 00:00+00'"),
@@ -182,6 +192,8 @@ class Drawn:
 
     def _of(self, sort: str, depth: int) -> str:
         sort = {"a": "i"}.get(sort, sort)
+        if sort == "p":
+            return self._pattern()
         if depth == 0 or (depth < 2 and self._chance.random() < 0.3):
             return self._chance.choice(LEAVES[sort])
         parts = self._chance.choice(self._forms[sort])
@@ -190,8 +202,16 @@ class Drawn:
             before, _, rest = parts.partition("{")
             inner, _, parts = rest.partition("}")
             value = self._of(inner, depth - 1)
-            made += before + (value if value in LEAVES.get(inner, ()) else f"({value})")
+            bare = inner == "p" or value in LEAVES.get(inner, ())
+            made += before + (value if bare else f"({value})")
         return made + parts
+
+    def _pattern(self) -> str:
+        """Return a constant regular expression."""
+        signs = ("a", "b", "x", "O", "1", ".", "[a-c]", "[^a-z]", "[0-9_]", "(a|b)", "(ab|2)", " ")
+        times = ("", "", "", "*", "+", "?", "{1,2}", "{2}")
+        drawn = [self._any(*signs) + self._any(*times) for _ in range(self._chance.randint(1, 3))]
+        return f"'{self._any('', '', '^')}{''.join(drawn)}{self._any('', '', '$', '|x')}'"
 
     def _any(self, *choices: str) -> str:
         return self._chance.choice(choices)
@@ -219,6 +239,10 @@ AGGREGATES = (
     *("bool_or(t.f)", "sum(t.a) FILTER (WHERE t.f)", "count(*) FILTER (WHERE t.n > 0)"),
     *("round(avg(t.n), 2)", "round(avg(t.a), 3)", "avg(t.d)", "sum(DISTINCT t.sm)", "max(t.c)"),
     *("coalesce(sum(t.m), 0)", "round(sum(t.m) / nullif(count(*), 0), 1)", "min(t.c)"),
+    *("string_agg(t.s, ',' ORDER BY t.id)", "string_agg(t.v || '!', '' ORDER BY t.dt DESC, t.id)"),
+    *("string_agg(t.c, '-' ORDER BY t.n, t.id) FILTER (WHERE t.f)",),
+    *("percentile_cont(0.5) WITHIN GROUP (ORDER BY t.a)",),
+    *("percentile_cont(0.9) WITHIN GROUP (ORDER BY t.n DESC) FILTER (WHERE t.f)",),
     *("avg(t.n)", "avg(t.a)", "avg(t.g)", "sum(t.n) / count(*)", "0.5 * avg(t.m)"),
     *("avg(DISTINCT t.sm)", "avg(t.n) FILTER (WHERE t.f)", "100.00 * sum(t.m) / sum(t.n)"),
     *("avg(t.n)::float8", "every(t.f)", "round(avg(t.m) FILTER (WHERE t.f), 2)", "max(t.tz)"),
@@ -235,6 +259,10 @@ CONDITIONS = (
     *("t.n > (SELECT avg(n) FROM u)", "t.n > (SELECT 0.2 * avg(n) FROM u WHERE u.t = t.id)"),
     *("(SELECT count(*) FROM u WHERE u.t = t.id) > 1", "t.n >= (SELECT max(n) FROM u WHERE t = 5)"),
     "EXISTS (SELECT * FROM u v JOIN u w ON w.t = v.t WHERE v.t = t.id AND w.n < v.n)",
+    "t.a NOT IN (SELECT x FROM u WHERE u.t = t.id)",
+    "(t.a, t.c) NOT IN (SELECT x, c FROM u WHERE u.t = t.id)",
+    "(t.a > 3 OR EXISTS (SELECT 1 FROM u WHERE u.t = t.id))",
+    "CASE WHEN EXISTS (SELECT 1 FROM u WHERE u.t = t.id AND u.x > 3) THEN t.f ELSE t.a > 0 END",
     "t.s <> ALL (SELECT s FROM u WHERE s IS NOT NULL)",
     "t.id IN (SELECT t FROM u GROUP BY t HAVING count(*) > 1)",
     "(t.a > 3 OR t.a IN (SELECT x FROM u WHERE id < 4))",
@@ -247,6 +275,9 @@ WINDOWS = (
     *("row_number() OVER (ORDER BY t.id)", "rank() OVER (PARTITION BY t.f ORDER BY t.a DESC)"),
     *("sum(t.n) OVER (PARTITION BY t.f)", "lag(t.a) OVER (ORDER BY t.id)", "count(*) OVER ()"),
     *("sum(t.sm) OVER (ORDER BY t.id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",),
+    *("first_value(t.a) OVER (PARTITION BY t.f ORDER BY t.n, t.id)",),
+    *("last_value(t.s) OVER (ORDER BY t.id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)",),
+    *("nth_value(t.n, 2) OVER (PARTITION BY t.f ORDER BY t.id)",),
     *("dense_rank() OVER (ORDER BY t.dt)", "max(t.s) OVER (PARTITION BY t.f ORDER BY t.id)"),
     *("lead(t.s, 2) OVER (PARTITION BY t.f ORDER BY t.id DESC)", "ntile(3) OVER (ORDER BY t.id)"),
     *("avg(t.a) OVER (PARTITION BY t.f)", "avg(t.n) OVER (ORDER BY t.id)"),
@@ -282,6 +313,8 @@ QUERIES = (
     "SELECT t.id, (SELECT count(*) FROM u WHERE u.t = t.id AND u.x = 3) AS x FROM t",
     "SELECT t.f, t.a, {agg} AS x FROM t GROUP BY ROLLUP (t.f, t.a)",
     "SELECT t.f, {agg} AS x FROM t GROUP BY GROUPING SETS ((t.f), ())",
+    "SELECT t.f, t.a, grouping(t.f, t.a) AS g, {agg} AS x FROM t GROUP BY CUBE (t.f, t.a)",
+    "SELECT t.id, NOT EXISTS (SELECT 1 FROM u WHERE u.t = t.id) AS x FROM t WHERE {cond}",
     (
         "SELECT v.k, v.n, t.s FROM (VALUES (1, 'a'), (2, NULL), (8, 'b')) AS v(k, n)"
         " JOIN t ON t.id = v.k"

@@ -55,7 +55,7 @@ _HANDED_ON = (
     *(exp.ArrayConcat, exp.ArraySlice, exp.Flatten, exp.Values, exp.Order, exp.Window),
     *(exp.Ordered, exp.Distinct, exp.Group, exp.Case, exp.If, exp.Coalesce, exp.Hint, exp.Qualify),
     *(exp.Transform, exp.DPipe, exp.Nvl2, exp.Tuple, exp.ArrayToString, exp.GroupingSets),
-    *(exp.Rollup, exp.Cube),
+    *(exp.Rollup, exp.Cube, exp.Grouping),
 )
 _BY_NAME = {
     *("struct", "named_struct", "array", "map", "element_at", "get", "try_element_at", "isnull"),
@@ -267,6 +267,8 @@ class _Reader:
                 return  # the blanks go in both
             case exp.ConcatWs() if node.expressions:
                 self._as_text(node, node.expressions[0], refused=False)
+            case exp.GroupConcat() if isinstance(node.this, exp.Order):
+                self._as_text(node, node.this.this, refused=True)
             case exp.Ordered() if self._order_counts(node):
                 self._ordered(node, node.this)
             case exp.ArgMax() | exp.ArgMin():

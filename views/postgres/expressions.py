@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -12,18 +13,21 @@ from sqlglot import exp
 from views.base.postgres_sql import name_of
 from views.postgres.functions import (
     AGGREGATES,
+    EPOCH,
     FUNCTIONS,
     INSTEAD,
     OF_MOMENTS,
     OPERATORS,
     PARTS,
     PATTERNS,
+    PLAIN,
     SPECIAL,
     UNITS,
     WINDOWS,
     Form,
 )
 from views.postgres.literals import is_in, plain_number, text
+from views.postgres.patterns import Pattern, pattern_of
 from views.postgres.types import (
     BOOL,
     DATE,
@@ -166,6 +170,9 @@ class Expressions:
                 return self._is(node)
             case exp.Like() | exp.ILike() | exp.Escape():
                 return self._like(node)
+            case exp.RegexpLike() | exp.RegexpILike():
+                any_case = isinstance(node, exp.RegexpILike)
+                return self._matched(node, [node.this, node.expression], any_case=any_case)
             case exp.Case():
                 return self._case(node)
             case exp.Cast():
@@ -192,10 +199,8 @@ class Expressions:
             case exp.Subquery() | exp.Select() | exp.SetOperation():
                 return self._reader.scalar(node, self.scope)
             case exp.Exists():
-                why = "EXISTS stands where a view cannot have it"
-                hint = "write it as a condition of WHERE that AND joins to the others"
-                raise refusal(node, why, hint)
-            case exp.Window() | exp.Filter() | exp.Anonymous():
+                return self._reader.exists(node, self.scope)
+            case exp.Window() | exp.Filter() | exp.Anonymous() | exp.WithinGroup():
                 return self._function(node)
             case exp.Binary() if type(node) in _SIGNS:
                 return self._comparison(node, _SIGNS[type(node)])
@@ -463,6 +468,22 @@ class Expressions:
         word = f"NOT {word}" if like.args.get("negate") else word
         return Value(f"({taken(node, value, TEXT)} {word} {taken(node, pattern, TEXT)})", BOOL)
 
+    def _matched(self, node: exp.Expr, sides: list[exp.Expr], *, any_case: bool) -> Value:
+        self._bound(node, *sides)
+        value = self.value(sides[0])
+        if value.kind.name not in {*TEXTS, "unknown"}:
+            raise refusal(node, f"a regular expression of {value.kind}", "cast it: …::text")
+        pattern = self._pattern(node, sides[1], any_case=any_case)
+        return Value(f"({taken(node, value, TEXT)} RLIKE {text(pattern.text)})", BOOL)
+
+    def _pattern(self, node: exp.Expr, side: exp.Expr, *, any_case: bool = False) -> Pattern:
+        value = self.value(side)
+        constant = value.constant if value.kind.name == "unknown" else None
+        pattern = None if constant is None else pattern_of(constant, any_case=any_case)
+        if pattern is None:
+            raise refusal(node, "a pattern that is not known to mean the same elsewhere", PLAIN)
+        return pattern
+
     def _case(self, node: exp.Case) -> Value:
         subject = None if node.this is None else self.value(node.this)
         tests = []
@@ -540,6 +561,8 @@ class Expressions:
                 return f"cast({whole} AS {spark})"
             return plain if to in FLOATS else None
         if name in FLOATS:
+            if to in INTEGERS:  # halves to the even number
+                return f"cast(rint(cast({value.text} AS double)) AS {spark})"
             return plain if to in FLOATS else None
         if name in TEXTS:
             return plain if to in INTEGERS else None
@@ -613,6 +636,10 @@ class Expressions:
 
     def _part(self, node: exp.Expr, name: str, of: exp.Expr) -> Value:
         unit, value = name.lower(), self.value(of)
+        if unit == "epoch" and value.kind.name in EPOCH:
+            kind = numeric(16, 0) if value.kind.name == "date" else numeric(27, 6)
+            built = EPOCH[value.kind.name].format(value.text)
+            return Value(f"cast({built} AS {in_spark(kind)})", kind)
         if value.kind.name not in {"date", "timestamp"}:
             hint = "write … AT TIME ZONE 'UTC'" if value.kind.name == "timestamptz" else ""
             raise refusal(node, f"a part of {value.kind} is not known", hint)
@@ -656,9 +683,13 @@ class Expressions:
             window, call = call, call.this
         if isinstance(call, exp.Filter):
             where, call = call.expression.this, call.this
+        if isinstance(call, exp.WithinGroup) and window is None:
+            return self._percentile(node, call, where)
         if not isinstance(call, exp.Anonymous):
             raise refusal(node, "it is not known here")
         name = call.name.lower()
+        if name == "string_agg" and window is None:
+            return self._texts(node, list(call.expressions), where)
         arguments = list(call.expressions)
         if name in AGGREGATES:
             return self._aggregated(node, name, arguments, where, window)
@@ -741,6 +772,46 @@ class Expressions:
                 kind = replace(value.kind, precision=MOST_DIGITS - 1)
                 return Value(f"cast({built} AS {in_spark(kind)})", kind)
             return replace(value, text=built)
+        finally:
+            self._aggregate = False
+
+    def _texts(self, node: exp.Expr, arguments: list[exp.Expr], where: exp.Expr | None) -> Value:
+        """Return the texts of several rows as one."""
+        last = arguments[-1] if len(arguments) == 2 else None  # noqa: PLR2004 - text and sign
+        between = self.value(last.this) if isinstance(last, exp.Order) else NULL
+        if not isinstance(last, exp.Order) or between.kind.name != "unknown" or between.is_null:
+            raise refusal(node, "the order of the texts is open", INSTEAD["string_agg"])
+        behind = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
+        value = self._inside(node, arguments[0])
+        if value.kind.name not in TEXTS:
+            raise refusal(node, f"string_agg of {value.kind} is not known", "cast it: …::text")
+        order = ", ".join(self.ordered(key) for key in last.expressions)
+        called = f"listagg({taken(node, value, TEXT)}, {between.text})"
+        return Value(f"{called} WITHIN GROUP (ORDER BY {order}){behind}", TEXT)
+
+    def _percentile(self, node: exp.Expr, call: exp.WithinGroup, where: exp.Expr | None) -> Value:
+        order, of = call.expression.expressions, call.this
+        name = of.name.lower() if isinstance(of, exp.Anonymous) else ""
+        part = of.expressions[0] if name == "percentile_cont" and len(of.expressions) == 1 else None
+        number = self.value(part).constant if part is not None else None
+        if number is None or len(order) != 1 or not 0 <= Decimal(number) <= 1:
+            raise refusal(node, "such an aggregate is not known", INSTEAD["percentile_cont"])
+        value = self._inside(node, order[0].this)
+        if value.kind.name not in {*INTEGERS, "numeric"}:
+            why = f"percentile_cont of {value.kind} is not known: it may have infinite values"
+            raise refusal(node, why, INSTEAD["percentile_cont"])
+        share = 1 - Decimal(number) if order[0].args.get("desc") else Decimal(number)
+        behind = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
+        called = f"percentile(cast({value.text} AS double), cast({share:f} AS double))"
+        return Value(called + behind, FLOAT8)
+
+    def _inside(self, node: exp.Expr, argument: exp.Expr) -> Value:
+        """Return an argument of an aggregate."""
+        if self._aggregate:
+            raise refusal(node, "an aggregate stands in an aggregate")
+        self._aggregate = True
+        try:
+            return self.value(argument)
         finally:
             self._aggregate = False
 
@@ -835,14 +906,39 @@ class Expressions:
             kind = numeric_of(one) if other.kind.name == "numeric" else FLOAT8
         return Value(f"CASE WHEN {test} THEN NULL ELSE {taken(node, one, kind)} END", kind)
 
+    def _fn_regexp_like(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        flags = "".join(part.name for part in arguments[2:])
+        if len(arguments) < 2 or flags not in {"", "i"}:  # noqa: PLR2004 - text and pattern
+            raise refusal(node, "known is regexp_like of a text and a pattern, and the flag 'i'")
+        return self._matched(node, arguments[:2], any_case=flags == "i")
+
+    def _fn_regexp_replace(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        flags = "".join(part.name for part in arguments[3:])
+        if len(arguments) < 3 or {*flags} - {*"gi"} or len(arguments) > 4:  # noqa: PLR2004
+            raise refusal(node, "known is regexp_replace(x, pattern, text, 'g')")
+        value, new = self.value(arguments[0]), self.value(arguments[2])
+        pattern = self._pattern(node, arguments[1], any_case="i" in flags)
+        if not pattern.is_plain:
+            raise refusal(node, "it is open which part of a text the pattern matches", PLAIN)
+        if "g" not in flags and not pattern.is_once:
+            raise refusal(node, "without the flag 'g' it replaces the first part alone",
+                          "write 'g', or a pattern that begins with ^ or ends with $")  # fmt: skip
+        if (
+            value.kind.name not in TEXTS
+            or new.kind.name != "unknown"
+            or new.is_null
+            or ({*"$\\"} & {*(new.constant or "")})
+        ):
+            raise refusal(node, "known is a text, and a constant without $ and \\ for its parts")
+        return Value(f"regexp_replace({value.text}, {text(pattern.text)}, {new.text})", TEXT)
+
     def _fn_round(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         value = self.value(arguments[0])
         if value.kind.name in FLOATS:
             if len(arguments) > 1:
                 why = "PostgreSQL rounds no double precision to a number of places"
                 raise refusal(node, why, "have the column as a numeric")
-            why = "PostgreSQL rounds halves of it to the even number, Spark away from 0"
-            raise refusal(node, why, "leave it unrounded, or have the column as a numeric")
+            return Value(f"rint({taken(node, value, FLOAT8)})", FLOAT8)
         places = "0" if len(arguments) == 1 else self._constant(arguments[1])
         if value.kind.name not in {*INTEGERS, "numeric"} or places is None:
             raise refusal(node, "round is known of a numeric, to a constant number of places")
@@ -871,6 +967,15 @@ class Expressions:
             else:
                 parts.append(f"coalesce({as_text(argument, value)}, '')")
         return Value(f"concat({', '.join(parts)})", TEXT)
+
+    def _fn_grouping(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        if not arguments:
+            raise refusal(node, "grouping takes expressions of GROUP BY")
+        bits = [
+            f"cast(grouping({self.value(part).text}) AS int) * {1 << place}"
+            for place, part in enumerate(reversed(arguments))
+        ]
+        return Value(f"({' + '.join(bits)})", INT4)
 
     def _fn_date_part(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         if len(arguments) != 2 or not isinstance(arguments[0], exp.Literal):  # noqa: PLR2004
@@ -960,6 +1065,8 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
             number = value.constant if name == "int4" else None
             ok = number is not None and int(number) >= (code == "place")
             return value.text if ok else None
+        case "sign":
+            return value.text if unknown and value.constant else None
         case "letters":
             return value.text if unknown and not value.is_null else None
         case _:

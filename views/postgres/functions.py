@@ -12,6 +12,7 @@ One table: what is not in it is refused by name. An argument's code is what Post
 | `shown` | a value whose text PostgreSQL has by a cast |
 | `count`, `place` | a constant number from 0, from 1 |
 | `letters` | a constant text |
+| `sign` | a constant text that is not empty |
 """
 
 from __future__ import annotations
@@ -130,14 +131,17 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
     "strpos": (Form("text letters", INT4, "instr({0}, {1})"),),
     "starts_with": (Form("text text", BOOL, "startswith({0}, {1})"),),
     "md5": (Form("text", TEXT, "md5({0})"),),
+    "split_part": (Form("text sign place", TEXT, "split_part({0}, {1}, {2})"),),
     "concat_ws": (Form("text shown*", TEXT, "concat_ws({*})"),),
     "make_date": (Form("int4 int4 int4", DATE, "make_date({0}, {1}, {2})"),),
 }
 """Functions of one row; `SPECIAL` has those whose types depend on more."""
 SPECIAL = (
-    *("coalesce", "concat", "date_part", "date_trunc", "greatest", "least", "nullif", "round"),
-    "to_char",
+    *("coalesce", "concat", "date_part", "date_trunc", "greatest", "grouping", "least", "nullif"),
+    *("regexp_like", "regexp_replace", "round", "to_char"),
 )
+OF_ORDER = ("percentile_cont", "string_agg")
+"""Aggregates of values in an order."""
 
 AGGREGATES: dict[str, tuple[Form, ...]] = {
     "count": (Form("any", INT8, "count({0})"),),
@@ -188,6 +192,8 @@ WINDOWS: dict[str, tuple[Form, ...]] = {
         )
         for name in ("lag", "lead")
     },
+    **{name: (Form("any", _same, f"{name}({{0}})"),) for name in ("first_value", "last_value")},
+    "nth_value": (Form("any place", _same, "nth_value({0}, {1})"),),
 }
 OPERATORS: dict[tuple[str, str, str], tuple[PgType, str]] = {
     ("+", "date", "int4"): (DATE, "date_add({0}, {1})"),
@@ -203,6 +209,12 @@ PARTS: dict[str, str] = {
     "isodow": "((dayofweek({0}) + 5) % 7 + 1)",
 }
 """Parts of dates and moments."""
+EPOCH = {
+    "date": "(cast(datediff({0}, DATE '1970-01-01') AS bigint) * 86400)",
+    "timestamp": "(cast(unix_micros(cast({0} AS timestamp)) AS decimal(20, 0)) * 0.000001)",
+    "timestamptz": "(cast(unix_micros({0}) AS decimal(20, 0)) * 0.000001)",
+}
+"""Seconds since 1970."""
 OF_MOMENTS = ("hour", "minute", "second")
 UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 PATTERNS = {
@@ -219,6 +231,7 @@ PATTERNS = {
     "DDD": "DDD",
 }
 """Parts of a pattern of `to_char`, and of `date_format`."""
+PLAIN = "write signs, lists as [0-9], one repetition and ends: '[^0-9]+', '^0+'"
 INSTEAD = {
     **dict.fromkeys(("sqrt", "exp", "ln", "power", "pow"), "write x::double precision"),
     **dict.fromkeys(("ceil", "floor", "ceiling"), "cast it first: x::numeric(18, 4)"),
@@ -227,7 +240,8 @@ INSTEAD = {
     "sum": "write sum(x::double precision)",
     **dict.fromkeys(("now", "clock_timestamp", "random"), "have it as a column of the table"),
     "date_trunc": "write date_trunc('month', x::timestamp), or x AT TIME ZONE 'UTC'",
-    "string_agg": "a view has no text of several rows: have it where the view is read",
+    "string_agg": "write string_agg(x, ', ' ORDER BY y): a text, a constant, an order",
+    "percentile_cont": "write percentile_cont(0.5) WITHIN GROUP (ORDER BY x), of exact numbers",
     "array_agg": "a view in PostgreSQL's SQL has no lists yet: -- dialect: spark has collect_list",
 }
 """Written with a refusal of a function."""

@@ -13,10 +13,10 @@ from changelog.contract.rows.types import ColumnType
 from views.base.postgres_sql import name_of
 from views.base.spark_sql import conjuncts
 from views.postgres.expressions import Expressions
-from views.postgres.functions import AGGREGATES
+from views.postgres.functions import AGGREGATES, OF_ORDER
 from views.postgres.parts import check_parts
 from views.postgres.scopes import Scope, Source, columns_of
-from views.postgres.types import TEXT, PgType, common, in_spark, of_column
+from views.postgres.types import BOOL, TEXT, PgType, common, in_spark, of_column
 from views.postgres.values import Value, refusal, taken, written
 from views.project.query import quoted
 
@@ -468,10 +468,10 @@ class Reader:
         query = node.args["query"].unnest()
         built = self.query(query, probe)
         if probe.outer:
-            if word == "NOT IN" or not _is_conjunct(node):
+            if not _is_conjunct(node.parent if isinstance(node.parent, exp.Not) else node):
                 why = "a subquery of IN that names a column of the query around it"
                 raise refusal(node, why, "write EXISTS, or NOT EXISTS")
-            join = self._semi(node, query, scope, values, inverted=False)
+            join = self._semi(node, query, scope, values, inverted=word == "NOT IN")
             self._joins[-1].append(join)
             return "true"
         if len(built.kinds) != len(values):
@@ -532,7 +532,10 @@ class Reader:
                 inner.is_outside = True
                 other = reader.value(item.unalias())
                 inner.is_outside = False
-                tests.append(reader.compared(node, value, other, "="))
+                test = reader.compared(node, value, other, "=")
+                if inverted:  # what is null is not known to differ
+                    test = f"({test} OR {value.text} IS NULL OR {other.text} IS NULL)"
+                tests.append(test)
         joins = self._joins.pop()
         origin = origin.replace(_COMMA, " CROSS JOIN " if joins else ", ") + "".join(joins)
         listed = [f"{value.text} AS {quoted(name)}" for value, name in inner.taken.values()]
@@ -550,9 +553,25 @@ class Reader:
         finally:
             inner.is_outside = False
 
-    def scalar(self, node: exp.Expr, scope: Scope) -> Value:
+    def exists(self, node: exp.Exists, scope: Scope) -> Value:
+        """Return EXISTS where no join can stand for it: whether the rows are more than none."""
+        query = node.this.unnest()
+        plain = isinstance(query, exp.Select) and not any(
+            query.args.get(part) for part in (*_INNER[:-1], "with_")
+        )
+        if not plain or any(map(_aggregates, query.expressions)):
+            hint = "write it as a condition of WHERE that AND joins to the others"
+            raise refusal(node, "EXISTS of such a subquery stands among other conditions", hint)
+        counted = query.copy()
+        counted.set("distinct", None)
+        counted.set("order", None)
+        counted.set("expressions", [exp.Anonymous(this="count", expressions=[exp.Star()])])
+        return Value(f"({self.scalar(node, scope, counted).text} > 0)", BOOL)
+
+    def scalar(self, node: exp.Expr, scope: Scope, query: exp.Expr | None = None) -> Value:
         """Return the value of a subquery of one row and one column."""
-        query = node.unnest() if isinstance(node, exp.Subquery) else node
+        if query is None:
+            query = node.unnest() if isinstance(node, exp.Subquery) else node
         probe = Scope(scope, is_probe=True)
         built = self.query(query, probe)
         if len(built.kinds) != 1:
@@ -658,7 +677,7 @@ def _aggregates(node: exp.Expr) -> bool:
     """Tell whether an expression has an aggregate that is no window."""
     return any(
         isinstance(call, exp.Anonymous)
-        and call.name.lower() in AGGREGATES
+        and call.name.lower() in (*AGGREGATES, *OF_ORDER)
         and not isinstance(call.parent, exp.Window)
         and not (isinstance(call.parent, exp.Filter) and isinstance(call.parent.parent, exp.Window))
         for call in node.walk(prune=lambda part: isinstance(part, exp.Query))

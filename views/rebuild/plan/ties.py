@@ -40,7 +40,7 @@ def open_order(
     `query`: with qualified columns; None for one that is not understood. `keys`: the columns of
     each that determine its rows; none where no columns do.
     """
-    if query is None or query.find(exp.Window, exp.Limit, exp.Offset) is None:
+    if query is None or query.find(exp.Window, exp.Limit, exp.Offset, exp.GroupConcat) is None:
         return None
     unique = {reading_name(table): {*map(folded, own)} for table, own in keys.items()}
     own_key = {name.lower() for name in key}
@@ -86,6 +86,10 @@ class _Rows:
                     [*(named.args.get("partition_by") or ()), *order], own_key
                 ):
                     yield self._refusal(said(window.this), order)
+            for call in self._scope.find_all(exp.GroupConcat):
+                order = [item.this for item in call.this.expressions]
+                if not self._determines_within([*_groups(query), *order], call.this.this):
+                    yield self._refusal(said(call), order, of_group=True)
         limit = query.args.get("limit") or query.args.get("offset")
         if limit is not None and not self._is_one_row():
             order = [item.this for item in _ordered(query)]
@@ -152,6 +156,12 @@ class _Rows:
             or {column for column in used if column[0] == name} <= fixed
             for name in self._sources
         )
+
+    def _determines_within(self, values: Sequence[exp.Expr], of: exp.Expr) -> bool:
+        """Tell whether rows of a group that are equal by some values have the same one to show."""
+        fixed = self._closed(values)
+        used = {(column.table, column.name.lower()) for column in of.find_all(exp.Column)}
+        return used <= fixed or all(self._is_determined(name, fixed) for name in self._sources)
 
     def _covers(self, parts: Collection[exp.Expr], values: Collection[exp.Expr]) -> bool:
         """Tell whether values determine others: equal ones, or columns that they determine."""
@@ -270,19 +280,19 @@ class _Rows:
             return self._outputs().get(part.name.lower(), part)
         return part
 
-    def _refusal(self, subject: str, order: Sequence[exp.Expr]) -> str:
+    def _refusal(self, subject: str, order: Sequence[exp.Expr], *, of_group: bool = False) -> str:
         by = f"by ORDER BY {', '.join(map(said, order))}" if order else "without ORDER BY"
         return (
             f"{subject}: rows may be equal {by}, and the engines put those in different orders: "
-            f"add to ORDER BY {self._missing()}"
+            f"add to ORDER BY {self._missing(of_group=of_group)}"
         )
 
-    def _missing(self) -> str:
+    def _missing(self, *, of_group: bool) -> str:
         """Return the columns that would determine the row, for messages."""
         query = self._query
         if not isinstance(query, exp.Select):
             return "all columns"
-        if query.args.get("group") is not None:
+        if query.args.get("group") is not None and not of_group:
             return "the columns of GROUP BY"
         several = len(self._sources) > 1
         listed = []
@@ -306,6 +316,11 @@ def _bare(value: exp.Expr) -> exp.Expr:
     """Return a char(n) without the call that takes its blanks, or another value as it is."""
     is_char = isinstance(value, exp.Trim) and value.text("position").upper() == "TRAILING"
     return value.this if is_char else value
+
+
+def _groups(query: exp.Select) -> list[exp.Expr]:
+    group = query.args.get("group")
+    return [] if group is None else list(group.expressions)
 
 
 def _ordered(query: exp.Expr) -> list[exp.Expr]:

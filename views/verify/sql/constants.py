@@ -12,6 +12,14 @@ from views.base.spark_sql import shown
 _TIME_MARK = re.compile(r"%-?[YymdHIMSjbBaAp]")
 _DATE_MARKS = re.compile(r"(%-?[Ymd]|strict|[^%\w])*")
 _PLAIN_PATH = re.compile(r"\$(?:\.[A-Za-z_]\w*|\[\d+\])+")
+_REPETITION = r"[*+?]|\{[0-9]{1,3}(?:,[0-9]{0,3})?\}"
+_SIGN = r"\\[!-/:-@\[-`{-~]"
+_ONE_OF = rf"\[\^?(?:[A-Za-z0-9](?:-[A-Za-z0-9])?|[_ ]|{_SIGN})+\]"
+_PART_OF_PATTERN = (
+    rf"{_REPETITION}|\[\\s\\S\]|{_ONE_OF}|\\z|{_SIGN}|\(\?:|\)|\||\^|[A-Za-z0-9_ ]|[^\x00-\x7f]"
+)
+_ALIKE = rf"(?:(?:{_PART_OF_PATTERN})(?!(?<=[*+?}}])[*+?{{]))+"
+"""Patterns that Java and RE2 read alike: each sign stands for itself by a backslash."""
 _NO_PATTERN = re.compile(r"[\w ,;:/=@#%&~'\"<>!_-]+")
 
 
@@ -47,10 +55,35 @@ def unchecked(  # noqa: C901, PLR0911, PLR0912 - one for each function
             form
         ):
             return "only y, M and d are checked in its pattern, as in 'yyyy-MM-dd'"
+        case exp.RegexpLike() | exp.RegexpReplace() if not _is_read_alike(node):
+            return "only a constant pattern that Java and RE2 read alike is checked"
         case exp.TimeToStr() if not _is_known_pattern(node.args["format"].name):
             return "its pattern has letters that are not checked"
         case _:
             return None
+
+
+def _is_read_alike(node: exp.RegexpLike | exp.RegexpReplace) -> bool:
+    """Tell whether Java and RE2 match the same; one place of a text where it is replaced."""
+    pattern = _text(node.expression)
+    if not re.fullmatch(_ALIKE, pattern):
+        return False
+    if isinstance(node, exp.RegexpLike):
+        return True
+    new = node.args.get("replacement")
+    parts = re.findall(_PART_OF_PATTERN, pattern)
+    behind = [*parts[1:], ""]
+    repeated = [part for part in parts if re.fullmatch(_REPETITION, part)]
+    return (
+        isinstance(new, exp.Literal)
+        and not {*"$\\"} & {*new.name}
+        and not {"(?:", ")", "|"} & {*parts}
+        and len(repeated) <= 1
+        and any(
+            part not in {"^", r"\z", *repeated} and not after.startswith(("*", "?", "{0"))
+            for part, after in zip(parts, behind, strict=True)
+        )
+    )
 
 
 def path_of(node: exp.JSONExtract | exp.JSONExtractScalar) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from views.postgres.functions import AGGREGATES, FUNCTIONS, PARTS, SPECIAL, WINDOWS
+from views.postgres.functions import AGGREGATES, FUNCTIONS, OF_ORDER, PARTS, SPECIAL, WINDOWS
 from views.verify.sql.signatures import COMPARED
 
 
@@ -61,6 +61,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
             "PostgreSQL's division of decimals, of their places and those of the result at most; "
             "with one more argument rounded",
         ),
+        Provable("rint", ("Rint",), "rint(d)"),
         Provable("ceil", ("Ceil",), "ceil(d / 8)", "the result is a bigint: not of NaN"),
         Provable("floor", ("Floor",), "floor(d / 8)", "the result is a bigint: not of NaN"),
         Provable("round", ("Round",), "round(b, 1)", "a constant number of places"),
@@ -97,6 +98,19 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
             "a constant, no start",
         ),
         Provable("levenshtein", ("Levenshtein",), "levenshtein(s, 'abc')", "ASCII"),
+        Provable("split_part", ("SplitPart",), "split_part(s, ',', 2)", "a constant, from 1"),
+        Provable(
+            "regexp_like, rlike",
+            ("RegexpLike",),
+            r"regexp_like(s, '^[a-z]+\\.[0-9]{2,3}\\z')",
+            "a constant that Java and RE2 read alike: no `$`, `.`, `\\\\d`",
+        ),
+        Provable(
+            "regexp_replace",
+            ("RegexpReplace",),
+            "regexp_replace(s, '[^a-b]+', '')",
+            "the same, with one repetition and no alternative",
+        ),
         Provable("md5", ("MD5",), "md5(s)"),
         Provable("sha2", ("SHA2",), "sha2(s, 256)", "256 bits"),
     ),
@@ -120,6 +134,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("hour", ("Hour",), "hour(ts)"),
         Provable("minute", ("Minute",), "minute(ts)"),
         Provable("second", ("Second",), "second(ts)"),
+        Provable("unix_micros", ("UnixMicros",), "unix_micros(ts)", "of timestamps"),
         Provable(
             "extract",
             ("Extract",),
@@ -162,6 +177,13 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("variance, var_samp", ("Variance",), "variance(a)"),
         Provable("var_pop", ("VariancePop",), "var_pop(a)"),
         Provable(
+            "listagg",
+            ("GroupConcat",),
+            "listagg(s, ',') WITHIN GROUP (ORDER BY a, s)",
+            "a text, a constant, an order that determines the row",
+        ),
+        Provable("percentile", ("Quantile",), "percentile(cast(a AS double), 0.5)", "of doubles"),
+        Provable(
             "collect_list",
             (),
             "collect_list(struct(a, s))",
@@ -178,11 +200,14 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("ntile", ("Ntile",), "ntile(2) OVER (ORDER BY n)"),
         Provable("lag", ("Lag",), "lag(n) OVER (ORDER BY n)"),
         Provable("lead", ("Lead",), "lead(n) OVER (ORDER BY n)"),
+        Provable("first_value", ("FirstValue",), "first_value(n) OVER (ORDER BY n)"),
+        Provable("last_value", ("LastValue",), "last_value(n) OVER (ORDER BY n)"),
+        Provable("nth_value", ("NthValue",), "nth_value(n, 2) OVER (ORDER BY n)"),
     ),
 }
 ALLOWED = frozenset(
     name for group in GROUPS.values() for function in group for name in function.parsed
-) | {"Anonymous"}
+) | {"Anonymous", "Grouping"}
 """Names of sqlglot's classes; what is anonymous to it is looked at by name."""
 ANONYMOUS = frozenset({"pmod", "make_date", "get", "quotient"})
 NAMES = frozenset(
@@ -190,7 +215,7 @@ NAMES = frozenset(
     for group in GROUPS.values()
     for function in group
     for name in function.names.split(", ")
-)
+) | {"group", "grouping"}  # the first stands in WITHIN GROUP (…)
 """Names of functions as views write them: several may be one to sqlglot, and not to Spark."""
 
 
@@ -213,9 +238,9 @@ def _postgres() -> str:
     """Return the section about views in PostgreSQL's SQL, with the names of its functions."""
     tables = {
         "of a row": [*FUNCTIONS, *SPECIAL],
-        "aggregates": [*AGGREGATES],
+        "aggregates": [*AGGREGATES, *OF_ORDER],
         "windows": [*WINDOWS],
-        "parts of a date": [*PARTS],
+        "parts of a date": [*PARTS, "epoch"],
     }
     listed = (f"| {word} | {', '.join(sorted(names))} |" for word, names in tables.items())
     return "\n".join([_POSTGRES, "| functions | names |", "|---|---|", *listed, ""])
@@ -250,12 +275,14 @@ queries over hostile rows are compared with PostgreSQL's own answers (`docs/test
 reads other views of its own language alone.
 
 Known: joins with ON or USING, WITH, subqueries as tables and values, correlated ones too; EXISTS,
-NOT EXISTS and IN (as joins), `= ANY`, `<> ALL`; UNION, INTERSECT, EXCEPT, VALUES, DISTINCT and
-DISTINCT ON, GROUP BY with ROLLUP, CUBE and GROUPING SETS, or by a primary key alone; FILTER,
-windows, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS TRUE, LIKE and ILIKE
-with a constant pattern, `||`, `::`, `->>` of a name, intervals that are added to dates and moments,
-`AT TIME ZONE 'UTC'`. Not known yet: LATERAL, NATURAL, WITH RECURSIVE, lists, `string_agg`, regular
-expressions, moments in the zone of a session, casts of floats to numerics and integers.
+NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other conditions), `= ANY`, `<> ALL`; UNION,
+INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and
+`grouping`, or by a primary key alone; FILTER, windows and their frames, `string_agg` and
+`percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS
+TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` with a plain one, `||`,
+`::`, `->>` of a name, intervals that are added to dates and moments, `AT TIME ZONE 'UTC'`. Not
+known yet: LATERAL, NATURAL, WITH RECURSIVE, lists, moments in the zone of a session, casts of
+floats to numerics.
 
 - **A quotient of numerics**, and `avg` of integers and numerics, is PostgreSQL's, digit by digit:
   the plan shows it as `quotient(…)`. As a column it has 24 decimal places, or 20 as an average of
@@ -287,11 +314,11 @@ a second time from the same records: only what is known to mean the same in both
 Anything else is refused before Spark starts, by `rebuild-view --plan` too; `--verify none` builds
 it unproved.
 
-Known besides the functions below: joins of every kind, WITH, subqueries, UNION, INTERSECT,
-EXCEPT, GROUP BY with ROLLUP, CUBE and GROUPING SETS, HAVING, DISTINCT, windows, FILTER, LIKE
-without a backslash. Not known: LATERAL VIEW, RLIKE, TABLESAMPLE, grouping(), EXISTS and NOT EXISTS
-(LEFT SEMI JOIN and LEFT ANTI JOIN are). What is random, depends on the clock or takes some row is
-refused in any case.
+Known besides the functions below: joins of every kind, WITH, subqueries, UNION, INTERSECT, EXCEPT,
+GROUP BY with ROLLUP, CUBE and GROUPING SETS, HAVING, DISTINCT, windows, FILTER, LIKE without a
+backslash, grouping(). Not known: LATERAL VIEW, TABLESAMPLE, EXISTS and NOT EXISTS (LEFT SEMI JOIN
+and LEFT ANTI JOIN are). What is random, depends on the clock or takes some row is refused in any
+case.
 
 - Division and averages of decimals are exact, as Spark has them. Floats that a view computes are
   compared within a relative 1e-9, since their sums depend on the order; captured ones to the bit.

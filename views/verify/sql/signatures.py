@@ -148,7 +148,9 @@ def _arguments(node: exp.Expr) -> list[exp.Expr]:
     arguments: list[exp.Expr] = []
     for value in node.args.values():
         for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, exp.Distinct):
+            if isinstance(part, exp.Order):  # within an aggregate
+                arguments.append(part.this)
+            elif isinstance(part, exp.Distinct):
                 arguments += part.expressions
             elif isinstance(part, exp.Condition | exp.Filter) and not isinstance(part, exp.Var):
                 arguments.append(part)

@@ -23,8 +23,14 @@ _MAX_PRECISION = 38
 _LEAST_SCALE = 6
 INTEGERS = frozenset(_INTEGER_DIGITS)
 FLOATS = frozenset({"float", "double"})
-_COUNTS = (exp.Count, exp.CountIf, exp.RowNumber, exp.Rank, exp.DenseRank, exp.IntDiv)
-_SAME = (exp.Paren, exp.Alias, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Filter, exp.Window)
+_COUNTS = (
+    *(exp.Count, exp.CountIf, exp.RowNumber, exp.Rank, exp.DenseRank, exp.IntDiv),
+    exp.UnixMicros,
+)
+_SAME = (
+    *(exp.Paren, exp.Alias, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Filter, exp.Window),
+    *(exp.FirstValue, exp.LastValue, exp.NthValue),
+)
 _DAYS = frozenset({"YEAR", "MONTH", "WEEK", "DAY"})
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 
@@ -152,6 +158,12 @@ class Types:
                 return widest(branches + ([self.of(default)] if default else []))
             case exp.Nullif():
                 return self.of(node.this)
+            case exp.Rint() | exp.Quantile():
+                return Type("double")
+            case exp.Grouping():
+                return Type("tinyint")
+            case exp.GroupConcat():
+                return Type("string")
             case _ if isinstance(node, _SAME):
                 return self.of(node.this)
             case _:

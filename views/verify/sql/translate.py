@@ -180,7 +180,7 @@ _OF_MOMENTS = (
     *(exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfMonth),
     *(exp.DayOfWeek, exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.Extract, exp.DateDiff),
     *(exp.TsOrDsAdd, exp.LastDay, exp.DateTrunc, exp.TimestampTrunc, exp.TimeToStr, exp.Date),
-    *(exp.TsOrDsToDate, exp.Concat, exp.ConcatWs, exp.DPipe),
+    *(exp.TsOrDsToDate, exp.Concat, exp.ConcatWs, exp.DPipe, exp.UnixMicros),
 )
 _MOVED = (*_OF_MOMENTS, exp.Add, exp.Sub)
 _JOINED = (exp.Concat, exp.ConcatWs, exp.DPipe)
@@ -430,7 +430,7 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
                     _check_text(node, types.of(part))
             case exp.AtTimeZone() | exp.FromTimeZone():
                 raise _refuse(node, "each engine has rules of time zones of its own")
-            case exp.RegexpLike() | exp.RegexpILike() | exp.Lateral() | exp.TableSample():
+            case exp.RegexpILike() | exp.Lateral() | exp.TableSample():
                 raise _refuse(node, "the two engines differ here")
             case exp.SetOperation():
                 _check_columns(node, types)
@@ -702,6 +702,10 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return unless(wrong, node, "is of a year without four digits")
         case exp.CountIf() if not isinstance(node.this, exp.Distinct):  # null of no rows in DuckDB
             return as_duckdb(f"count(CASE WHEN {node.this.sql('duckdb')} THEN 1 END)")
+        case exp.Rint() | exp.Quantile():
+            last = node.args.get("quantile", exp.Literal.number(0)).sql("duckdb")
+            name = "round_even" if isinstance(node, exp.Rint) else "quantile_cont"
+            return as_duckdb(f"{name}({node.this.sql('duckdb')}, {last})")
         case exp.Avg():
             return _average(node, kind, kinds)
         case exp.Div():
@@ -730,16 +734,10 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _padded(node, fill)
         case exp.Bracket():
             return _element(node.this, node.expressions[0], node.args.get("offset") or 0)
-        case exp.Anonymous() if node.name.lower() == "get":
-            return _element(node.expressions[0], node.expressions[1], 0)
+        case exp.Anonymous():
+            return _called(node, kind)
         case exp.DayOfWeek():
             return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.Literal.number(1)))
-        case exp.Anonymous() if node.name.lower() == "quotient":
-            return _quotient_of_postgresql(node, kind)
-        case exp.Anonymous() if node.name.lower() == "pmod":
-            one, two = (f"({part.sql('duckdb')})" for part in node.expressions)
-            rest = f"({one} % {two})"
-            return as_duckdb(f"CASE WHEN {rest} < 0 THEN ({rest} + {two}) % {two} ELSE {rest} END")
         case exp.Upper() | exp.Lower() | exp.Levenshtein():
             return _of_known_letters(node)
         case _:
@@ -1023,11 +1021,21 @@ def _quotient(
     return _scaled(f"unscaled({left}) * {up}::HUGEINT", f"unscaled({right})", kind)
 
 
-def _quotient_of_postgresql(node: exp.Anonymous, kind: Type | None) -> exp.Expr:
-    assert kind is not None  # noqa: S101 - its arguments tell it
+def _called(node: exp.Anonymous, kind: Type | None) -> exp.Expr | None:
+    """Return a call of a function that is known to sqlglot by its name alone."""
     parts = [part.sql("duckdb") for part in node.expressions]
-    called = f"quotient_text({', '.join([*parts, 'NULL'][:6])})"
-    return as_duckdb(f"CAST({called} AS DECIMAL({kind.precision}, {kind.scale}))")
+    match node.name.lower():
+        case "get":
+            return _element(node.expressions[0], node.expressions[1], 0)
+        case "quotient" if kind is not None:
+            called = f"quotient_text({', '.join([*parts, 'NULL'][:6])})"
+            return as_duckdb(f"CAST({called} AS DECIMAL({kind.precision}, {kind.scale}))")
+        case "pmod":
+            rest = f"(({parts[0]}) % ({parts[1]}))"
+            two = f"({parts[1]})"
+            return as_duckdb(f"CASE WHEN {rest} < 0 THEN ({rest} + {two}) % {two} ELSE {rest} END")
+        case _:
+            return None
 
 
 def _rounded(node: exp.Round, inner: Type | None) -> exp.Expr | None:
