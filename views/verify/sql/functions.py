@@ -57,7 +57,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable(
             "quotient",
             (),
-            "quotient(b, a, 2, 0, 24)",
+            "quotient(b, 7, 2, 0, 24)",
             "PostgreSQL's division of decimals, of their places and those of the result at most; "
             "with one more argument rounded",
         ),
