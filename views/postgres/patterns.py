@@ -55,17 +55,17 @@ def pattern_of(written: str, *, any_case: bool = False) -> Pattern | None:
             fixed -= repetition[0][0] in "*?" or low == "0"
             rest, atom = rest[repetition.end() :], False
             continue
-        made, length = _one(rest, any_case=any_case)
+        part, length = _one(rest, any_case=any_case)
         if not length:
             return None
-        depth += (made == "(?:") - (made == ")")
+        depth += (part == "(?:") - (part == ")")
         empty = not parts or parts[-1] in {"(?:", "|"}
-        if depth < 0 or (made in {")", "|"} and empty):
+        if depth < 0 or (part in {")", "|"} and empty):
             return None
-        choice |= made in {"(?:", "|"}
-        atom = made not in {"(?:", "|", "^", _END}
-        fixed += atom and made != ")"
-        parts.append(made)
+        choice |= part in {"(?:", "|"}
+        atom = part not in {"(?:", "|", "^", _END}
+        fixed += atom and part != ")"
+        parts.append(part)
         rest = rest[length:]
     if depth or not parts or parts[-1] == "|":
         return None

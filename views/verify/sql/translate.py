@@ -84,23 +84,25 @@ MACROS = (
     """CREATE OR REPLACE MACRO first_group(t) AS
     CAST(left(t, length(t) - 4 * ((length(t) + 3) // 4 - 1)) AS INTEGER)""",
     """CREATE OR REPLACE MACRO places_of_quotient(n, s, d, t) AS
+    CASE WHEN n = 0 THEN greatest(s, t) ELSE
     greatest(s, t, 16 - 4 * (((length(groups_of(n, s)) + 3) // 4 - (s + 3) // 4)
     - ((length(groups_of(d, t)) + 3) // 4 - (t + 3) // 4)
-    - (first_group(groups_of(n, s)) <= first_group(groups_of(d, t)))::INTEGER))""",
+    - (first_group(groups_of(n, s)) <= first_group(groups_of(d, t)))::INTEGER)) END""",
     # Null where Spark has an error: one here would make the call volatile, and DuckDB takes
-    # rows wrongly by such a value of a correlated subquery that counts.
+    # rows wrongly by such a value of a correlated subquery that counts. It binds no lambda in
+    # HAVING, so that the values stand as often as they are needed.
+    r"""CREATE OR REPLACE MACRO with_point(q, s) AS
+    regexp_replace(regexp_replace(q::VARCHAR, '^-?', '\0' || repeat('0', s + 1)),
+    '([0-9]{' || s || '})$', '.\1')""",
+    """CREATE OR REPLACE MACRO rounded_quotient(n, s, d, t, most, rounded, places) AS
+    with_point(CASE WHEN places > most THEN CASE WHEN rounded IS NOT NULL THEN 0 END
+    WHEN rounded IS NULL OR places <= rounded
+    THEN half_up(n * ten_to(places + t - s), d) * ten_to(coalesce(rounded, most) - places)
+    ELSE half_up(half_up(n * ten_to(places + t - s), d), ten_to(places - rounded)) END,
+    coalesce(rounded, most))""",
     """CREATE OR REPLACE MACRO quotient_text(a, b, s, t, most, rounded) AS
-    list_transform(list_transform([{'n': unscaled(a), 'd': nullif(unscaled(b), 0)}],
-    lambda quotient_row: {'n': quotient_row.n, 'd': quotient_row.d, 'p':
-    CASE WHEN quotient_row.n = 0 THEN greatest(s, t)
-    ELSE places_of_quotient(quotient_row.n, s, quotient_row.d, t) END}),
-    lambda quotient_row: CASE WHEN quotient_row.p > most
-    THEN CASE WHEN rounded IS NOT NULL THEN '0' END
-    WHEN rounded IS NULL OR quotient_row.p <= rounded
-    THEN decimal_text(half_up(quotient_row.n * ten_to(quotient_row.p + t - s), quotient_row.d),
-    quotient_row.p)
-    ELSE decimal_text(half_up(half_up(quotient_row.n * ten_to(quotient_row.p + t - s),
-    quotient_row.d), ten_to(quotient_row.p - rounded)), rounded) END)[1]""",
+    rounded_quotient(unscaled(a), s, nullif(unscaled(b), 0), t, most, rounded,
+    places_of_quotient(unscaled(a), s, nullif(unscaled(b), 0), t))""",
     f"""CREATE OR REPLACE MACRO finite(t, whole) AS
     CASE WHEN isinf(t) THEN error('{OWN}' || whole || ': {INFINITE}') ELSE t END""",
     # Spark takes such a day for another, round the ends of 32 bits; PostgreSQL has an error.
