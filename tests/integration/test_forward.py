@@ -25,9 +25,9 @@ from views.project.catalog import Catalog
 from views.rebuild import sealing
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.engine import LocalQuery
-from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.related import Walk
 from views.rebuild.one_view.forward import delta_of
+from views.rebuild.plan.dialect import UnknownValueError
 from views.rebuild.plan.plan import store_of
 from views.rebuild.resident import Resident
 from views.runs.recent import is_recent

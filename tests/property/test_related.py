@@ -145,7 +145,15 @@ def advanced(folder: str, name: str, lineage: KeyLineage, old: dict, new: dict):
     return table, touched
 
 
-def is_enough(query: tuple[str, str], old: dict, more: dict, without: dict, *, walk=Walk) -> bool:
+def is_enough(
+    query: tuple[str, str],
+    old: dict,
+    more: dict,
+    without: dict,
+    *,
+    walk=Walk,
+    few: int | None = None,
+) -> bool:
     """Tell whether the affected keys can be computed from the rows that were found."""
     key, sql = query
     spec = parse_sql_view("v", Path("v.sql"), f"-- key: {key}\n{sql}")
@@ -166,15 +174,20 @@ def is_enough(query: tuple[str, str], old: dict, more: dict, without: dict, *, w
         brought = {name: advanced(folder, name, lineage, old[name], new[name]) for name in used}
         tables = {NAMES[name]: table for name, (table, _) in brought.items()}
         touched = {NAMES[name]: each for name, (_, each) in brought.items()}
-        found = walk(lineage, tables, touched, 10_000).related()
+        found = walk(lineage, tables, touched, 10_000, few).related()
         column = lineage.origins[0].column
         anchor = tables[lineage.origins[0].reference.table]
         keys = {each.values[anchor.columns.index(column)] for each in found.affected}
         by_record = {
             name: {record(name, k, None, 0)[0]: r for k, r in new[name].items()} for name in used
         }
-        few = {
-            place: (place.table.table, [by_record[place.table.table][each.key] for each in rows])
+        taken = {
+            place: (
+                place.table.table,
+                list(by_record[place.table.table].values())
+                if rows is None
+                else [by_record[place.table.table][each.key] for each in rows],
+            )
             for place, rows in found.rows.items()
         }
         for table in tables.values():
@@ -188,22 +201,22 @@ def is_enough(query: tuple[str, str], old: dict, more: dict, without: dict, *, w
     ]  # fmt: skip
     before, after = ({r[0]: r for r in rows if r[0] is not None} for rows in whole)
     differ = {k for k in {**before, **after} if before.get(k) != after.get(k)}
-    some = {r[0]: r for r in computed(source, few, names)}
+    some = {r[0]: r for r in computed(source, taken, names)}
     return differ <= keys and all(some.get(k) == after.get(k) for k in keys - {None})
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(QUERIES), states, states, gone)
-def test_the_rows_that_are_found_give_every_affected_key(query, old, more, without):
-    assert is_enough(query, old, more, without)
+@given(st.sampled_from(QUERIES), states, states, gone, st.sampled_from([None, 0, 1, 2]))
+def test_the_rows_that_are_found_give_every_affected_key(query, old, more, without, few):
+    assert is_enough(query, old, more, without, few=few)
 
 
 class NewAlone(Walk):
     """The defect: where rows were is not looked at."""
 
-    def __init__(self, lineage, tables, touched, most):
+    def __init__(self, lineage, tables, touched, most, few):
         now = {table: replace(each, older=()) for table, each in touched.items()}
-        super().__init__(lineage, tables, now, most)
+        super().__init__(lineage, tables, now, most, few)
 
 
 def test_twin_what_rows_were_is_asked_for():

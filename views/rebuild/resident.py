@@ -51,13 +51,12 @@ from views.generations.history import (
     unchanged_at,
 )
 from views.project.lineage import KeyLineage, Untraceable, trace
-from views.project.spec import SqlSource, ViewSpec
+from views.project.spec import SqlSource, TableReference, ViewSpec
 from views.rebuild.local.by_spark import BySpark
-from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
 from views.rebuild.local.newest import Newest
-from views.rebuild.local.related import Related, Walk, check_classes, columns_of
-from views.rebuild.local.table import LocalTables
+from views.rebuild.local.related import FEW, Related, Walk, check_classes, columns_of
+from views.rebuild.local.table import LocalTables, Record, Touched
 from views.rebuild.one_view.certify import request_of
 from views.rebuild.one_view.forward import (
     Affected,
@@ -67,9 +66,11 @@ from views.rebuild.one_view.forward import (
     delta_here,
     delta_of,
     forward_sinks,
+    logged_keys,
 )
 from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.plan.dialect import UnknownValueError
 from views.rebuild.plan.plan import Plan, shown, warnings_of
 from views.rebuild.result.report import Outcome, ViewResult
 from views.rebuild.sending.sending import Sending
@@ -80,9 +81,11 @@ from views.verify.kept.resident import ResidentStates
 from views.verify.view import verify_view
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from views.rebuild.local.engine import RowsQuery
+    from views.rebuild.local.whole import WholeView
 
 log = logging.getLogger("changelog.views")
 
@@ -109,11 +112,13 @@ class _View:
     sinks: Mapping[str, ForwardSink]  # where
     schema: StructType  # of its rows
     columns: tuple[tuple[str, str], ...]  # their names and types
-    lineage: KeyLineage  # how its keys follow from rows
+    # how its keys follow from rows, or why that cannot be told: then all rows are compared
+    lineage: KeyLineage | Untraceable
     query: RowsQuery  # computes rows
     spark: BySpark  # computes and renders what is not known to be the same here
     declared: Mapping[str, Any]  # what the history says of how it is made
     recorded_at: datetime  # when the history was last told of it
+    whole: WholeView | None = field(default=None)  # its rows, where all are compared
     refused: Mapping[str, int] = field(default_factory=dict)  # how many rows each sink goes without
     is_told: bool = field(default=True)  # whether that is on record
     delta: Delta | None = field(default=None)
@@ -237,9 +242,12 @@ class Resident:
         for build in builds:
             with self._or_whole([build.spec.name]):
                 view = self._viewed(spark, build, opened.states, schemas)
-                check_classes(view.lineage, {t: schemas[t] for t in view.spec.tables})
+                looked_up: Mapping[TableName, Sequence[str]] = dict.fromkeys(view.spec.tables, ())
+                if isinstance(view.lineage, KeyLineage):
+                    check_classes(view.lineage, {t: schemas[t] for t in view.spec.tables})
+                    looked_up = columns_of(view.lineage)
                 self._views.append(view)
-                for table, names in columns_of(view.lineage).items():
+                for table, names in looked_up.items():
                     columns.setdefault(table, {}).update(dict.fromkeys(names))
         if self._whole:
             return
@@ -249,6 +257,9 @@ class Resident:
                 self._local.fill(
                     table, records, schemas[table], list(names_of_table), logs.position
                 )
+        for view in self._views:
+            with self._or_whole([view.spec.name]):
+                self._want(view)
         if self._whole:
             return
         opened.recheck()
@@ -269,6 +280,18 @@ class Resident:
             for view in self._views:
                 self._sending.begin(view.spec.name, view.generation, view.sinks, logs.position)
         self._held = logs
+
+    def _want(self, view: _View) -> None:
+        """Take note of the columns that a view may ask of whole tables, and of its rows."""
+        # Of the extra [follow]: nothing but a follower imports it.
+        from views.rebuild.local.engine import LocalQuery  # noqa: PLC0415
+        from views.rebuild.local.whole import WholeView  # noqa: PLC0415
+
+        if isinstance(view.query, LocalQuery):
+            for place, names in view.query.used.items():
+                self._local.held[place.table].want(names)
+            if isinstance(view.lineage, Untraceable):
+                view.whole = WholeView(view.query, view.spec.key, self._local.held)
 
     @contextmanager
     def _or_whole(self, views: Sequence[str]) -> Iterator[None]:
@@ -298,8 +321,6 @@ class Resident:
             {table: states[table].frame.columns for table in spec.tables},
             {table: states[table].key for table in spec.tables},
         )
-        if isinstance(lineage, Untraceable):
-            raise UnknownValueError(lineage.why)
         schemas = {table: of_tables[table] for table in spec.tables}
         if chosen := [
             str(table) for table, table_schemas in schemas.items() if table_schemas.choices
@@ -309,11 +330,13 @@ class Resident:
         # Of the extra [follow]: nothing but a follower imports it.
         from views.rebuild.local.engine import LocalQuery  # noqa: PLC0415
 
-        by_spark = BySpark(spark, lineage, schemas)
+        by_spark = BySpark(spark, spec.source, schemas)
         query: RowsQuery = by_spark
         try:
-            query = LocalQuery(lineage, schemas, build.schema)
+            query = LocalQuery(spec.source, schemas, build.schema)
         except UnknownValueError as error:
+            if isinstance(lineage, Untraceable):
+                raise UnknownValueError(f"{lineage.why}, and not computed here: {error}") from error
             log.info('view "%s" is computed by Spark in each round: %s', spec.name, error)
         return _View(
             spec=spec,
@@ -385,17 +408,42 @@ class Resident:
         for view in self._views:
             view.delta, view.reports, view.error = None, {}, None
             if any(touched[table].is_any for table in view.spec.tables):
-                related = Walk(view.lineage, self._local.held, touched, MOST_ROWS).related()
+                few = self._affected(view, touched)
+                is_any = few is not None and (few.keys.num_rows or few.rows.num_rows)
                 # A delta of no key tells the sinks that they have all that was written.
-                view.delta = self._delta(view, related) if related.affected else _nothing(view)
+                view.delta = self._delta(view, few) if few and is_any else _nothing(view)
 
-    def _delta(self, view: _View, related: Related) -> Delta:
+    def _affected(self, view: _View, touched: Mapping[TableName, Touched]) -> Affected | None:
+        """Return the rows of a view that may differ, and their keys; None where none may."""
+        if view.whole is not None:
+            rows, keys = view.whole.changed(self._local.held)
+            return affected(rows, keys.column_names, logged_keys(keys))
+        assert isinstance(view.lineage, KeyLineage)  # noqa: S101 - else it is compared as a whole
+        names = [origin.view_column for origin in view.lineage.origins]
+        takes_whole = not isinstance(view.query, BySpark)
+        related = Walk(
+            view.lineage, self._local.held, touched, MOST_ROWS, FEW if takes_whole else None
+        ).related()
         anchor = view.lineage.origins[0].reference
         looked_up = self._local.held[anchor.table].columns
         places = [looked_up.index(origin.column) for origin in view.lineage.origins]
-        names = [origin.view_column for origin in view.lineage.origins]
         keys = {tuple(record.values[place] for place in places) for record in related.affected}
-        few = affected(view.query.rows(related.rows), names, keys)
+        if not keys:
+            return None
+        return affected(view.query.rows(self._taken(view, related)), names, keys)
+
+    def _taken(
+        self, view: _View, related: Related
+    ) -> dict[TableReference, Sequence[Record] | pa.Table]:
+        """Return the rows that a query is computed from, at each of its places."""
+        return {
+            place: self._local.held[place.table].whole(view.query.used[place])
+            if records is None else records
+            for place, records in related.rows.items()
+        }  # fmt: skip
+
+    @staticmethod
+    def _delta(view: _View, few: Affected) -> Delta:
         try:
             return delta_here(few, view.schema, view.spec.key, view.sinks)
         except NotRenderedError as error:

@@ -17,9 +17,8 @@ from changelog.contract.rows.relation import TableName
 from replay.base.failures import translated
 from replay.decode.decode import decode
 from replay.decode.schemas import TopicSchemas
-from views.project.lineage import KeyLineage
 from views.project.query import query
-from views.project.spec import TableReference
+from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
 from views.rebuild.local.table import Record
 from views.sinks.base import Change
@@ -51,7 +50,7 @@ class BySpark:
     """
 
     def __init__(
-        self, spark: SparkSession, lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas]
+        self, spark: SparkSession, source: SqlSource, schemas: Mapping[TableName, TopicSchemas]
     ) -> None:
         self._session = spark
         if not is_remote():  # a server plans for all sizes alike
@@ -60,16 +59,18 @@ class BySpark:
                 self._session.conf.set(name, str(spark.conf.get(name)))
             for name, value in _QUICK.items():
                 self._session.conf.set(name, value)
-        self._lineage, self._schemas = lineage, schemas
+        self._source, self._schemas = source, schemas
+        self.used: Mapping[TableReference, Sequence[str]] = {}  # it takes no whole table
 
-    def rows(self, records: Mapping[TableReference, Sequence[Record]]) -> pa.Table:
+    def rows(self, records: Mapping[TableReference, Sequence[Record] | pa.Table]) -> pa.Table:
         """Return the view's rows; see `RowsQuery`."""
         frames = {
             place: decode(self._frame(some), self._schemas[place.table]).frame
             for place, some in records.items()
+            if not isinstance(some, pa.Table)
         }
         with translated():
-            return query(self._session, frames, partial(rewritten, self._lineage.source)).toArrow()
+            return query(self._session, frames, partial(rewritten, self._source)).toArrow()
 
     def _frame(self, records: Sequence[Record]) -> DataFrame:
         columns = [[getattr(record, name) for record in records] for name in _RECORD]

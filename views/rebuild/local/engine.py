@@ -7,7 +7,7 @@ The proof of what is computed goes by DuckDB, so neither proves itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,16 +16,13 @@ from datafusion import SessionConfig, SessionContext
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from changelog.contract.base.errors import LogError
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
-from replay.local.rows import RowReader
-from views.project.lineage import KeyLineage
-from views.project.spec import TableReference
+from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
-from views.rebuild.local.dialect import local_sql
-from views.rebuild.local.join_values import UnknownValueError
+from views.rebuild.local.rows import reader_of, table_of
 from views.rebuild.local.table import Record
+from views.rebuild.plan.dialect import UnknownValueError, local_sql
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -34,6 +31,7 @@ _ONE_CORE = {
     # The rows are few: what would be shared out costs more than it brings.
     "datafusion.execution.target_partitions": "1",
     "datafusion.sql_parser.enable_ident_normalization": "false",
+    "datafusion.sql_parser.parse_float_as_decimal": "true",
 }
 _ZONED = "timezone" in signature(to_arrow_schema).parameters
 _UTC: dict[str, Any] = {"timezone": "UTC"} if _ZONED else {}
@@ -43,10 +41,13 @@ _UTC: dict[str, Any] = {"timezone": "UTC"} if _ZONED else {}
 class RowsQuery(Protocol):
     """A view's query over records."""
 
-    def rows(self, records: Mapping[TableReference, Sequence[Record]]) -> pa.Table:
+    # the columns of each place that it reads, in lower case, where it takes a table of them
+    used: Mapping[TableReference, Sequence[str]]
+
+    def rows(self, records: Mapping[TableReference, Sequence[Record] | pa.Table]) -> pa.Table:
         """Return the view's rows, in the types that they have in Spark.
 
-        `records`: at each place that names a table those that take part.
+        `records`: at each place that names a table those that take part, or all of its rows.
 
         Raises UnknownValueError: they cannot be computed here.
         """
@@ -61,38 +62,37 @@ class LocalQuery:
     """
 
     def __init__(
-        self, lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas], schema: StructType
+        self, source: SqlSource, schemas: Mapping[TableName, TopicSchemas], schema: StructType
     ) -> None:
-        self._names = {place: f"place_{number}" for number, place in enumerate(lineage.names)}
+        self._names = {place: f"place_{number}" for number, place in enumerate(source.references)}
         tables = {
             name: {
                 column.column.lower(): column.type for column in schemas[place.table].viewed.columns
             }
             for place, name in self._names.items()
         }
-        local = local_sql(rewritten(lineage.source, self._names), tables)
+        local = local_sql(rewritten(source, self._names), tables)
         self._text, self._lists = local.text, local.lists
+        # the columns of each place that it reads; without any there would be no rows to count
+        self.used: Mapping[TableReference, Sequence[str]] = {
+            place: local.used[name] or list(tables[name])[:1] for place, name in self._names.items()
+        }
         self._readers = {
-            # Without any column there would be no rows to count.
-            place: _reader(schemas[place.table], local.used[name] or list(tables[name])[:1])
-            for place, name in self._names.items()
+            place: reader_of(schemas[place.table], used) for place, used in self.used.items()
         }
         self._schema = to_arrow_schema(schema, **_UTC)
         # What DataFusion does not know, or gives other types, is known before the first round.
         self.rows(dict.fromkeys(self._names, ()))
 
-    def rows(self, records: Mapping[TableReference, Sequence[Record]]) -> pa.Table:
+    def rows(self, records: Mapping[TableReference, Sequence[Record] | pa.Table]) -> pa.Table:
         """Return the view's rows; see `RowsQuery`."""
-        context = SessionContext(SessionConfig(_ONE_CORE))
+        tables = {}
         for place, name in self._names.items():
-            table = _table(self._readers[place], records[place])
-            context.register_record_batches(name, [table.to_batches() or [_empty(table)]])
-        try:
-            return self._typed(context.sql(self._text).to_arrow_table())
-        except UnknownValueError:
-            raise
-        except Exception as error:  # DataFusion raises what it has
-            raise UnknownValueError(f"{str(error).splitlines()[0][:200]}") from error
+            rows = records[place]
+            if not isinstance(rows, pa.Table):
+                rows = table_of(self._readers[place], [record[1:4] for record in rows])
+            tables[name] = rows
+        return self._typed(_answer(tables, self._text))
 
     def _typed(self, result: pa.Table) -> pa.Table:
         """Cast the columns to the types of the view; what does not fit exactly is refused."""
@@ -101,24 +101,38 @@ class LocalQuery:
             column = result.column(number).combine_chunks()
             column = _filled(column) if number in self._lists else column
             _check_names(column.type, field.type)
-            arrays.append(column.cast(field.type, safe=True))
+            try:
+                arrays.append(column.cast(field.type, safe=True))
+            except pa.ArrowException as error:
+                raise UnknownValueError(str(error)) from error
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
 
-def _reader(schemas: TopicSchemas, lower: Iterable[str]) -> RowReader:
-    """Return the reader of columns that are named in lower case."""
-    columns = schemas.logged(schemas.reader_id).columns
-    names = {column.column.lower(): column.column for column in columns}
-    return RowReader(schemas, [names[name] for name in lower])
-
-
-def _table(reader: RowReader, records: Sequence[Record]) -> pa.Table:
-    """Return the rows of records; names are in lower case."""
+def _answer(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
+    """Return the rows of a query over tables."""
+    context = SessionContext(SessionConfig(_ONE_CORE))
+    for name, table in tables.items():
+        context.register_record_batches(name, [table.to_batches() or [_empty(table)]])
     try:
-        table = reader.table([record[1:4] for record in records])
-    except LogError as error:
-        raise UnknownValueError("a record cannot be read here") from error
-    return table.rename_columns([name.lower() for name in table.column_names])
+        return context.sql(sql).to_arrow_table()
+    except Exception as error:  # DataFusion raises what it has
+        raise UnknownValueError(f"{str(error).splitlines()[0][:200]}") from error
+
+
+def differing(before: pa.Table, after: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the keys of the rows that only one of two results has, each once.
+
+    Raises UnknownValueError: they have values that are not compared here.
+    """
+    named = ", ".join('"' + name.replace('"', '""') + '"' for name in key)
+    sides = (("before", "after"), ("after", "before"))
+    texts = [
+        f"SELECT {named} FROM (SELECT * FROM {one} EXCEPT SELECT * FROM {other}) AS rows"
+        for one, other in sides
+    ]
+    return _answer({"before": before, "after": after}, " UNION ".join(texts)).cast(
+        pa.schema([after.schema.field(name) for name in key])
+    )
 
 
 def _check_names(actual: pa.DataType, expected: pa.DataType) -> None:
@@ -143,6 +157,3 @@ def _filled(lists: pa.Array) -> pa.Array:
         return lists
     ends = pa.array([0, *lists.value_lengths().fill_null(0).to_numpy().cumsum()], pa.int32())
     return pa.ListArray.from_arrays(ends, lists.flatten())
-
-
-# The session has plans for few rows. It still takes some tenths of a second a view.

@@ -14,6 +14,7 @@ from changelog.contract.log.form import PLAIN
 from changelog.contract.rows.schema import LoggedSchema
 from changelog.contract.rows.types import Kind
 from replay.decode.schemas import TopicSchemas
+from views.rebuild.plan.dialect import UnknownValueError
 
 Value = int | str | bytes | None
 _CLASSES = {
@@ -27,10 +28,6 @@ _CLASSES = {
     Kind.TIMESTAMP: (int, "timestamp"),
     Kind.TIMESTAMPTZ: (int, "timestamptz"),
 }
-
-
-class UnknownValueError(Exception):
-    """A column's values cannot be looked up; the text says why."""
 
 
 def class_of(schema: LoggedSchema, column: str) -> str:

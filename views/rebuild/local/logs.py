@@ -25,9 +25,9 @@ from replay.result.state import States
 from replay.store.increment import Held, read_increment, read_states
 from replay.store.stored import Stored, StoredRecords
 from replay.verdict.verdict import Verdict, together
-from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.newest import Newest
 from views.rebuild.local.table import LocalTable
+from views.rebuild.plan.dialect import UnknownValueError
 from views.rebuild.plan.plan import Plan
 
 MOST_RECORDS = 5_000_000

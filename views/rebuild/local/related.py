@@ -20,11 +20,16 @@ from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.project.lineage import KeyLineage
 from views.project.spec import TableReference
-from views.rebuild.local.join_values import UnknownValueError, Value, class_of
+from views.rebuild.local.join_values import Value, class_of
 from views.rebuild.local.table import LocalTable, Record, Touched
+from views.rebuild.plan.dialect import UnknownValueError
 
 Rows = dict[bytes, Record]
 """Records by their keys: each row once."""
+FEW = 10_000
+"""Rows of a place that are looked up; where more take part, all of them are taken as they are."""
+MOST_WHOLE = 1_000_000
+"""Rows of a table that are taken so: more would take seconds and gigabytes in each round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,8 @@ class Related:
     # the rows, old and new, of the place that the key comes from: their keys are those that may
     # differ
     affected: tuple[Record, ...]
-    # of each place, those of the new state that can take part
-    rows: Mapping[TableReference, tuple[Record, ...]]
+    # of each place, those of the new state that can take part; None where all are taken
+    rows: Mapping[TableReference, tuple[Record, ...] | None]
 
 
 def columns_of(lineage: KeyLineage) -> dict[TableName, list[str]]:
@@ -69,6 +74,9 @@ def check_classes(lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas]
 class Walk:
     """Goes from row to row along the joins of one view.
 
+    `most`: rows that are looked up. `few`: those of one place; where more take part, all rows of
+    the place are taken. None: all are looked up.
+
     Raises:
         UnknownValueError: a place is not joined to the others by equal columns.
     """
@@ -79,11 +87,12 @@ class Walk:
         tables: Mapping[TableName, LocalTable],
         touched: Mapping[TableName, Touched],
         most: int,
+        few: int | None = None,
     ) -> None:
         if lineage.anchor is None:
             raise UnknownValueError("its key comes from several tables")
         self._lineage, self._anchor = lineage, lineage.anchor
-        self._tables, self._touched, self._left = tables, touched, most
+        self._tables, self._touched, self._left, self._few = tables, touched, most, few
         self._way = self._ways(self._anchor)
 
     def related(self) -> Related:
@@ -99,11 +108,19 @@ class Walk:
         affected = _each_once(reached)
         rows = {self._anchor: self._of_same_keys(affected)}
         for place, (near, own, column) in self._way.items():
-            values = self._values(near, column, rows[near].values())
-            rows[place] = self._having(place, own, values)
+            near_rows = rows[near]
+            if near_rows is None:
+                self._require_whole(place)
+                rows[place] = None
+            else:
+                values = self._values(near, column, near_rows.values())
+                rows[place] = self._taking_part(place, own, values)
         return Related(
             affected=affected,
-            rows={place: tuple(place_rows.values()) for place, place_rows in rows.items()},
+            rows={
+                place: None if place_rows is None else tuple(place_rows.values())
+                for place, place_rows in rows.items()
+            },
         )
 
     def _ways(self, start: TableReference) -> dict[TableReference, tuple[TableReference, str, str]]:
@@ -138,12 +155,12 @@ class Walk:
             place = near
         return reached
 
-    def _of_same_keys(self, affected: Sequence[Record]) -> Rows:
+    def _of_same_keys(self, affected: Sequence[Record]) -> Rows | None:
         """Return all rows of the anchor now that may have one of the affected keys."""
         column = self._lineage.origins[0].column
         values = self._values(self._anchor, column, affected, nulls=True)
-        rows = self._having(self._anchor, column, values - {None})
-        if None in values:
+        rows = self._taking_part(self._anchor, column, values - {None})
+        if rows is not None and None in values:
             # Rows whose key is null are found as they are: none of them may serve.
             rows |= {record.key: record for record in self._touched[self._anchor.table].newer}
         return rows
@@ -155,14 +172,35 @@ class Walk:
         values: set[Value] = {record.values[number] for record in rows}
         return values if nulls else values - {None}
 
+    def _taking_part(self, place: TableReference, column: str, values: set[Value]) -> Rows | None:
+        """Return the rows of a place with one of some values, None where they are all taken."""
+        is_whole = self._few is not None and self._tables[place.table].count <= MOST_WHOLE
+        rows: Rows = {}
+        for record in self._tables[place.table].having(column, values):
+            rows[record.key] = record
+            self._charge()
+            if is_whole and self._few is not None and len(rows) > self._few:
+                return None
+        return rows
+
+    def _require_whole(self, place: TableReference) -> None:
+        if self._tables[place.table].count > MOST_WHOLE:
+            raise UnknownValueError(_MANY)
+
+    def _charge(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise UnknownValueError(_MANY)
+
     def _having(self, place: TableReference, column: str, values: set[Value]) -> Rows:
         rows: Rows = {}
         for record in self._tables[place.table].having(column, values):
             rows[record.key] = record
-            self._left -= 1
-            if self._left < 0:
-                raise UnknownValueError("too many rows take part")
+            self._charge()
         return rows
+
+
+_MANY = "too many rows take part"
 
 
 def _each_once(records: Iterable[Record]) -> tuple[Record, ...]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Self
 
+import pyarrow as pa
+
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
@@ -21,6 +23,7 @@ from replay.base.failures import translated
 from replay.base.record_place import FetchedRecord
 from replay.decode.schemas import TopicSchemas
 from views.rebuild.local.join_values import JoinValues, Value
+from views.rebuild.local.rows import WholeRows
 
 _AT_ONCE = 10_000
 
@@ -72,6 +75,10 @@ class LocalTable:
         )
         self.until = Position(0, Lsn(0), 0)
         """The first position whose changes are not in it."""
+        self.count = 0
+        """Of its rows."""
+        self._wanted: dict[str, None] = {}
+        self._whole: WholeRows | None = None
 
     def close(self) -> None:
         """Close the database, and with it the table."""
@@ -87,6 +94,7 @@ class LocalTable:
         for number in range(len(self.columns)):
             self._database.execute(f"CREATE INDEX i{number} ON records (c{number})")
         self._database.execute("COMMIT")
+        ((self.count,),) = self._database.execute("SELECT count(*) FROM records")
         self.until = position
 
     def advance(
@@ -112,7 +120,24 @@ class LocalTable:
         self._database.execute("DELETE FROM records WHERE key IN (SELECT value FROM wanted)")
         self._put(newer)
         self._database.execute("COMMIT")
+        self.count += len(newer) - len(older)
+        if self._whole is not None:
+            self._whole.advance(older, newer)
         return Touched(tuple(older), tuple(newer))
+
+    def want(self, columns: Iterable[str]) -> None:
+        """Take note of columns, in lower case, that may be asked for of all rows."""
+        self._wanted |= dict.fromkeys(columns)
+
+    def whole(self, columns: Sequence[str]) -> pa.Table:
+        """Return some of the wanted columns of all rows, as they are now.
+
+        Raises UnknownValueError: a record cannot be read.
+        """
+        if self._whole is None:
+            records = self._database.execute("SELECT value, partition, offset FROM records")
+            self._whole = WholeRows(self.schemas, list(self._wanted), records)
+        return self._whole.rows().select(columns)
 
     def value(self, key: bytes) -> bytes | None:
         """Return the value of a key's record, or None if there is none."""

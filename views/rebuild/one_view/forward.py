@@ -149,6 +149,11 @@ def affected(rows: pa.Table, names: Sequence[str], keys: Collection[tuple[Value,
     )
 
 
+def logged_keys(keys: pa.Table) -> set[tuple[Value, ...]]:
+    """Return the rows of a table of keys in the values that are on the log."""
+    return set(zip(*(_logged(column) for column in keys.columns), strict=True))
+
+
 def delta_here(
     few: Affected, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
 ) -> Delta:

@@ -24,9 +24,11 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
 from changelog.runtime.closed_database import closed_database
 from views.base.spark_sql import SparkSql
-from views.project.lineage import NO_DELTA, Untraceable, trace
+from views.project.lineage import NO_DELTA, KeyLineage, Untraceable, trace
 from views.project.output import Output, outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, short_name
+from views.project.sql import rewritten
+from views.rebuild.plan.dialect import UnknownValueError, local_sql
 from views.rebuild.plan.other_types import other_types
 from views.rebuild.plan.parts import annotated
 from views.rebuild.plan.shape import shape_of
@@ -71,7 +73,35 @@ _OF_DUCKDB = (
         ),
     ),
 )
+_SENT = {"keys": "changed keys", "differences": "what differs"}
+"""What a follower sends, in words."""
 PYTHON = "a view in Python is not computed a second time: the tables that it reads are verified"
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """The way in which --follow keeps a view fresh."""
+
+    sent: str  # `keys`: those that changed; `differences` of all rows; `whole`: a new generation
+    by_spark: str = ""  # why Spark has to compute it; empty where the follower does
+    why: str = ""  # its changed keys alone are not enough
+
+    def line(self) -> str:
+        """Return it as a line for people."""
+        if self.sent == "keys":
+            by = f", by Spark: {self.by_spark}" if self.by_spark else ", without Spark"
+            return f"--follow computes the rows of changed keys{by}"
+        if self.sent == "differences":
+            return f"--follow computes all rows, without Spark, and sends what differs: {self.why}"
+        return f"--follow writes all rows anew, by Spark: {self.by_spark}"
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "follow": self.sent,
+            "follow_by_spark": self.by_spark or None,
+            "follow_why": self.why or None,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +111,7 @@ class Analysis:
     unprovable: str | None  # why its rows cannot be computed a second time; None when they can
     # why a refresh computes it whole; None when it computes the rows that changed
     whole: str | None
-    # whether --follow sends its sinks the changed keys although a refresh computes it whole
-    sends: bool = False
+    follow: Follow  # how --follow keeps it fresh
     # the columns of its key as the view spells them; none where that is not known
     key: tuple[str, ...] = ()
     # its columns, with types as far as they are known; None where they cannot be told
@@ -97,7 +126,13 @@ class Analysis:
         proof = "every row" if self.unprovable is None else f"none: {self.unprovable}"
         refresh = "the rows that changed" if self.whole is None else f"all rows: {self.whole}"
         dialect = [f"PostgreSQL's SQL, computed as: {self.translated}"] if self.translated else []
-        return [*dialect, f"proof: {proof}", f"a refresh computes {refresh}", *self.other_types]
+        return [
+            *dialect,
+            f"proof: {proof}",
+            f"a refresh computes {refresh}",
+            self.follow.line(),
+            *self.other_types,
+        ]
 
     def line(self) -> str:
         """Return the analysis as one line."""
@@ -106,8 +141,8 @@ class Analysis:
     def words(self) -> tuple[str, str]:
         """Return proof and refresh as a word each, for a list."""
         refresh = "changed rows" if self.whole is None else "all rows"
-        if self.sends:
-            refresh = "all rows, changed keys by --follow"
+        if self.whole is not None and self.follow.sent != "whole":
+            refresh = f"all rows, {_SENT[self.follow.sent]} by --follow"
         return "every row" if self.unprovable is None else "none", refresh
 
     def to_json(self) -> dict[str, object]:
@@ -117,7 +152,7 @@ class Analysis:
             "unprovable": self.unprovable,
             "refresh": "rows" if self.whole is None else "whole",
             "refresh_whole": self.whole,
-            "follow": "keys" if self.whole is None or self.sends else "whole",
+            **self.follow.to_json(),
             "other_types": list(self.other_types),
             "dialect": "postgres" if self.translated else "spark",
             "translated": self.translated or None,
@@ -136,7 +171,8 @@ def analyse(
         with Engine() as own_engine:
             return analyse(spec, schemas, own_engine)
     if not isinstance(spec.source, SqlSource):
-        return Analysis(unprovable=PYTHON, whole="it is made by a function")
+        made = "it is made by a function"
+        return Analysis(unprovable=PYTHON, whole=made, follow=Follow("whole", made))
     is_postgres = spec.source.written is not None and spec.source.written.dialect == "postgres"
     translated = spec.source.sql if is_postgres else ""
     own = {table: schemas[table] for table in spec.tables}
@@ -151,9 +187,9 @@ def analyse(
     )
     lineage = trace(spec.source, key, columns, keys, query)
     whole = lineage.why if isinstance(lineage, Untraceable) else None
-    sends = False
     if whole is None and "delta" not in spec.sinks:
-        whole, sends = f"{NO_DELTA}; --follow sends its sinks the changed keys alone", True
+        whole = NO_DELTA
+    follow = _follow(spec, spec.source, lineage, own)
     types = {
         table: {column.column: logged_type(column.type) for column in schema.columns}
         for table, schema in own.items()
@@ -168,7 +204,7 @@ def analyse(
         unprovable = str(error.args[0])
     if output_columns is None:
         return Analysis(
-            unprovable=unprovable, whole=whole, sends=sends, key=key, translated=translated
+            unprovable=unprovable, whole=whole, follow=follow, key=key, translated=translated
         )
     unprovable = _check_names(spec, key, output_columns) or unprovable
     column_types = {t: {c.column: c.type for c in schema.columns} for t, schema in own.items()}
@@ -179,7 +215,7 @@ def analyse(
     return Analysis(
         unprovable=unprovable,
         whole=whole,
-        sends=sends,
+        follow=follow,
         key=key,
         shape=shape_of(output_columns, described, query, own),
         translated=translated,
@@ -195,6 +231,29 @@ def analyse(
             },
         ),
     )
+
+
+def _follow(
+    spec: ViewSpec,
+    source: SqlSource,
+    lineage: KeyLineage | Untraceable,
+    schemas: Mapping[TableName, LoggedSchema],
+) -> Follow:
+    why = lineage.why if isinstance(lineage, Untraceable) else ""
+    if "delta" in spec.sinks:
+        return Follow("whole", "a Delta table takes all rows of a view")
+    if spec.views or not all(schema.key for schema in schemas.values()):
+        return Follow("whole", why)
+    names = {place: f"place_{number}" for number, place in enumerate(source.references)}
+    tables = {
+        name: {column.column.lower(): column.type for column in schemas[place.table].columns}
+        for place, name in names.items()
+    }
+    try:
+        local_sql(rewritten(source, names), tables)
+    except UnknownValueError as error:
+        return Follow("whole", f"{why}, and {error}") if why else Follow("keys", str(error))
+    return Follow("differences", why=why) if why else Follow("keys")
 
 
 def _float_key(

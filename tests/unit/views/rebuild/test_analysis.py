@@ -43,8 +43,38 @@ def look(sql: str, *, key: str = "id", sinks: str = "delta"):
 def test_a_view_over_one_table_is_proved_and_refreshed_by_its_rows() -> None:
     found = look("SELECT id, name FROM things WHERE amount > 1")
     assert (found.unprovable, found.whole) == (None, None)
-    assert found.lines() == ["proof: every row", "a refresh computes the rows that changed"]
+    assert found.lines() == [
+        "proof: every row",
+        "a refresh computes the rows that changed",
+        "--follow writes all rows anew, by Spark: a Delta table takes all rows of a view",
+    ]
     assert found.to_json()["refresh"] == "rows"
+
+
+@pytest.mark.parametrize(
+    ("sql", "sinks", "sent", "why"),
+    [
+        ("SELECT id, amount FROM things", "search", "keys", "of changed keys, without Spark"),
+        ("SELECT id, upper(name) AS n FROM things", "search", "keys", "by Spark: UPPER"),
+        (
+            "SELECT n AS id, count(*) AS c FROM (SELECT count(id) AS n FROM things) t GROUP BY n",
+            "cache",
+            "differences",
+            "sends what differs: it has a query inside",
+        ),
+        (
+            "SELECT id FROM (SELECT id, upper(name) AS n FROM things) t",
+            "cache",
+            "whole",
+            "by Spark: it has a query inside, and UPPER",
+        ),
+        ("SELECT id FROM things", "delta", "whole", "a Delta table takes all rows"),
+    ],
+)
+def test_a_plan_says_how_a_follower_keeps_a_view_fresh(sql, sinks, sent, why) -> None:
+    plan = look(sql, sinks=sinks)
+    assert plan.follow.sent == plan.to_json()["follow"] == sent
+    assert why in plan.lines()[2]
 
 
 @pytest.mark.parametrize(

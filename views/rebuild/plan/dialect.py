@@ -1,0 +1,475 @@
+"""A view's query for the engine of a follower: Spark's SQL brought to that of DataFusion.
+
+Taken is what means the same in both for the types that it is used on, queries inside of queries
+too; all else is refused, and Spark computes such a view. What is taken wrongly is found by the
+proof, which goes by a third engine, before any reader sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.schema import MappingSchema
+
+from changelog.contract.rows.types import ColumnType, spark_type
+from views.base.spark_sql import SparkSql, sources_of
+
+_CLASSES = {
+    **dict.fromkeys(
+        (
+            exp.DataType.Type.TINYINT,
+            exp.DataType.Type.SMALLINT,
+            exp.DataType.Type.INT,
+            exp.DataType.Type.BIGINT,
+            exp.DataType.Type.DECIMAL,
+        ),
+        "number",
+    ),
+    **dict.fromkeys((exp.DataType.Type.TEXT, exp.DataType.Type.VARCHAR), "text"),
+    exp.DataType.Type.BOOLEAN: "boolean",
+    exp.DataType.Type.DATE: "date",
+    exp.DataType.Type.TIMESTAMPTZ: "moment",
+    exp.DataType.Type.TIMESTAMPLTZ: "moment",
+    exp.DataType.Type.TIMESTAMP: "moment",
+    exp.DataType.Type.TIMESTAMPNTZ: "clock",
+}
+"""Values of one class compare, and are sorted, in both engines alike."""
+_NUMBER = "number"
+_NUMBER_TEXT = re.compile(r"\d+(\.\d+)?")
+_CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct"}
+_JOINS = {
+    ("", ""), ("", "INNER"), ("", "CROSS"),
+    *((side, kind) for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")),
+    ("LEFT", "SEMI"), ("LEFT", "ANTI"),
+}  # fmt: skip
+_RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank)
+_MOST_DIGITS = 38
+_INTEGERS = {
+    exp.DataType.Type.TINYINT: 3,
+    exp.DataType.Type.SMALLINT: 5,
+    exp.DataType.Type.INT: 10,
+    exp.DataType.Type.BIGINT: 20,
+}
+"""Digits that Spark counts for an integer that is computed with decimals."""
+_FIELDS = (exp.PropertyEQ, exp.Column, exp.Alias)
+_OF_ONE_CLASS = (
+    exp.EQ,
+    exp.NEQ,
+    exp.GT,
+    exp.GTE,
+    exp.LT,
+    exp.LTE,
+    exp.NullSafeEQ,
+    exp.Between,
+    exp.In,
+    exp.Coalesce,
+    exp.Case,
+    exp.If,
+)
+_TAKEN = (
+    *_OF_ONE_CLASS,
+    exp.Select,
+    exp.From,
+    exp.Join,
+    exp.Where,
+    exp.Group,
+    exp.Having,
+    exp.Table,
+    exp.TableAlias,
+    exp.Identifier,
+    exp.Column,
+    exp.Alias,
+    exp.Paren,
+    exp.And,
+    exp.Or,
+    exp.Not,
+    exp.Is,
+    exp.Null,
+    exp.Boolean,
+    exp.Literal,
+    exp.Star,
+    exp.Filter,
+    exp.PropertyEQ,
+    exp.Struct,
+    exp.Count,
+    exp.Sum,
+    exp.Min,
+    exp.Max,
+    exp.ArrayAgg,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Neg,
+    exp.DPipe,
+    exp.Like,
+    exp.Trim,
+    exp.Avg,
+    exp.Distinct,
+    exp.ArraySort,
+    exp.With,
+    exp.CTE,
+    exp.Subquery,
+    exp.Exists,
+    exp.SetOperation,
+    exp.Window,
+    exp.Order,
+    exp.Ordered,
+    *_RANKS,
+)
+
+
+class UnknownValueError(Exception):
+    """Values that are not known to be the same in this process as in Spark; the text says why."""
+
+
+class _DataFusionSql(Dialect):
+    """Says where nulls are sorted, wherever that is not DataFusion's own order."""
+
+    NULL_ORDERING = "nulls_are_large"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSql:
+    """A query as DataFusion reads it."""
+
+    text: str  # the query; its columns are in the order of the view's
+    # of each table that it names, the columns that it reads, in lower case
+    used: Mapping[str, Sequence[str]]
+    lists: frozenset[int]  # places of the columns that hold a list which is never null
+
+
+def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> LocalSql:
+    """Return a query for DataFusion.
+
+    `tables`: by the names that it has for tables, the columns of each in lower case and their
+    types.
+    """
+    try:
+        parsed = sqlglot.parse_one(text, dialect=SparkSql)
+        if not isinstance(parsed, exp.Query):
+            raise UnknownValueError("it is no query")
+        schema = MappingSchema(
+            {
+                name: {c: spark_type(k) for c, k in columns.items()}
+                for name, columns in tables.items()
+            },
+            dialect="spark",
+        )
+        query = qualify(
+            parsed, schema=schema, dialect="spark", validate_qualify_columns=True,
+            quote_identifiers=True, identify=True,
+        )  # fmt: skip
+        query = annotate_types(query, schema=schema, dialect="spark")
+    except SqlglotError as error:
+        first = str(error).splitlines()[0]
+        raise UnknownValueError(f"it is not understood here: {first}") from error
+    sources = sources_of(query)
+    for node in query.walk():
+        _check(node)
+    outer = {id(_listed(selected.unalias())) for selected in query.selects}
+    if any(id(collected) not in outer for collected in query.find_all(exp.ArrayAgg)):
+        raise UnknownValueError("a list that is collected inside is null here where it is empty")
+    lists = frozenset(
+        place
+        for place, selected in enumerate(query.selects)
+        if isinstance(_listed(selected.unalias()), exp.ArrayAgg)
+    )
+    used: dict[str, dict[str, None]] = {name: {} for name in tables}
+    for column in query.find_all(exp.Column):
+        source = sources.get(id(column))
+        if isinstance(source, exp.Table):
+            used[source.name][column.name] = None
+    _translate(query)
+    text = query.sql(_DataFusionSql, comments=False)
+    return LocalSql(text, {name: tuple(names) for name, names in used.items()}, lists)
+
+
+def _listed(node: exp.Expr) -> exp.Expr:
+    """Return the call that collects a list, from below its order and its filter."""
+    node = node.this if isinstance(node, exp.ArraySort) else node
+    return node.this if isinstance(node, exp.Filter) else node
+
+
+def _check(node: exp.Expr) -> None:
+    """Refuse what is not known to mean the same."""
+    if (why := _obstacle(node)) is not None:
+        raise UnknownValueError(f"{node.sql('spark')[:60]}: {why}")
+
+
+def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
+    match node:
+        case exp.Select() if others := _others(node, _CLAUSES):
+            return f"{others} is computed by Spark"
+        case exp.Join() if not _is_plain_join(node):
+            return "it is no join by ON"
+        case exp.Group() if _others(node, {"expressions"}):
+            return "only plain grouping is taken"
+        case exp.Group() if None in map(_class_of, node.expressions):
+            return "one of them is no value that engines group alike"
+        case exp.Is() if not isinstance(node.expression, exp.Null):
+            return "only IS NULL is taken"
+        case exp.Literal() if not node.is_string and not _NUMBER_TEXT.fullmatch(node.name):
+            return "only whole numbers, decimals and texts are taken"
+        case exp.Struct() if not all(isinstance(field, _FIELDS) for field in node.expressions):
+            return "a field has no name"
+        case exp.Count() if node.expressions:
+            return "only count(*) and count of one value are taken"
+        case exp.Distinct() if not isinstance(node.parent, exp.Select | exp.Count):
+            return "DISTINCT is taken in SELECT and in count alone"
+        case exp.Distinct() if isinstance(node.parent, exp.Select) and (
+            node.args.get("on") or None in map(_class_of, node.parent.selects)
+        ):
+            return "one of its columns is no value that engines compare alike"
+        case exp.Distinct() if isinstance(node.parent, exp.Count) and (
+            len(node.expressions) != 1 or _class_of(node.expressions[0]) is None
+        ):
+            return "only one number, text, date or moment is taken"
+        case exp.Sum() | exp.Neg() if _class_of(node.this) != _NUMBER:
+            return "only whole numbers and decimals are taken"
+        case exp.Min() | exp.Max() if _class_of(node.this) is None or node.expressions:
+            return "only of numbers, texts, dates and moments"
+        case exp.ArrayAgg() if isinstance(node.this, exp.Distinct | exp.Order):
+            return "only a plain list is taken"
+        case exp.Add() | exp.Sub() | exp.Mul() if _classes(node.left, node.right) != {_NUMBER}:
+            return "only whole numbers and decimals are taken"
+        case exp.Avg() if _of_average(node) is None:
+            return "only of whole numbers, and of decimals of at most 33 digits"
+        case exp.Trim() if not _is_right_trim(node):
+            return "only TRIM(TRAILING ' ' FROM text) is taken"
+        case exp.Like() if _classes(node.this) != {"text"} or not _is_plain_pattern(node):
+            return "only texts by a pattern without a backslash are taken"
+        case exp.ArraySort() if not _is_plain_order(node):
+            return "only collected numbers, texts, dates and moments, or structs of them, ascending"
+        case exp.With() if node.args.get("recursive"):
+            return "WITH RECURSIVE is computed by Spark"
+        case exp.Subquery() | exp.CTE() if _others(node, {"this", "alias"}):
+            return f"{_others(node, {'this', 'alias'})} is computed by Spark"
+        case exp.Subquery() if not _is_source(node) and not _is_one_row(node.this):
+            return "a query in the place of a value is taken where it aggregates all of its rows"
+        case exp.SetOperation() if not _is_plain_union(node):
+            return "its columns are of two kinds, or of one that engines compare otherwise"
+        case exp.Window() if not _is_plain_window(node):
+            return "only row_number, rank and dense_rank OVER (PARTITION BY ... ORDER BY ...)"
+        case exp.Order() if not isinstance(node.parent, exp.Window):
+            return "the order of rows is computed by Spark"
+        case exp.Ordered() if _class_of(node.this) is None or node.args.get("with_fill"):
+            return "only by numbers, texts, dates and moments"
+        case exp.DPipe() if _classes(node.left, node.right) != {"text"}:
+            return "only texts are taken"
+        case exp.Case() if node.this is not None:
+            return "only CASE WHEN is taken"
+        case exp.In() if not node.expressions and node.args.get("query") is None:
+            return "only a list of values, or a query, is taken"
+        case exp.In() if not node.expressions and not _is_condition(node):
+            return "IN (SELECT ...) is taken as a whole condition of WHERE alone"
+        case _ if isinstance(node, _OF_ONE_CLASS) and not _is_of_one_class(node):
+            return "its values are of two kinds, or of one that engines sort otherwise"
+        case _ if not isinstance(node, _TAKEN):
+            return "it is computed by Spark"
+        case _:
+            return None
+
+
+def _others(node: exp.Expr, expected: Collection[str]) -> str:
+    return ", ".join(
+        sorted(name for name, value in node.args.items() if value and name not in expected)
+    )
+
+
+def _is_plain_join(node: exp.Join) -> bool:
+    return (node.side.upper(), node.kind.upper()) in _JOINS and not (
+        node.args.get("using") or node.method
+    )
+
+
+def _is_source(node: exp.Subquery) -> bool:
+    return isinstance(node.parent, exp.From | exp.Join | exp.In | exp.SetOperation | exp.CTE)
+
+
+def _is_one_row(query: exp.Expr) -> bool:
+    """Tell whether a query gives one row, whatever its tables hold."""
+    if not isinstance(query, exp.Select) or query.args.get("group"):
+        return False
+    return all(selected.find(exp.AggFunc) is not None for selected in query.selects)
+
+
+def _is_condition(node: exp.In) -> bool:
+    """Tell whether rows go by an IN, or NOT IN, alone: inside of OR its null counts as false."""
+    above = node.parent
+    while isinstance(above, exp.Paren):
+        above = above.parent
+    if isinstance(above, exp.Not):
+        above = above.parent
+    while isinstance(above, exp.And | exp.Paren):
+        above = above.parent
+    return isinstance(above, exp.Where)
+
+
+def _is_right_trim(node: exp.Trim) -> bool:
+    spaces = node.expression
+    return (
+        str(node.args.get("position")).upper() == "TRAILING"
+        and isinstance(spaces, exp.Literal)
+        and spaces.name == " "
+        and _class_of(node.this) == "text"
+    )
+
+
+def _is_plain_pattern(node: exp.Like) -> bool:
+    pattern = node.expression
+    return isinstance(pattern, exp.Literal) and pattern.is_string and "\\" not in pattern.name
+
+
+def _is_plain_order(node: exp.ArraySort) -> bool:
+    collected = _listed(node)
+    if node.expression or not isinstance(collected, exp.ArrayAgg):
+        return False
+    if not isinstance(nulls := node.args.get("nulls_first"), exp.Boolean) or not nulls.this:
+        return False
+    value = collected.this
+    fields = map(_value_of, value.expressions) if isinstance(value, exp.Struct) else [value]
+    return None not in map(_class_of, fields)
+
+
+def _is_plain_union(node: exp.SetOperation) -> bool:
+    if _others(node, {"this", "expression", "distinct", "with_"}):
+        return False
+    pairs = zip(node.left.selects, node.right.selects, strict=True)
+    classes = [_classes(*pair) for pair in pairs]
+    return all(len(pair) == 1 and None not in pair for pair in classes)
+
+
+def _is_plain_window(node: exp.Window) -> bool:
+    if not isinstance(node.this, _RANKS) or _others(
+        node, {"this", "partition_by", "order", "over"}
+    ):
+        return False
+    return node.args.get("order") is not None and None not in map(
+        _class_of, node.args.get("partition_by") or ()
+    )
+
+
+def _of_average(node: exp.Avg) -> tuple[int, int] | None:
+    """Return digits and scale of the values that are averaged, (0, 0) for whole numbers."""
+    kind = node.this.type
+    if kind is not None and kind.this in _INTEGERS:
+        return 0, 0
+    digits = _decimal_of(node.this)
+    return None if digits is None or digits[0] + 5 > _MOST_DIGITS else digits
+
+
+def _decimal_of(node: exp.Expr) -> tuple[int, int] | None:
+    """Return digits and scale that Spark gives to a number; None where that is not known here."""
+    digits: tuple[int, int] | None = None
+    match node:
+        case exp.Paren() | exp.Neg():
+            digits = _decimal_of(node.this)
+        case exp.Literal() if not node.is_string:
+            whole, _, part = node.name.partition(".")
+            digits = len(whole.lstrip("0") + part) or 1, len(part)
+        case exp.Column() if node.type is not None and node.type.this in _INTEGERS:
+            digits = _INTEGERS[node.type.this], 0
+        case exp.Column() if node.type is not None and len(node.type.expressions) == len("ps"):
+            precision, scale = (int(size.name) for size in node.type.expressions)
+            digits = precision, scale
+        case exp.Add() | exp.Sub() | exp.Mul():
+            one, other = _decimal_of(node.left), _decimal_of(node.right)
+            if one is not None and other is not None:
+                digits = _computed(node, one, other)
+        case _:
+            pass
+    return digits if digits is not None and digits[0] <= _MOST_DIGITS else None
+
+
+def _computed(node: exp.Expr, one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    if isinstance(node, exp.Mul):
+        return one[0] + other[0] + 1, one[1] + other[1]
+    scale = max(one[1], other[1])
+    return max(one[0] - one[1], other[0] - other[1]) + 1 + scale, scale
+
+
+def _is_of_one_class(node: exp.Expr) -> bool:
+    match node:
+        case exp.Between():
+            values = [node.this, node.args["low"], node.args["high"]]
+        case exp.In() if (query := node.args.get("query")) is not None:
+            values = [node.this, *query.this.selects]
+        case exp.In() | exp.Coalesce():
+            values = [node.this, *node.expressions]
+        case exp.Case():
+            values = [
+                *(branch.args["true"] for branch in node.args["ifs"]),
+                node.args.get("default"),
+            ]
+        case exp.If():
+            values = [node.args["true"], node.args.get("false")]
+        case _:
+            values = [node.args["this"], node.args["expression"]]
+    others = [value for value in values if value is not None and not isinstance(value, exp.Null)]
+    classes = _classes(*others)
+    return len(classes) <= 1 and None not in classes
+
+
+def _classes(*values: exp.Expr) -> set[str | None]:
+    return {_class_of(value) for value in values}
+
+
+def _class_of(node: exp.Expr) -> str | None:
+    """Return the class of a value; None for one that is not known."""
+    if isinstance(node, exp.Literal):
+        return "text" if node.is_string else "number"
+    kind = node.type
+    return None if kind is None else _CLASSES.get(kind.this)
+
+
+def _translate(query: exp.Query) -> None:
+    """Put DataFusion's own calls for structs, lists and averages."""
+    for average in list(query.find_all(exp.Avg)):
+        digits, scale = _of_average(average) or (0, 0)
+        if digits:
+            # Spark rounds to the nearest, where DataFusion cuts: it gets one place more to cut at.
+            average.set("this", exp.cast(average.this, f"DECIMAL({digits + 1}, {scale + 1})"))
+            around: exp.Expr = average
+            if isinstance(average.parent, exp.Filter):
+                around = average.parent
+            around.replace(exp.cast(around.copy(), f"DECIMAL({digits + 4}, {scale + 4})"))
+    for trimmed in list(query.find_all(exp.Trim)):
+        words = [trimmed.this.copy(), trimmed.expression.copy()]
+        trimmed.replace(exp.Anonymous(this="rtrim", expressions=words))
+    for ordered in list(query.find_all(exp.ArraySort)):
+        # Both sort nulls first, and structs field by field.
+        ordered.replace(exp.Anonymous(this="array_sort", expressions=[ordered.this]))
+    for node in reversed(list(query.find_all(exp.Struct))):  # those inside of others first
+        words: list[exp.Expr] = []
+        for field in node.expressions:
+            words += [exp.Literal.string(_field_of(field)), _value_of(field)]
+        node.replace(exp.Anonymous(this="named_struct", expressions=words))
+    for same in list(query.find_all(exp.NullSafeEQ)):
+        # IS NOT DISTINCT FROM takes all that follows it.
+        same.replace(exp.Paren(this=same.copy()))
+    for collected in list(query.find_all(exp.ArrayAgg)):
+        value, around = collected.this, collected.parent
+        # Spark's lists leave out nulls.
+        there: exp.Expr = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
+        if isinstance(around, exp.Filter):
+            there = exp.And(this=exp.Paren(this=around.expression.this), expression=there)
+        called = exp.Anonymous(this="array_agg", expressions=[value])
+        filtered = exp.Filter(this=called, expression=exp.Where(this=there))
+        (around if isinstance(around, exp.Filter) else collected).replace(filtered)
+
+
+def _field_of(field: exp.Expr) -> str:
+    return str(field.this.name if isinstance(field, exp.PropertyEQ) else field.alias_or_name)
+
+
+def _value_of(field: exp.Expr) -> exp.Expr:
+    value: exp.Expr = field.expression if isinstance(field, exp.PropertyEQ) else field.unalias()
+    return value
