@@ -437,13 +437,12 @@ def _translate(query: exp.Query) -> None:
         if digits:
             # Spark rounds to the nearest, where DataFusion cuts: it gets one place more to cut at.
             average.set("this", exp.cast(average.this, f"DECIMAL({digits + 1}, {scale + 1})"))
-            around: exp.Expr = average
-            if isinstance(average.parent, exp.Filter):
-                around = average.parent
+            above = average.parent
+            around: exp.Avg | exp.Filter = above if isinstance(above, exp.Filter) else average
             around.replace(exp.cast(around.copy(), f"DECIMAL({digits + 4}, {scale + 4})"))
     for trimmed in list(query.find_all(exp.Trim)):
-        words = [trimmed.this.copy(), trimmed.expression.copy()]
-        trimmed.replace(exp.Anonymous(this="rtrim", expressions=words))
+        parts = [trimmed.this.copy(), trimmed.expression.copy()]
+        trimmed.replace(exp.Anonymous(this="rtrim", expressions=parts))
     for ordered in list(query.find_all(exp.ArraySort)):
         # Both sort nulls first, and structs field by field.
         ordered.replace(exp.Anonymous(this="array_sort", expressions=[ordered.this]))
