@@ -438,8 +438,8 @@ def _translate(query: exp.Query) -> None:
             # Spark rounds to the nearest, where DataFusion cuts: it gets one place more to cut at.
             average.set("this", exp.cast(average.this, f"DECIMAL({digits + 1}, {scale + 1})"))
             above = average.parent
-            around: exp.Avg | exp.Filter = above if isinstance(above, exp.Filter) else average
-            around.replace(exp.cast(around.copy(), f"DECIMAL({digits + 4}, {scale + 4})"))
+            outer = above if isinstance(above, exp.Filter) else average
+            outer.replace(exp.cast(outer.copy(), f"DECIMAL({digits + 4}, {scale + 4})"))
     for trimmed in list(query.find_all(exp.Trim)):
         parts = [trimmed.this.copy(), trimmed.expression.copy()]
         trimmed.replace(exp.Anonymous(this="rtrim", expressions=parts))
