@@ -414,7 +414,7 @@ class Resident:
                 view.delta = self._delta(view, few) if few and is_any else _nothing(view)
 
     def _affected(self, view: _View, touched: Mapping[TableName, Touched]) -> Affected | None:
-        """Return the rows of a view that may differ, and their keys; None where none may."""
+        """Return the rows of a view that may differ, and their keys, or None for no rows."""
         if view.whole is not None:
             rows, keys = view.whole.changed(self._local.held)
             return affected(rows, keys.column_names, logged_keys(keys))

@@ -173,7 +173,7 @@ class Walk:
         return values if nulls else values - {None}
 
     def _taking_part(self, place: TableReference, column: str, values: set[Value]) -> Rows | None:
-        """Return the rows of a place with one of some values, None where they are all taken."""
+        """Return the rows of a place with one of some values, or None for all of its rows."""
         is_whole = self._few is not None and self._tables[place.table].count <= MOST_WHOLE
         rows: Rows = {}
         for record in self._tables[place.table].having(column, values):

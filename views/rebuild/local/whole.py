@@ -36,7 +36,7 @@ class WholeView:
         self._differing(self._rows)
 
     def changed(self, tables: Mapping[TableName, LocalTable]) -> tuple[pa.Table, pa.Table]:
-        """Return its rows now, and the keys of those that were others before."""
+        """Return its rows now, and the keys of all rows that changed."""
         before, self._rows = self._rows, self._computed(tables)
         return self._rows, self._differing(before)
 

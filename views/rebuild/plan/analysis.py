@@ -171,8 +171,8 @@ def analyse(
         with Engine() as own_engine:
             return analyse(spec, schemas, own_engine)
     if not isinstance(spec.source, SqlSource):
-        made = "it is made by a function"
-        return Analysis(unprovable=PYTHON, whole=made, follow=Follow("whole", made))
+        why = "it is made by a function"
+        return Analysis(unprovable=PYTHON, whole=why, follow=Follow("whole", why))
     is_postgres = spec.source.written is not None and spec.source.written.dialect == "postgres"
     translated = spec.source.sql if is_postgres else ""
     own = {table: schemas[table] for table in spec.tables}

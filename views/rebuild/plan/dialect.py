@@ -367,7 +367,7 @@ def _of_average(node: exp.Avg) -> tuple[int, int] | None:
 
 
 def _decimal_of(node: exp.Expr) -> tuple[int, int] | None:
-    """Return digits and scale that Spark gives to a number; None where that is not known here."""
+    """Return digits and scale that Spark gives to a number, or None if they are unknown here."""
     digits: tuple[int, int] | None = None
     match node:
         case exp.Paren() | exp.Neg():
