@@ -56,7 +56,11 @@ _SUBJECTS = (
         ("capture", "status", "verify", "resnapshot", "signal", "ddl", "slot"),
         "changelog capture --until now",
     ),
-    _Subject("Views, built by rebuild-view", ("test", "spark-server"), "rebuild-view --all --plan"),
+    _Subject(
+        "Views, built by rebuild-view",
+        ("test", "wait", "spark-server"),
+        "rebuild-view --all --plan",
+    ),
     _Subject(
         "Topics and connectors",
         ("topics", "read", "write", "load", "publish", "serve"),

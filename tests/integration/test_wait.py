@@ -1,8 +1,14 @@
 """Readers wait for their own write: by the sinks' own word, and never longer than it is of use."""
 
+import json
+import re
+import subprocess
+import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +19,11 @@ from tests.support.shop import TABLES, Shop, aim, target_database
 from tests.support.sql import execute
 from views.client import Cache, wait
 from views.generations import lock
+from views.generations.history import UNCHANGED, History, all_proved_at, as_served
 from views.generations.place import place_for
 from views.generations.reached import NotReachedError, Wait
+from views.rebuild import resident
+from views.rebuild.run import forward
 
 PATIENCE_S = 60.0
 
@@ -150,3 +159,59 @@ def test_what_cannot_come_is_told_at_once(shop):
     assert shop.round().error is None
     reached = wait(view, lsn, project=root, timeout=0)
     assert min(reached.sinks.values()) >= Lsn.parse(lsn)
+    ran = waited(shop, view, "--lsn", lsn, "--timeout", "0", "--json")
+    assert (ran.returncode, json.loads(ran.stdout)["lsn"]) == (0, lsn)
+    assert waited(shop, view, "--lsn", ahead).returncode == 2
+    shop.project.execute("UPDATE orders SET amount = amount + 1 WHERE id = 52")
+    ran = waited(shop, view, "--sink", "cache", "--timeout", "0")
+    assert (ran.returncode, "does not show" in ran.stderr) == (1, True)
+
+
+def waited(shop, *words):
+    command = [sys.executable, "-m", "changelog", "wait", *words]
+    command += ["--project", str(shop.project.root)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_generations_that_rest_are_on_record_and_as_proved_as_before(shop, monkeypatch):
+    for module in (forward, resident):
+        monkeypatch.setattr(module, "UNCHANGED_EVERY", timedelta(0))
+    history = History(shop.settings().warehouse)
+
+    def served(kind):
+        return as_served(history.rows([shop.names[kind]]))
+
+    def rests(kind, before):
+        after = served(kind)
+        assert (after.origin, after.generation) == (UNCHANGED, before.generation)
+        assert Lsn.parse(after.lsn) > Lsn.parse(before.lsn)
+        assert (after.verified, after.certificate) == (before.verified, before.certificate)
+        assert all_proved_at(history.rows(), after.generation) < after.at
+
+    assert shop.round().error is None
+    before = served("both")
+    shop.change("UPDATE lines SET sku = 'y' WHERE order_id = 5")
+    assert {result.origin for result in shop.round().results} == {UNCHANGED}
+    rests("both", before)
+    with shop.followed() as follower:
+        before = served("both")
+        shop.change("UPDATE customers SET name = 'new' WHERE id = 3")
+        assert follower.round().error is None
+        assert follower.is_here
+        rests("both", before)
+
+
+def test_a_row_may_bear_the_lsn_of_its_last_write(shop):
+    """The recipe of the page, carried out."""
+    page = Path("docs/read-a-view.md").read_text("utf-8")
+    (block,) = re.findall(r"```sql\n(ALTER TABLE.*?)```", page, re.DOTALL)
+    *makes, write = (
+        block.replace("orders", "receipts").replace("status = 'sent'", "n = 1").split(";\n")[:-1]
+    )
+    shop.project.execute("CREATE TABLE receipts (id int PRIMARY KEY, n int)")
+    shop.project.execute("; ".join(makes))
+    shop.project.execute("INSERT INTO receipts VALUES (17, 0)")
+    ((inserted,),) = shop.project.query("SELECT lsn FROM receipts")
+    ((updated,),) = shop.project.query(write)
+    ((now,),) = shop.project.query("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+    assert inserted < updated < now

@@ -1,4 +1,4 @@
-"""The commands `changelog doctor` and `changelog teardown`.
+"""The commands `changelog doctor`, `changelog wait` and `changelog teardown`.
 
 Mounted through the entry-point group `changelog.commands`.
 """
@@ -51,6 +51,52 @@ def doctor(
         console.print(findings.table("From the source to what serves"))
     if findings.exit_code:
         raise typer.Exit(findings.exit_code)
+
+
+@with_examples(
+    "`changelog wait orders_by_customer --lsn 0/16B3748` ends once all its sinks show that",
+    "`changelog wait orders_by_customer --sink cache --timeout 5` for all that is committed by now",
+    more="**Exit codes** 0 readers see it · 1 not in time, or nobody follows the view · "
+    "2 no such view, or an LSN that its log will never have",
+)
+@takes(Chosen(Postgres), Chosen(Kafka), Chosen(CaptureSettings, *SLOT))
+def wait(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.")],
+    project: ProjectOption = Path(),
+    *,
+    overrides: Given,
+    lsn: Annotated[
+        str,
+        typer.Option(
+            "--lsn",
+            help="Wait for what was committed before this LSN; `now` asks the source for its own.",
+        ),
+    ] = "now",
+    sink: Annotated[
+        str | None, typer.Option("--sink", help="Wait for this sink alone, such as cache.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, help="The longest wait, in seconds; 0 looks once.")
+    ] = 30.0,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Wait until readers of a view see all that was committed before an LSN.
+
+    Take the LSN behind the commit: `SELECT pg_current_wal_insert_lsn()`. The sinks are asked what
+    they show. It starts nothing: somebody else follows the view, or rebuilds it.
+    """
+    from changelog.runtime.edge import print_json, tell
+
+    check_extra("spark", "changelog wait")
+    from views.generations.reached import awaited
+
+    reached = awaited(project, overrides, view, lsn, sink=sink, timeout_s=timeout)
+    if as_json:
+        print_json(reached.to_json())
+    else:
+        shown = ", ".join(f"{name} is at {at}" for name, at in reached.sinks.items())
+        tell(f"view {view} shows {reached.lsn}: {shown}")
 
 
 @with_examples(

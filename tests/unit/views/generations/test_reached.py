@@ -1,6 +1,8 @@
 """What a wait for an LSN goes by: the word of each sink, of the history, and of frontiers."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,11 @@ from views.generations.history import (
     position_on_record,
     unchanged_at,
 )
-from views.generations.reached import LogFrontiers, NotReachedError, Wait
+from views.generations.lock import building, following, is_attended
+from views.generations.place import Place
+from views.generations.reached import LogFrontiers, NotReachedError, Wait, own_tables
+from views.leases.decide import Tenure
+from views.leases.record import Owner
 
 ORDERS = TableName("public", "orders")
 OTHERS = TableName("public", "others")
@@ -308,3 +314,52 @@ def test_rows_that_stay_are_on_record_at_a_later_frontier():
     assert all_proved_at([built, later], 1) == built.at
     assert unchanged_at([built, row("0/4", REFUTED)], 1, frontier(9), "run") is None
     assert unchanged_at([], 1, frontier(9), "run") is None
+
+
+def test_who_works_on_a_view_is_known_by_its_locks(tmp_path):
+    place = Place(tmp_path)
+    assert not is_attended(place, "v", 0)
+    assert not list(tmp_path.iterdir()), "a reader makes nothing"
+    for work in (following, building):
+        with work(place, ["v"]):
+            assert is_attended(place, "v", 0)
+            assert not is_attended(place, "w", 0)
+        assert not is_attended(place, "v", 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "attended"),
+    [
+        ({}, True),
+        ({"until_ms": 99}, False),  # a dead one on another machine
+        ({"is_over": True}, False),
+        ({"place": "here"}, False),  # of this machine, where nobody has the lock
+        (None, False),
+    ],
+)
+def test_who_works_elsewhere_is_known_by_a_lease(tmp_path, changes, attended):
+    owner = Owner.this_process()
+    tenure = Tenure(
+        id="i", token=1, offset=1, until_ms=100, is_over=False, owner=owner, place="x"
+    )  # fmt: skip
+
+    class Leases:
+        def tenure(self, lock):
+            assert lock.startswith("house/v/")
+            return None if changes is None else replace(tenure, **changes)
+
+        def is_mine(self, tenure):
+            return tenure.place == "here"
+
+    leases: Any = Leases()
+    place = Place(tmp_path, leases, lambda: "house")
+    assert is_attended(place, "v", 100) is attended
+
+
+def test_an_lsn_says_something_of_own_tables_alone():
+    settings: Any = SimpleNamespace(logs=[SimpleNamespace(table=OTHERS)])
+    both: Any = SimpleNamespace(name="v", tables=(ORDERS, OTHERS))
+    foreign: Any = SimpleNamespace(name="v", tables=(OTHERS,))
+    assert own_tables(both, settings) == [ORDERS]
+    with pytest.raises(ViewError, match="reads only logs of other programs"):
+        own_tables(foreign, settings)
