@@ -26,7 +26,7 @@ from views.rebuild import sealing
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.engine import LocalQuery
 from views.rebuild.local.related import Walk
-from views.rebuild.one_view.forward import delta_of
+from views.rebuild.one_view.delta import delta_from_spark
 from views.rebuild.plan.dialect import UnknownValueError
 from views.rebuild.plan.plan import store_of
 from views.rebuild.resident import Resident
@@ -132,7 +132,7 @@ def follow_changes(shop, make_round):
 
 @pytest.mark.matrix
 def test_a_wrong_row_is_refuted_before_any_reader_has_it(shop, monkeypatch):
-    sound = delta_of
+    sound = delta_from_spark
 
     def off_by_a_cent(*arguments):
         delta = sound(*arguments)
@@ -147,7 +147,7 @@ def test_a_wrong_row_is_refuted_before_any_reader_has_it(shop, monkeypatch):
     before = shop.entries(), shop.totals(), shop.documents()
     shop.change("UPDATE orders SET amount = amount + 50 WHERE id = 11")
     with monkeypatch.context() as patched:
-        patched.setattr("views.rebuild.run.forward.delta_of", off_by_a_cent)
+        patched.setattr("views.rebuild.run.forward.delta_from_spark", off_by_a_cent)
         outcome = shop.round()
     assert all(isinstance(result.error, RefutedError) for result in outcome.results)
     assert all(result.mismatches == 1 for result in outcome.results)

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from views.rebuild.one_view.forward import KEY, Delta
+from views.rebuild.one_view.delta import KEY, Delta
 from views.rebuild.sending import sender as waits
 from views.rebuild.sending.sender import UnlikeError, Waiting, merged
 from views.sinks.base import GONE

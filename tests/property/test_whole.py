@@ -37,7 +37,7 @@ from views.rebuild.local.engine import LocalQuery
 from views.rebuild.local.rows import WholeRows
 from views.rebuild.local.table import LocalTable
 from views.rebuild.local.whole import WholeView
-from views.rebuild.one_view.forward import affected, logged_keys
+from views.rebuild.one_view.delta import logged_keys, select_affected
 
 INT, LONG, TEXT = IntegerType(), LongType(), StringType()
 QUERIES: list[tuple[str, dict]] = [
@@ -131,7 +131,7 @@ def is_right(query: tuple[str, dict], old: dict, more: dict, without: dict) -> b
                 )
                 tables[NAMES[name]].advance(records, Position(1, Lsn(number), 0))
             rows, keys = view.changed(tables)
-            few = affected(rows, key, logged_keys(keys))
+            few = select_affected(rows, key, logged_keys(keys))
             named = {tuple(row.values()) for row in few.keys.to_pylist()}
             sent = [tuple(row.values()) for row in few.rows.to_pylist()]
             kept = [row for row in rows_of(was) if key_of(row) not in named]

@@ -26,7 +26,7 @@ class Others:
     dead: frozenset[int] = frozenset()  # of builders that are gone
     files: tuple[Path, ...] = ()  # name the dead, and are removed with them
 
-    def cleared(self) -> None:
+    def mark_cleared(self) -> None:
         """Record that the generations of dead builders are removed."""
         for path in self.files:
             path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -33,6 +33,7 @@ from views.generations.reservation import NOBODY, Others
 from views.generations.served import Peers, Served
 from views.generations.staging import take_away
 from views.generations.succession import (
+    Held,
     leftovers,
     line_of,
     staged,
@@ -83,18 +84,18 @@ def swap(
 ) -> float:
     """Publish a generation of each view in all its sinks; move all back if one fails.
 
-    `targets`: the sinks of each view, and the generation. `confirm`: makes sure that this process
-    still has its locks; asked before each step, and behind the last. Without them nothing is moved
-    back: another run is at work. `steps`: counts the sinks that are asked what they serve, and
-    those that are moved.
+    `targets`: the sinks of each view, and the generation. `confirm`: raises if this process has
+    lost its locks; called before each step and after the last. Without locks nothing is moved back,
+    since another run is at work. `steps`: counts the sinks that are asked which generation they
+    serve, and the sinks that are moved.
 
     Returns:
         The seconds from the moment the first sink had moved until the last one had: in between
         they served different generations.
 
     Raises:
-        ChangelogError: a sink did not move; the others serve what they served before, or the
-            message says which of them does not.
+        ChangelogError: a sink did not move; all sinks serve their previous generation, or the
+            message names those that do not.
         LockedError: the lock is lost and no sink has moved.
         UnavailableError: whether it is lost is not known, and no sink has moved.
         LostInSwapError: either came after some sink had moved.
@@ -106,49 +107,49 @@ def swap(
         for name, holding in served.held_without_listing(steps).items()
     ]
     running = _Swap(moves, confirm, steps)
-    if not running.in_transaction:
+    if not running.transactional_moves:
         return running.run(None)
     running.prepare()
     # All views of a project have the same one.
-    database = running.in_transaction[0].sink.database
+    database = running.transactional_moves[0].sink.database
     return database.patiently(lambda: running.run(database))
 
 
 @dataclass(frozen=True, slots=True)
 class _Move(Generic[S]):
-    """A sink whose readers are to be moved; `before` is what they see until then."""
+    """A sink whose readers are to be moved, and the generation that they see until then."""
 
     view: str
     name: str
     sink: S
     generation: int
-    before: int | None
+    previous_generation: int | None
 
 
 class _Swap:
-    """Moves readers: sinks with transactions show the move once all sinks have moved.
+    """Moves the readers of all sinks: PostgreSQL commits last, after all other sinks have moved.
 
-    The work of transactions comes first, since it can have to wait for other sessions' locks. Those
-    that keep readers out meanwhile are tried, undone, and done last.
+    Its work comes first, since it may have to wait for locks of other sessions. Moves that lock
+    readers out are rehearsed under a savepoint, rolled back, and repeated last.
     """
 
     def __init__(
         self, moves: Sequence[_Move[Sink]], confirm: Callable[[], None], steps: Steps
     ) -> None:
         self._moves, self._confirm, self._steps = moves, confirm, steps
-        self.in_transaction = [
+        self.transactional_moves = [
             cast("_Move[TransactionalSink]", move)
             for move in moves
             if isinstance(move.sink, TransactionalSink)
         ]
         self._current: _Move[Any] | None = None
         self._moved: list[_Move[Any]] = []
-        self._ends: list[float] = []
-        self._shown = 0
+        self._moved_at: list[float] = []
+        self._steps_reported = 0
 
     def prepare(self) -> None:
-        """Do the slow part before the transaction."""
-        for move in self.in_transaction:
+        """Prepare each transactional move outside of the transaction, which holds locks."""
+        for move in self.transactional_moves:
             try:
                 move.sink.prepare(move.generation)
             except Exception as error:
@@ -159,14 +160,14 @@ class _Swap:
 
         Raises BusyError: somebody holds a lock; nothing has moved.
         """
-        self._moved, self._ends = [], []
+        self._moved, self._moved_at = [], []
         try:
             if database is None:
                 self._move_others()
             else:
                 with database.connection() as connection:
-                    self._move_in(connection)
-                self._end(self.in_transaction)
+                    self._move_in_transaction(connection)
+                self._end(self.transactional_moves)
         except LostInSwapError:
             raise
         except Exception as error:
@@ -177,28 +178,30 @@ class _Swap:
                 raise
             raise reason from error
         self._check_locks()
-        return round(self._ends[-1] - self._ends[0], 6) if self._ends else 0.0
+        return round(self._moved_at[-1] - self._moved_at[0], 6) if self._moved_at else 0.0
 
-    def _move_in(self, connection: Connection) -> None:
-        brief = [move for move in self.in_transaction if move.sink.locks_readers_out]
+    def _move_in_transaction(self, connection: Connection) -> None:
+        locking_moves = [move for move in self.transactional_moves if move.sink.locks_readers_out]
         with connection, connection.cursor() as cursor:
             # Foreign keys between the views' tables hold once all of them have their rows.
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
-            for move in self.in_transaction:
-                if move not in brief:
+            for move in self.transactional_moves:
+                if move not in locking_moves:
                     self._move(move, connection)
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            if len(self._moves) > len(brief):
+            # Rehearsed, so that an error surfaces before another sink moves; rolled back, so that
+            # readers are not locked out while the other sinks move.
+            if len(self._moves) > len(locking_moves):
                 cursor.execute("SAVEPOINT tried")
-                for move in brief:
+                for move in locking_moves:
                     self._move(move, connection)
                 cursor.execute("ROLLBACK TO SAVEPOINT tried")
             self._move_others()
-            for move in brief:
+            for move in locking_moves:
                 self._move(move, connection)
             self._check_locks()
             # After a commit that failed, `_move_back` asks each sink what it serves.
-            self._moved += self.in_transaction
+            self._moved += self.transactional_moves
 
     def _move(self, move: _Move[TransactionalSink], connection: Connection) -> None:
         self._begin(move)
@@ -219,9 +222,9 @@ class _Swap:
         self._steps.begin(f"{move.view} {move.generation} in {move.name}")
 
     def _end(self, moves: Sequence[_Move[Any]]) -> None:
-        self._ends += [time.monotonic()] * len(moves)
-        while self._shown < len(self._ends):  # another attempt counts no step twice
-            self._shown += 1
+        self._moved_at += [time.monotonic()] * len(moves)
+        while self._steps_reported < len(self._moved_at):  # another attempt counts no step twice
+            self._steps_reported += 1
             self._steps.done()
 
     @staticmethod
@@ -246,25 +249,25 @@ class _Swap:
 
 
 def _move_back(moved: Sequence[_Move[Any]]) -> list[str]:
-    stuck: list[str] = []
-    for move in reversed(moved):
-        try:
-            if move.sink.published() == move.before:
-                continue
-            if move.before is not None:
-                move.sink.publish(move.before)
-                continue
-        except Exception as error:  # the others are moved back all the same
-            reason = explained(error, f"moving back to generation {move.before}")
-            log.warning('view "%s" in %s does not move back: %s', move.view, move.name, reason)
-            log.debug("it does not move back", exc_info=error)
-            stuck.append(
-                f'view "{move.view}" in {move.name} may serve generation {move.generation}'
-            )
-            continue
-        # A first generation has nothing to move back to: sinks cannot serve nothing again.
-        stuck.append(f'view "{move.view}" in {move.name} serves generation {move.generation}')
-    return stuck
+    """Move readers back in reverse order; returns a sentence on each sink that did not."""
+    return [stuck for move in reversed(moved) if (stuck := _move_one_back(move))]
+
+
+def _move_one_back(move: _Move[Any]) -> str:
+    """Move the readers of a sink back; returns the generation that they see if that fails."""
+    try:
+        if move.sink.published() == move.previous_generation:
+            return ""
+        if move.previous_generation is not None:
+            move.sink.publish(move.previous_generation)
+            return ""
+    except Exception as error:  # the other sinks are moved back all the same
+        reason = explained(error, f"moving back to generation {move.previous_generation}")
+        log.warning('view "%s" in %s does not move back: %s', move.view, move.name, reason)
+        log.debug("it does not move back", exc_info=error)
+        return f'view "{move.view}" in {move.name} may serve generation {move.generation}'
+    # A first generation has nothing to move back to: sinks cannot serve nothing again.
+    return f'view "{move.view}" in {move.name} serves generation {move.generation}'
 
 
 def settle(
@@ -279,10 +282,10 @@ def settle(
     A staged generation stays, but for one that a newer one was to replace. Only for the holder of
     the view's lock.
 
-    `served`: the sinks of the view. `history`: what is known of its generations. `others`: what
-    others build of it, or have left. `steps`: counts the sinks that are asked, which are expected,
-    and what is found to do. `peers`: gives the sinks of another view, to see whether those that
-    were to move with this one have.
+    `served`: the sinks of the view. `history`: the recorded states of its generations. `others`:
+    the generations that other processes build, or have left behind. `steps`: counts the sinks that
+    are asked, which its caller has announced, and the removals. `peers`: gives the sinks of another
+    view, which tell whether a view that was to move together with this one has moved.
 
     Returns:
         The generation whose publication was finished, or None.
@@ -297,29 +300,43 @@ def settle(
     moved = [number for number in waiting if _has_moved(served.view, number, history, peers)]
     generation = unfinished_swap(list(holdings.values()), states, moved)
     if generation is not None:
-        swap([(served, generation)], steps=steps)
-        *_, sealed = history.rows([served.view], generation=generation)
-        note = "recorded by a later run: its own was killed"
-        history.append([sealed.again(state=PUBLISHED, note=note)])
-        log.warning(
-            'view "%s": generation %d of a killed run is published', served.view, generation
-        )
+        _finish_swap(served, generation, history, steps)
         states[generation] = PUBLISHED
         holdings = served.held()
-    for name, sink in served.sinks.items():
-        unknown = (others.dead & holdings[name].generations) - {*states, holdings[name].published}
-        going = sorted({*leftovers(holdings[name], states), *unknown} - others.spared)
-        steps.more(len(going))
-        for leftover in going:
-            log.info(
-                'view "%s" in %s: removing unfinished generation %d', served.view, name, leftover
-            )
-            steps.begin(f"{served.view} {leftover} in {name}")
-            sink.discard(leftover)
-            steps.done()
-    others.cleared()
+    _remove_leftovers(served, holdings, states, others, steps)
+    others.mark_cleared()
     take_away(served, history, staged(states)[:-1], note="replaced by a newer one", steps=steps)
     return generation
+
+
+def _finish_swap(served: Served, generation: int, history: History, steps: Steps) -> None:
+    """Publish the generation whose publication was killed, and record it."""
+    swap([(served, generation)], steps=steps)
+    *_, sealed = history.rows([served.view], generation=generation)
+    note = "recorded by a later run: its own was killed"
+    history.append([sealed.again(state=PUBLISHED, note=note)])
+    log.warning('view "%s": generation %d of a killed run is published', served.view, generation)
+
+
+def _remove_leftovers(
+    served: Served,
+    holdings: Mapping[str, Held],
+    states: Mapping[int, str],
+    others: Others,
+    steps: Steps,
+) -> None:
+    """Remove the unfinished generations of dead runs from each sink."""
+    for name, sink in served.sinks.items():
+        unknown = (others.dead & holdings[name].generations) - {*states, holdings[name].published}
+        unfinished = sorted({*leftovers(holdings[name], states), *unknown} - others.spared)
+        steps.more(len(unfinished))
+        for generation in unfinished:
+            log.info(
+                'view "%s" in %s: removing unfinished generation %d', served.view, name, generation
+            )
+            steps.begin(f"{served.view} {generation} in {name}")
+            sink.discard(generation)
+            steps.done()
 
 
 def _has_moved(view: str, generation: int, history: History, peers: Peers) -> bool:

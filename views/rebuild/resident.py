@@ -58,15 +58,15 @@ from views.rebuild.local.newest import Newest
 from views.rebuild.local.related import FEW, Related, Walk, check_classes, columns_of
 from views.rebuild.local.table import LocalTables, Record, Touched
 from views.rebuild.one_view.certify import request_of
-from views.rebuild.one_view.forward import (
+from views.rebuild.one_view.delta import (
     Affected,
     Delta,
-    affected,
     apply,
-    delta_here,
-    delta_of,
+    delta_from_arrow,
+    delta_from_spark,
     forward_sinks,
     logged_keys,
+    select_affected,
 )
 from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
@@ -136,7 +136,7 @@ def _nothing(view: _View) -> Delta:
     """Return a delta of no key."""
     rows = to_arrow_schema(view.schema).empty_table()
     keys = rows.select(list(view.spec.key))
-    return delta_here(
+    return delta_from_arrow(
         Affected(rows=rows, keys=keys, gone=keys), view.schema, view.spec.key, view.sinks
     )
 
@@ -408,16 +408,16 @@ class Resident:
         for view in self._views:
             view.delta, view.reports, view.error = None, {}, None
             if any(touched[table].is_any for table in view.spec.tables):
-                few = self._affected(view, touched)
-                is_any = few is not None and (few.keys.num_rows or few.rows.num_rows)
+                affected = self._affected(view, touched)
+                is_any = affected is not None and (affected.keys.num_rows or affected.rows.num_rows)
                 # A delta of no key tells the sinks that they have all that was written.
-                view.delta = self._delta(view, few) if few and is_any else _nothing(view)
+                view.delta = self._delta(view, affected) if affected and is_any else _nothing(view)
 
     def _affected(self, view: _View, touched: Mapping[TableName, Touched]) -> Affected | None:
         """Return the rows of a view that may differ, and their keys, or None for no rows."""
         if view.whole is not None:
             rows, keys = view.whole.changed(self._local.held)
-            return affected(rows, keys.column_names, logged_keys(keys))
+            return select_affected(rows, keys.column_names, logged_keys(keys))
         assert isinstance(view.lineage, KeyLineage)  # noqa: S101 - else it is compared as a whole
         names = [origin.view_column for origin in view.lineage.origins]
         takes_whole = not isinstance(view.query, BySpark)
@@ -430,7 +430,7 @@ class Resident:
         keys = {tuple(record.values[place] for place in places) for record in related.affected}
         if not keys:
             return None
-        return affected(view.query.rows(self._taken(view, related)), names, keys)
+        return select_affected(view.query.rows(self._taken(view, related)), names, keys)
 
     def _taken(
         self, view: _View, related: Related
@@ -443,13 +443,13 @@ class Resident:
         }  # fmt: skip
 
     @staticmethod
-    def _delta(view: _View, few: Affected) -> Delta:
+    def _delta(view: _View, affected: Affected) -> Delta:
         try:
-            return delta_here(few, view.schema, view.spec.key, view.sinks)
+            return delta_from_arrow(affected, view.schema, view.spec.key, view.sinks)
         except NotRenderedError as error:
             log.debug('view "%s" is rendered by Spark: %s', view.spec.name, error)
-        change = view.spark.change(few.rows, few.keys, view.schema)
-        return delta_of(change, view.schema, view.spec.key, view.sinks)
+        change = view.spark.change(affected.rows, affected.keys, view.schema)
+        return delta_from_spark(change, view.schema, view.spec.key, view.sinks)
 
     def _verify(self, frontier: Frontier, stages: Stages) -> None:
         """Verify the rows that are about to be sent."""
@@ -462,7 +462,7 @@ class Resident:
             with stages.stage("verify", text, view.spec.name):
                 request = request_of(
                     self._settings, frontier, view.spec, view.columns,
-                    view.delta.sent(), {},
+                    view.delta.proof_request(), {},
                 )  # fmt: skip
                 report = view.reports[CHANGES] = verify_view(request, self._proofs)
             if report.verified is not True:

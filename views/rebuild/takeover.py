@@ -21,7 +21,7 @@ from replay.base.record_place import cut_of
 from views.base.config import RebuildSettings
 from views.generations.history import History
 from views.generations.succession import serving
-from views.rebuild.one_view.forward import forward_sinks, position_of
+from views.rebuild.one_view.delta import forward_sinks, position_of
 from views.rebuild.one_view.view_build import ViewBuild
 
 _PASSES = 3

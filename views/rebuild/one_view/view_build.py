@@ -14,7 +14,7 @@ from views.base.config import Source
 from views.generations.generation import Generation
 from views.generations.served import Served
 from views.project.spec import ViewSpec
-from views.rebuild.one_view.forward import Delta
+from views.rebuild.one_view.delta import Delta
 from views.rebuild.one_view.refresh import Standing
 from views.sinks.base import ForwardSink
 from views.verify.compare.report import VerifyReport, verdict_of

@@ -23,12 +23,12 @@ from views.generations.history import PUBLISHED, REFUTED, UNCHANGED_EVERY, uncha
 from views.project.lineage import KeyLineage
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.certify import Certifier
-from views.rebuild.one_view.forward import (
+from views.rebuild.one_view.delta import (
     MOST_KEYS,
     Delta,
     apply,
-    delta_of,
-    deltas_of,
+    delta_from_spark,
+    deltas_from_spark,
     forward_sinks,
     position_of,
 )
@@ -88,8 +88,10 @@ class Forward:
         if self._run.bases is None:
             if keys > MOST_KEYS:
                 return Whole(f"{keys:,} keys are affected, more than go forward at once")
-            return delta_of(merged.change, schema, key, sinks)
-        parts = deltas_of(merged.change, schema, key, sinks, parts=-(-keys // MOST_KEYS) or 1)
+            return delta_from_spark(merged.change, schema, key, sinks)
+        parts = deltas_from_spark(
+            merged.change, schema, key, sinks, parts=-(-keys // MOST_KEYS) or 1
+        )
         delta = next(parts)
         for after in parts:
             self._require_proved(certifier, build, delta)
@@ -103,7 +105,7 @@ class Forward:
     def _require_proved(self, certifier: Certifier, build: ViewBuild, delta: Delta) -> None:
         if self._run.settings.verify is VerifyMode.NONE:
             return
-        report = certifier.report(build.spec, build.columns, delta.sent())
+        report = certifier.report(build.spec, build.columns, delta.proof_request())
         report.raise_on_mismatch()
         if report.verified is None:
             raise RebuildError(

@@ -22,7 +22,7 @@ from views.project.definition import declaration_of, definition_of
 from views.project.spec import SqlSource
 from views.rebuild.one_view.build import frame_of, kept, write
 from views.rebuild.one_view.certify import Certifier
-from views.rebuild.one_view.forward import Delta
+from views.rebuild.one_view.delta import Delta
 from views.rebuild.one_view.refresh import (
     Merged,
     Prior,

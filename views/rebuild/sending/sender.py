@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from changelog.contract.base.errors import UnavailableError
 from changelog.contract.base.position import Position
-from views.rebuild.one_view.forward import KEY, MOST_KEYS, Delta
+from views.rebuild.one_view.delta import KEY, MOST_KEYS, Delta
 from views.rebuild.result.report import Reach
 from views.sinks.base import ForwardSink, rows_of
 

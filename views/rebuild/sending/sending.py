@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from changelog.contract.base.position import Position
-from views.rebuild.one_view.forward import Delta
+from views.rebuild.one_view.delta import Delta
 from views.rebuild.result.report import Reach
 from views.rebuild.sending.sender import ElsewhereError, Sender, Waiting
 from views.sinks.base import ForwardSink

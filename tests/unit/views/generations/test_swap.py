@@ -249,7 +249,7 @@ def test_what_died_is_told_until_it_is_removed(tmp_path) -> None:
         assert own.dead == {7}
         assert not own.spared
         assert others(tmp_path, "v", builds=False).spared == {8}
-        own.cleared()
+        own.mark_cleared()
     assert others(tmp_path, "v", builds=False) == replace(own, dead=frozenset(), files=ANY)
 
 

@@ -11,7 +11,7 @@ from changelog.contract.base.errors import SinkError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from tests.support.wait import wait_until
-from views.rebuild.one_view.forward import KEY, Delta
+from views.rebuild.one_view.delta import KEY, Delta
 from views.rebuild.result.report import ViewResult, results_table
 from views.rebuild.sending import sender as waits
 from views.rebuild.sending import sender as workers

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MOST_KEYS = 100_000
-"""Of a delta: so many rows fit the driver's memory, and a sink's one step."""
+"""Most keys of a delta: their rows fit the driver's memory, and one step of a sink."""
 KEY = "__key"
 """The column of a delta that names each of its keys."""
 
@@ -45,18 +45,22 @@ KEY = "__key"
 class Delta:
     """Rows of some keys of a view at a frontier."""
 
-    table: pa.Table  # a row for each key: the view's columns, `GONE`, what each sink is sent of it
+    # a row for each key: the view's columns, `GONE`, `KEY`, and the columns that sinks are sent
+    table: pa.Table
     schema: StructType  # of the view's columns
-    key: tuple[str, ...]  # names of the key's
+    key: tuple[str, ...]  # names of the key's columns
 
-    def sent(self) -> Sent:
-        """Return the request for its proof."""
+    def proof_request(self) -> Sent:
+        """Return the rows and keys that the verifier has to prove."""
         rows = self.table.filter(pc.invert(self.table[GONE])).select(self.schema.fieldNames())
         return Sent(rows=rows, keys=self.table.select(list(self.key)))
 
 
 def forward_sinks(served: Served, generation: int) -> Mapping[str, ForwardSink] | str:
-    """Return a view's sinks if all can bring a generation forward, or why not."""
+    """Return a view's sinks by name if all can bring a generation forward.
+
+    Else returns, as text, the reason that one cannot.
+    """
     forward: dict[str, ForwardSink] = {}
     for name, sink in served.sinks.items():
         if not isinstance(sink, ForwardSink):
@@ -74,18 +78,18 @@ def position_of(sinks: Mapping[str, ForwardSink], generation: int) -> Position |
     return min(known_positions) if len(known_positions) == len(positions) else None
 
 
-def delta_of(
+def delta_from_spark(
     change: Change, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
 ) -> Delta:
-    """Fetch the rows of a change from Spark, with the keys that have no row any more.
+    """Fetch a change from Spark: its rows, and the keys that have no row any more.
 
     Raises SinkError: a row has a null in its key, or two rows have the same.
     """
-    (delta,) = deltas_of(change, schema, key, sinks, parts=1)
+    (delta,) = deltas_from_spark(change, schema, key, sinks, parts=1)
     return delta
 
 
-def deltas_of(
+def deltas_from_spark(
     change: Change,
     schema: StructType,
     key: Sequence[str],
@@ -93,7 +97,7 @@ def deltas_of(
     *,
     parts: int,
 ) -> Iterator[Delta]:
-    """Fetch the rows of a change from Spark in parts, each of other keys; see `delta_of`."""
+    """Fetch the rows of a change from Spark in parts, each of other keys; see `delta_from_spark`."""
     check_session(change.rows.sparkSession)
     rows = change.rows.withColumn(GONE, F.lit(False))
     gone = change.gone.select(
@@ -113,28 +117,30 @@ def deltas_of(
     for number in range(parts):
         with translated():
             table = (both.where(part == number) if parts > 1 else both).toArrow()
-        yield Delta(table=_each_once(table, key), schema=schema, key=tuple(key))
+        yield Delta(table=_one_row_per_key(table, key), schema=schema, key=tuple(key))
 
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """The rows of some keys, computed without Spark."""
+    """Keys that a change affects, and their rows, computed without Spark."""
 
     rows: pa.Table  # in the types of the view
-    keys: pa.Table  # all that are affected, each once, in the types of the view's key
-    gone: pa.Table  # those without a row
+    keys: pa.Table  # all affected keys, each once, in the types of the view's key
+    gone: pa.Table  # the keys without a row
 
 
-def affected(rows: pa.Table, names: Sequence[str], keys: Collection[tuple[Value, ...]]) -> Affected:
-    """Keep the rows of some keys.
+def select_affected(
+    rows: pa.Table, names: Sequence[str], keys: Collection[tuple[Value, ...]]
+) -> Affected:
+    """Return the affected keys with their rows.
 
-    `rows`: in the types of the view, maybe of other keys too. `names`: the columns of its key, in
-    the order of the next. `keys`: the affected ones, in the values that are on the log.
+    `rows`: in the types of the view, perhaps of other keys too. `names`: the columns of its key, in
+    the order of the values in `keys`. `keys`: the affected keys, in the values of the log.
     """
     keys_of_rows = list(zip(*(_logged(rows[name]) for name in names), strict=True))
     # A row with a null in its key stays, to be refused.
     is_kept = [key in keys or None in key for key in keys_of_rows]
-    there = {key for key, is_in in zip(keys_of_rows, is_kept, strict=True) if is_in}
+    live_keys = {key for key, is_in in zip(keys_of_rows, is_kept, strict=True) if is_in}
     named = [key for key in keys if None not in key]
     kinds = [rows.schema.field(name).type for name in names]
 
@@ -145,7 +151,7 @@ def affected(rows: pa.Table, names: Sequence[str], keys: Collection[tuple[Value,
     return Affected(
         rows=rows.filter(pa.array(is_kept, pa.bool_())),
         keys=table(named),
-        gone=table([key for key in named if key not in there]),
+        gone=table([key for key in named if key not in live_keys]),
     )
 
 
@@ -154,15 +160,15 @@ def logged_keys(keys: pa.Table) -> set[tuple[Value, ...]]:
     return set(zip(*(_logged(column) for column in keys.columns), strict=True))
 
 
-def delta_here(
-    few: Affected, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
+def delta_from_arrow(
+    affected: Affected, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
 ) -> Delta:
-    """Return a delta of rows that were computed without Spark.
+    """Return the delta of rows that were computed without Spark.
 
-    Raises SinkError: a row has a null in its key, or two rows have the same; NotRenderedError: a
-    value is left to Spark.
+    Raises SinkError: a row has a null in its key, or two rows have the same; NotRenderedError: only
+    Spark renders a value as a sink needs it.
     """
-    rows, gone = few.rows, few.gone
+    rows, gone = affected.rows, affected.gone
     columns = [
         gone[field.name] if field.name in gone.column_names else pa.nulls(len(gone), field.type)
         for field in rows.schema
@@ -171,7 +177,7 @@ def delta_here(
     is_gone = pa.array([False] * rows.num_rows + [True] * gone.num_rows, pa.bool_())
     delta = both.append_column(GONE, is_gone)
     delta = delta.append_column(KEY, pa.array(identities(both, key), pa.string()))
-    table = _each_once(delta, key)
+    table = _one_row_per_key(delta, key)
     plain = table.drop_columns([KEY])
     for sink in sinks.values():
         for name, values in sink.delta_values(schema, plain).items():
@@ -180,7 +186,7 @@ def delta_here(
 
 
 def _logged(column: pa.ChunkedArray) -> list[Value]:
-    """Return the values of a key's column as the log holds them: moments are numbers."""
+    """Return the values of a key's column as on the log, where dates and timestamps are numbers."""
     array = column.combine_chunks()
     if pa.types.is_date32(array.type):
         array = array.view(pa.int32())
@@ -190,6 +196,7 @@ def _logged(column: pa.ChunkedArray) -> list[Value]:
 
 
 def _typed(values: list[Value], kind: pa.DataType) -> pa.Array:
+    """Return values of the log as an array of a type, the inverse of `_logged`."""
     if pa.types.is_date32(kind):
         return pa.array(values, pa.int32()).view(kind)
     if pa.types.is_timestamp(kind):
@@ -197,40 +204,52 @@ def _typed(values: list[Value], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _each_once(table: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Keep one line a key: its row, if it has one."""
+def _one_row_per_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return a table with one row per key: of a key with a row and as gone, the row.
+
+    Raises SinkError: a row has a null in its key, or two rows have the same.
+    """
     is_gone, keys = table[GONE].to_pylist(), table[KEY].to_pylist()
-    there: set[str] = set()
-    for name, gone in zip(keys, is_gone, strict=True):
-        if gone:
-            continue
-        if name is None or name in there:
+    live_keys = _check_keys(
+        [name for name, gone in zip(keys, is_gone, strict=True) if not gone], key
+    )
+    return _drop_duplicates(table, live_keys)
+
+
+def _check_keys(keys: Sequence[str | None], columns: Sequence[str]) -> set[str]:
+    """Check that no key of a row is null or occurs twice; returns them."""
+    live_keys: set[str] = set()
+    for name in keys:
+        if name is None or name in live_keys:
             reason = "has a null in its key" if name is None else f"has the key {name} of another"
             raise SinkError(
-                f"a row {reason} ({', '.join(key)})",
+                f"a row {reason} ({', '.join(columns)})",
                 hint="declare the key that the rows really have, or aggregate them",
             )
-        there.add(name)
-    seen_gone: set[str] = set()
-    kept = []
-    for name, gone in zip(keys, is_gone, strict=True):
-        counts = not gone or (name is not None and name not in there and name not in seen_gone)
-        kept.append(counts)
-        if counts:
-            seen_gone.add(name)
-    return table.filter(pa.array(kept, pa.bool_()))
+        live_keys.add(name)
+    return live_keys
+
+
+def _drop_duplicates(table: pa.Table, live_keys: set[str]) -> pa.Table:
+    """Drop the gone keys that are null, have a row, or came before."""
+    settled = {None, *live_keys}
+    keep = []
+    for name, gone in zip(table[KEY].to_pylist(), table[GONE].to_pylist(), strict=True):
+        keep.append(not gone or name not in settled)
+        settled.add(name)
+    return table.filter(pa.array(keep, pa.bool_()))
 
 
 def apply(
     deltas: Sequence[tuple[Mapping[str, ForwardSink], int, Delta]], position: Position
 ) -> list[Exception | None]:
-    """Bring generations forward, in all sinks side by side.
+    """Apply a delta of each view to its sinks, all at the same time.
 
-    `deltas`: of each view its sinks, the generation that serves, and the delta. `position`: the
-    first that they do not hold any more, afterwards.
+    `deltas`: for each view its sinks, the generation that serves, and the delta. `position`: where
+    the changes start that the sinks lack afterwards.
 
     Returns:
-        Of each view what failed first, None where nothing did.
+        For each view its first error, or None.
     """
     jobs = [
         (number, sink, generation, delta)
