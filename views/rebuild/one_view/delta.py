@@ -97,7 +97,7 @@ def deltas_from_spark(
     *,
     parts: int,
 ) -> Iterator[Delta]:
-    """Fetch the rows of a change from Spark in parts, each of other keys; see `delta_from_spark`."""
+    """Fetch the rows of a change from Spark in parts with distinct keys; see `delta_from_spark`."""
     check_session(change.rows.sparkSession)
     rows = change.rows.withColumn(GONE, F.lit(False))
     gone = change.gone.select(

@@ -89,9 +89,8 @@ class Forward:
             if keys > MOST_KEYS:
                 return Whole(f"{keys:,} keys are affected, more than go forward at once")
             return delta_from_spark(merged.change, schema, key, sinks)
-        parts = deltas_from_spark(
-            merged.change, schema, key, sinks, parts=-(-keys // MOST_KEYS) or 1
-        )
+        count = -(-keys // MOST_KEYS) or 1
+        parts = deltas_from_spark(merged.change, schema, key, sinks, parts=count)
         delta = next(parts)
         for after in parts:
             self._require_proved(certifier, build, delta)

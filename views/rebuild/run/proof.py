@@ -42,11 +42,8 @@ class Proof:
         if build.delta is not None:
             text = f"{build.spec.name}: verify {build.delta.table.num_rows:,} keys"
             with self._run.stage("verify", text, build.spec.name):
-                return {
-                    CHANGES: certifier.report(
-                        build.spec, build.columns, build.delta.proof_request()
-                    )
-                }
+                rows = build.delta.proof_request()
+                return {CHANGES: certifier.report(build.spec, build.columns, rows)}
         for name, address in build.addresses.items():
             text = f"{build.spec.name}: verify {name} ({self._run.settings.verify.value})"
             with self._run.stage("verify", text, build.spec.name):
