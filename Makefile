@@ -12,6 +12,8 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 # As with examples: one order at every run, so that nobody's first run fails by chance. `test-all`
 # looks further, with another order each time.
 ORDER ?= --randomly-seed=20260101
+# The folders of a target, or none where ARGS names a path.
+PATHS = $(if $(filter tests/%,$(ARGS)),,$(1))
 export PYTHON
 # The tests start hundreds of processes, which should not compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,14 +33,14 @@ test-all: lint type imports downloads ## The same and the long matrices of fault
 test-exhaustive: lint type imports downloads ## Every outage at every point too; more than an hour
 	@$(PYTEST) $(ARGS)
 
-unit: lint type imports ## Checks, unit and property tests from fixed seeds; no servers, under a minute
-	@$(PYTEST) $(ORDER) tests/unit tests/property $(ARGS)
+unit: lint type imports ## Checks, unit and property tests; no servers (ARGS=tests/unit/test_docs.py: these alone)
+	@$(PYTEST) $(ORDER) $(call PATHS,tests/unit tests/property) $(ARGS)
 
 properties: $(READY) ## Property tests with many random examples (ARGS='-k batch'); what fails becomes an example
 	@$(PYTEST) -m "hypothesis and not services and not spark" --hypothesis-profile=random $(ARGS)
 
-integration: downloads ## Tests on real PostgreSQL, Kafka, registry, search and cache
-	@$(PYTEST) tests/integration tests/conformance $(ARGS)
+integration: downloads ## Tests on real servers (ARGS=tests/integration/test_sink.py: these alone)
+	@$(PYTEST) $(call PATHS,tests/integration tests/conformance) $(ARGS)
 
 soak: downloads ## A storm of faults over the whole line (ARGS='--seed 7 --minutes 20'); last line is JSON
 	@$(BIN)/python -m tests.soak $(ARGS)

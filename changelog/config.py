@@ -1,9 +1,10 @@
-"""Settings of a project: read once at the edge, passed down as values.
+"""Reads the settings of a project, once at the edge: command line, environment, file.
 
 A value comes from the command line, else from its environment variable, else from
-`changelog.toml`, else it is the default. What there is, the sections declare: those that capture
-reads in `changelog.sections`, those of later packages where the entry-point group
-`changelog.settings` says, so that this package imports nothing of theirs.
+`changelog.toml`, else it is the default. Which settings exist, the sections declare: those of
+capture in `changelog.sections`, those of later packages where the entry-point group
+`changelog.settings` says, so that this package imports nothing of theirs. A declaration is written
+with `changelog.runtime.setting`; `changelog.reference` lists them all.
 
 `${NAME}` in a text of the file or the command line takes the environment variable NAME and
 `${file:PATH}` the first line of a file, so that no secret has to stand there. A connection that is

@@ -1,4 +1,4 @@
-"""All settings as text, made of their declarations: `docs/configuration.md`, `--config-help`."""
+"""Lists all declared settings as text: `docs/configuration.md`, `--config-help`."""
 
 from __future__ import annotations
 

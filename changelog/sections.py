@@ -1,4 +1,7 @@
-"""The settings that capture reads, each declared once: servers, and what to capture and how."""
+"""Declares the settings of capture: servers, and what to capture and how.
+
+`changelog.config` reads their values.
+"""
 
 from __future__ import annotations
 
@@ -353,7 +356,10 @@ class CaptureSettings(Section):
     frontier_interval_ms: Annotated[
         int,
         Field(ge=10),
-        Setting("Least time between two frontiers; three times that at most."),
+        Setting(
+            "Least time between two frontiers; up to three times that where writing one holds the "
+            "stream up for more than 0.5 % of it."
+        ),
     ] = 1000
     status_interval_ms: Annotated[
         int,

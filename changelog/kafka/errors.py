@@ -1,8 +1,9 @@
-"""Meaning of the brokers' errors: exit code and hint, one table for all clients.
+"""Meaning of the brokers' errors: error class, sentence and hint, one table for all clients.
 
-One table says of each code of librdkafka whether waiting may help, what a command ends with, what
-happened and what to do. Whoever asks a broker (capture, a reader of lines, a rebuild, a sink on a
-topic, the locks) raises what is made here, in an error of its own family where it has one.
+The table has for each code of librdkafka the class of the error, the sentence that says what
+happened, and the hint. The class decides the exit code of a command, and whether a retry may
+succeed. All clients of the brokers (capture, readers of lines, rebuilds, sinks on topics, locks)
+raise the errors that are made here, or a class of their own family.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One declaration for each setting: its key, its option, its variable, its default, its help.
+"""The form in which a setting is declared: its option, variable, default and help in one place.
 
 A section of `changelog.toml` is a model, and a setting is a field of it that carries a `Setting`:
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,11 +79,21 @@ def _targets() -> dict[str, str]:
     return dict(re.findall(r"^([a-z-]+):.*?(?:## (.*))?$", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("document", ["docs/architecture.md", "README.md"])
+@pytest.mark.parametrize("document", ["docs/architecture.md", "README.md", "CONTRIBUTING.md"])
 def test_each_path_that_a_document_names_exists(document: str) -> None:
     paths = _paths_in((ROOT / document).read_text("utf-8")) - {"changelog.toml", "views/"}
     assert len(paths) >= 5, "the pattern finds no paths any more"
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_each_python_file_that_a_comment_in_c_names_exists() -> None:
+    named = [
+        (source.name, path)
+        for source in sorted((ROOT / "changelog/native/src").glob("*.[ch]"))
+        for path in re.findall(r"[\w/]+\.py\b", source.read_text("utf-8"))
+    ]
+    assert len(named) >= 10, "the pattern finds no paths any more"
+    assert [each for each in named if not (ROOT / each[1]).is_file()] == []
 
 
 def test_the_architecture_stays_a_page_that_people_read() -> None:
@@ -166,6 +177,15 @@ def test_readme_names_make_targets_that_exist_and_explain_themselves() -> None:
     targets = _targets()
     assert named <= set(targets)
     assert [target for target, text in targets.items() if not text] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "alone"), [("unit", "tests/unit/test_docs.py"), ("integration", "tests/integration")]
+)
+def test_a_path_in_args_narrows_the_tests(target: str, alone: str) -> None:
+    make = ["make", "-n", "-o", "downloads", "-o", "lint", "-o", "type", "-o", "imports", target]
+    output = subprocess.check_output([*make, f"ARGS={alone} -k x"], cwd=ROOT, text=True)
+    assert re.findall(r"tests/\S+", output) == [alone]
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:

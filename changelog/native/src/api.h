@@ -1,4 +1,4 @@
-/* What Python may call. `library.py` reads this file too: each line that begins with # is left
+/* What Python may call. `changelog/native/compiled/library.py` reads this file too: each line that begins with # is left
  * out there, and the rest has to be what cffi's cdef understands.
  */
 #ifndef CHANGELOG_API_H

@@ -1,4 +1,5 @@
-/* PostgreSQL's text to Avro's bytes; the law is changelog/contract/rows/text.py.
+/* PostgreSQL's text to Avro's bytes; the rules are those of
+ * changelog/contract/rows/text.py.
  *
  * What is not in the form that PostgreSQL writes is ODD and left to that law, which says what is
  * wrong with it: nothing is guessed here, and nothing refused.

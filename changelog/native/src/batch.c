@@ -1,4 +1,5 @@
-/* Records of some partitions back to back, for bulk loads; compiled/loads/batches.py drives it.
+/* Records of some partitions back to back, for bulk loads; called by
+ * changelog/native/compiled/loads.py.
  *
  * What librdkafka gives is copied, and let go at once: a batch is then a few arrays that are used
  * again and again, and what copyrows.c reads of it lies in one piece.

@@ -1,4 +1,5 @@
-/* Rows in Avro to PostgreSQL's binary COPY, for bulk loads; compiled/loads/copyrows.py drives it.
+/* Rows in Avro to PostgreSQL's binary COPY, for bulk loads; called by
+ * changelog/native/compiled/loads.py.
  *
  * Two passes over a row: the first finds where each field's value lies, the second writes the cells
  * in the order of the columns. What is not exactly what the schema says, and what has no form here,

@@ -1,5 +1,5 @@
-/* Lines of CSV and whole texts to lines of COPY's text, for bulk loads; compiled/loads/csvlines.py
- * drives it.
+/* Lines of CSV and whole texts to lines of COPY's text, for bulk loads; called by
+ * changelog/native/compiled/loads.py.
  *
  * A field is what PostgreSQL's CSV has: an empty one without quotes is a null. What is not plain (a
  * quote in mid-field, another number of fields, digits that would be rounded, two lines) ends the

@@ -1,4 +1,5 @@
-/* Rows in Avro to columns in Arrow's layouts, for the verifier; compiled/decode.py drives it.
+/* Rows in Avro to columns in Arrow's layouts, for the verifier; called by
+ * changelog/native/compiled/intake.py.
  *
  * Stricter than any reader has to be: whatever is not exactly what a writer of the schema makes ends
  * the batch, whose rows the caller then reads one by one by its rule, fastavro. Each row begins

@@ -1,4 +1,5 @@
-/* The last record of each key of a range, in bounded memory; compiled/fold.py drives it.
+/* The last record of each key of a range, in bounded memory; called by
+ * changelog/native/compiled/fold.py.
  *
  * Records lie in an array in the order in which their keys came first; a table of slots finds them
  * by a hash of the key. What of a record has to be kept is one block of memory: position, key,

@@ -1,4 +1,5 @@
-/* Records of some partitions by column, in buckets by a hash of their key; compiled/intake.py.
+/* Records of some partitions by column, in buckets by a hash of their key; called
+ * by changelog/native/compiled/intake.py.
  *
  * The verifier's own reading: it shares nothing with reader.c and fold.c but librdkafka, since a
  * record that both skipped would be missed by both. Columns are in Arrow's layout, and are handed

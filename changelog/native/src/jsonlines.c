@@ -1,4 +1,5 @@
-/* Objects of JSON to lines of COPY's text, for bulk loads; compiled/loads/jsonlines.py drives it.
+/* Objects of JSON to lines of COPY's text, for bulk loads; called by
+ * changelog/native/compiled/loads.py.
  *
  * Two passes over an object: the first finds where each column's value lies and that all of it is
  * JSON, the second writes the cells in the order of the columns. What is not plain (a name twice or

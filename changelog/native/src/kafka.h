@@ -3,7 +3,7 @@
  * Only its public interface (rdkafka.h), so that no header and no second copy of it is needed. The
  * layout of its structs and the numbers below are part of that interface, as of version 2; each field
  * is compared with what the copy that was found writes there, before anything else is called
- * (compiled/client.py).
+ * (changelog/native/compiled/client.py).
  */
 #ifndef CHANGELOG_KAFKA_H
 #define CHANGELOG_KAFKA_H

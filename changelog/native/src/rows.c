@@ -1,7 +1,8 @@
 /* Rows to records: messages of pgoutput, and lines of COPY.
  *
- * The laws are pgoutput.py, assemble.py and copytext.py of changelog/source. A row that is in any way
- * out of the ordinary is given back to the caller, who takes it by them.
+ * The rules are those of changelog/source/stream/pgoutput.py, changelog/source/stream/assemble.py and
+ * changelog/source/snapshot/snapshot.py. A row that is in any way out of the ordinary is given back to
+ * the caller, who takes it by them.
  */
 #include <string.h>
 

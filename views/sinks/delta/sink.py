@@ -2,8 +2,8 @@
 
 Each generation is a Delta table of its own, `{view}/_generations/000007`, written in one commit.
 Folders that begin with `_` are no data to Delta: VACUUM of the stable table leaves them alone.
-Publishing adds the generation's files to the stable table's log (`delta_log`); they stay where they
-are until the generation is discarded. See docs/decisions/0004-delta-publish.md.
+Publishing adds the generation's files to the stable table's log (`views.sinks.delta.log`); they
+stay where they are until the generation is discarded. See docs/decisions/0004-delta-publish.md.
 
 A generation that differs little from another one can take over its files: deletion vectors mark
 the rows that are gone, and what is new is a file beside them. Each generation still has all its
@@ -88,7 +88,7 @@ class DeltaSink:
         self._options.check(self._view, schema)
         for name in schema.fieldNames():
             if _REFUSED & set(name):
-                # Delta stores such names only with column mapping, see delta_log.
+                # Delta stores such names only with column mapping, see `views.sinks.delta.log`.
                 raise SinkError(
                     f'column "{name}" has a character that Delta does not store in a name',
                     hint="name it with AS, without blanks and without ,;{}()=",

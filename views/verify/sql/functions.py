@@ -271,7 +271,8 @@ to integers, casts round, nulls are last, names fold to small letters and double
 Each part of it is written in Spark's SQL by its types, and Spark, the proof and `--follow` work
 with that text, which `rebuild-view --plan` shows. What is not known to mean the same is refused
 before Spark starts, with its line and column and what to write; nothing is passed on unread. Random
-queries over hostile rows are compared with PostgreSQL's own answers (`docs/testing.md`). A view
+queries over hostile rows are compared with PostgreSQL's own answers
+(`tests/integration/test_postgres_dialect.py`). A view
 reads other views of its own language alone.
 
 Known: joins with ON or USING, WITH, subqueries as tables and values, correlated ones too; EXISTS,
