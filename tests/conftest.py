@@ -74,6 +74,7 @@ _GROUPS = {
         "tests/integration/test_forward.py",
         "tests/integration/test_wait.py",
         "tests/integration/test_followed_logs.py",
+        "tests/integration/test_followed_whole.py",
         "tests/integration/test_full_target.py",
         "tests/integration/test_serve_rebuild.py",
         "tests/integration/test_two_followers.py",

@@ -35,7 +35,7 @@ from changelog.runtime.setting import Given, variables_of
 from changelog.runtime.terminal import console
 from replay.base.sections import warehouse_of
 from replay.spark.connect import release
-from replay.spark.session import cancel_jobs
+from replay.spark.session import cancel_jobs, end
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import of_view
 from views.base.progress import Stages
@@ -301,6 +301,7 @@ def _follow(
             show=lambda outcome: _print_results(outcome.results, as_json=request.as_json),
             make=Rebuild,
             command=FollowCommand(request.to_follow, variables_of(overrides)),
+            end_spark=end,
         )
 
     outcome = _in_thread(work, stop)

@@ -36,6 +36,7 @@ LEAST_JAVA = 17
 _MOST_JAVA = {"4.0": 22, "4.1": 22}
 """By Spark's minor version: their Hadoop 3.4 asks for a subject in a way that Java 23 refuses."""
 _REACH_S = 5.0
+_END_S = 20.0
 _AVRO_LIMITS = {
     "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
     "org.apache.avro.limits.string.maxLength": str(64 << 20),
@@ -112,6 +113,29 @@ def _start_java(options: Mapping[str, str]) -> None:
         conf = SparkConf().setAll([*options.items()])
         gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
+
+
+def is_started() -> bool:
+    """Tell whether this process has a Java of Spark's."""
+    return SparkContext._gateway is not None
+
+
+def end() -> None:
+    """End the session of this process, and its Java; `session` starts both again."""
+    gateway, running = SparkContext._gateway, SparkSession._instantiatedSession
+    if gateway is None:
+        return
+    if running is not None:
+        running.stop()
+    gateway.shutdown()
+    java = gateway.proc
+    java.stdin.close()  # it ends with its input
+    try:
+        java.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def _silence() -> None:

@@ -57,6 +57,8 @@ _FORWARD_S = 1.0
 """Between two rounds that send the changed keys alone, at least."""
 _HERE_S = 0.2
 """And between two of those that are made without Spark."""
+_SPARK_STAYS_S = 60.0
+"""After a round of Spark's its session stays for so long, though no round needs it."""
 _OLD_MS = 3_600_000
 """So old a checkpoint gets, at most, while nothing happens."""
 _AT_END_S = 5.0
@@ -94,6 +96,7 @@ def follow(
     show: Callable[[Outcome], None],
     make: Callable[..., Rebuild] = Rebuild,
     command: FollowCommand | None = None,
+    end_spark: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Refresh views until somebody asks to stop; returns the outcome that ended it otherwise.
 
@@ -102,7 +105,8 @@ def follow(
 
     `stop`: tells whether to end; an end between two rounds is no failure. `show`: is given the
     outcome of each round that is done. `command`: follows some of the views; None to follow all of
-    them here, whoever waits.
+    them here, whoever waits. `end_spark`: ends the session of this process; it is called when the
+    next rounds need none.
 
     Raises LockedError: another process follows one of the views; ViewError: some views read logs of
     others, and some own tables alone, and all have to be followed here.
@@ -117,7 +121,9 @@ def follow(
             apart.add([spec.name for spec in group])
         outcome = Outcome(())
         while here:
-            rounds = _Following(stages=stages, stop=stop, show=show, make=make, apart=apart)
+            rounds = _Following(
+                stages=stages, stop=stop, show=show, make=make, apart=apart, end_spark=end_spark
+            )
             outcome = rounds.follow(here, settings)
             if not rounds.parted:
                 break
@@ -139,6 +145,7 @@ class _Following:
     show: Callable[[Outcome], None]
     make: Callable[..., Rebuild]
     apart: Apart
+    end_spark: Callable[[], None]
     parted: Mapping[str, str] = field(default_factory=dict)  # those, with the reason of each
 
     def follow(self, specs: Sequence[ViewSpec], settings: RebuildSettings) -> Outcome:
@@ -177,6 +184,9 @@ class _Following:
                     self.show(outcome)
                     if self._parts(follower):
                         break
+                was_long_here = time.monotonic() - follower.by_spark_at >= _SPARK_STAYS_S
+                if was_long_here and not follower.needs_spark:
+                    self.end_spark()
                 self.apart.begin()
                 failures = failures + 1 if error is not None else 0
                 least = settings.rebuild.follow_seconds
@@ -240,6 +250,8 @@ class Follower:
         self._settings = settings
         self._resident = resident
         self._looked = time.monotonic()
+        self.by_spark_at = time.monotonic()
+        """When Spark made a round last, or, before the first one, when this began."""
         self._stages = stages
         self._stop = stop
         self._make = make
@@ -350,7 +362,10 @@ class Follower:
             moving=self._moving,
             place=self._place,
         )
-        return rebuild.run_locked(self._specs)
+        try:
+            return rebuild.run_locked(self._specs)
+        finally:
+            self.by_spark_at = time.monotonic()
 
     def _notice_others(self) -> None:
         """Go on from a generation that a rebuild has published since the last round."""
@@ -405,6 +420,11 @@ class Follower:
     def is_here(self) -> bool:
         """Tell whether the next round is made without Spark."""
         return self._resident.is_ready
+
+    @property
+    def needs_spark(self) -> bool:
+        """Tell whether a round, or what goes on beside it, may need Spark's session."""
+        return self._sealer.is_running or self._resident.needs_spark
 
     def _here(self, newest: Newest, *, looks: bool) -> Outcome | None:
         """Make the round in this process; return None if Spark has to."""

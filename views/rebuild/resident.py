@@ -115,7 +115,8 @@ class _View:
     # how its keys follow from rows, or why that cannot be told: then all rows are compared
     lineage: KeyLineage | Untraceable
     query: RowsQuery  # computes rows
-    spark: BySpark  # computes and renders what is not known to be the same here
+    # computes and renders what is not known to be the same here
+    spark: BySpark
     declared: Mapping[str, Any]  # what the history says of how it is made
     recorded_at: datetime  # when the history was last told of it
     whole: WholeView | None = field(default=None)  # its rows, where all are compared
@@ -157,6 +158,7 @@ class Resident:
         self._proofs: ResidentStates | None = None
         self._sending = Sending(confirm)
         self._whole: dict[str, str] = {}
+        self._renders = False
         self._made = self._useless = 0
         self._not_before = 0.0
 
@@ -179,6 +181,12 @@ class Resident:
     def proves(self) -> bool:
         """Tell whether the next round can be made without Spark, and compare all served rows."""
         return self.is_ready and self._proofs is not None
+
+    @property
+    def needs_spark(self) -> bool:
+        """Tell whether the next rounds need Spark's session; one that ends is used no more."""
+        computed = [view for view in self._views if isinstance(view.query, BySpark)]
+        return not self.is_ready or self._renders or bool(computed)
 
     @property
     def whole(self) -> Mapping[str, str]:
@@ -442,12 +450,14 @@ class Resident:
             for place, records in related.rows.items()
         }  # fmt: skip
 
-    @staticmethod
-    def _delta(view: _View, affected: Affected) -> Delta:
+    def _delta(self, view: _View, affected: Affected) -> Delta:
         try:
             return delta_from_arrow(affected, view.schema, view.spec.key, view.sinks)
         except NotRenderedError as error:
             log.debug('view "%s" is rendered by Spark: %s', view.spec.name, error)
+            self._renders = True  # from now on its session stays
+            if not view.spark.is_alive:
+                raise NotHereError(f'view "{view.spec.name}" is rendered by Spark') from error
         change = view.spark.change(affected.rows, affected.keys, view.schema)
         return delta_from_spark(change, view.schema, view.spec.key, view.sinks)
 

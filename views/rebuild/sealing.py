@@ -2,7 +2,8 @@
 
 Such rounds leave the stored states behind. They are what the next start goes on from, and they must
 not come near the moment from which deletes may have been missed; so every few minutes they are
-brought to the newest frontier, in a thread: a job of Spark's over what came since.
+brought to the newest frontier, in a thread: a job of Spark's over what came since. Where no session
+of Spark's is there, one is started for it, once an hour.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Self
 
 from changelog.contract.base.errors import ChangelogError
 from replay.spark.files import Files
-from replay.spark.session import session
+from replay.spark.session import is_started, session
 from replay.store.advancer import Advancer
 from views.base.config import RebuildSettings, VerifyMode
 from views.generations.lock import advancing
@@ -30,6 +31,8 @@ from views.rebuild.plan.plannable import plannable
 log = logging.getLogger("changelog.views")
 
 EVERY_S = 180.0
+HOURLY_S = 3600.0
+"""Where a session of Spark's has to be started for it."""
 
 
 class Sealer:
@@ -51,10 +54,15 @@ class Sealer:
         """Wait for what runs."""
         self._pool.shutdown()
 
+    @property
+    def is_running(self) -> bool:
+        """Tell whether a run is under way."""
+        return self._running is not None and not self._running.done()
+
     def beside(self) -> None:
         """Start a run if one is due and none is under way."""
-        is_running = self._running is not None and not self._running.done()
-        if self._is_needed and not is_running and time.monotonic() - self._sealed >= EVERY_S:
+        every_s = EVERY_S if is_started() else HOURLY_S
+        if self._is_needed and not self.is_running and time.monotonic() - self._sealed >= every_s:
             self._sealed = time.monotonic()
             self._running = self._pool.submit(self._seal)
 

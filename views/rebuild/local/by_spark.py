@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql.utils import is_remote
 
 from changelog.contract.rows.relation import TableName
@@ -59,8 +60,14 @@ class BySpark:
                 self._session.conf.set(name, str(spark.conf.get(name)))
             for name, value in _QUICK.items():
                 self._session.conf.set(name, value)
+        self._gateway = SparkContext._gateway
         self._source, self._schemas = source, schemas
         self.used: Mapping[TableReference, Sequence[str]] = {}  # it takes no whole table
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the session has not ended."""
+        return is_remote() or self._gateway is SparkContext._gateway
 
     def rows(self, records: Mapping[TableReference, Sequence[Record] | pa.Table]) -> pa.Table:
         """Return the view's rows; see `RowsQuery`."""

@@ -122,7 +122,7 @@ class Settings:
 def followed(monkeypatch, tmp_path):
     """Follow with rounds as given, a frontier that always has news, and no waiting."""
 
-    def run(rounds, logs=(), more=(), command=None):
+    def run(rounds, logs=(), more=(), command=None, **options):
         offsets = iter(range(1_000))
 
         def read(*_):
@@ -149,6 +149,7 @@ def followed(monkeypatch, tmp_path):
             show=rounds.shown.append,
             make=rounds,
             command=command,
+            **options,
         )
 
     return run
@@ -159,6 +160,15 @@ def view_of(name: str, tables: Sequence[TableName]) -> Any:
 
 
 GOOD = Outcome((ViewResult(view="v", published=True),))
+
+
+@pytest.mark.parametrize(("needs_spark", "stays_s"), [(False, 0.0), (True, 0.0), (False, 1e9)])
+def test_spark_s_session_ends_once_no_round_needs_it(followed, monkeypatch, needs_spark, stays_s):
+    monkeypatch.setattr(following, "_SPARK_STAYS_S", stays_s)
+    monkeypatch.setattr(following.Follower, "needs_spark", needs_spark)
+    ended: list[str] = []
+    followed(Rounds(GOOD, GOOD), end_spark=lambda: ended.append("session"))
+    assert bool(ended) is (not needs_spark and not stays_s)
 
 
 @pytest.mark.parametrize("away", [UnavailableLogError("away"), LogMovedError("another leader")])

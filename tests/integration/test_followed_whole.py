@@ -1,0 +1,99 @@
+"""Followed views with queries inside, averages and distinct counts: none needs Spark in a round."""
+
+import uuid
+
+import pytest
+
+from tests.integration.test_forward import CHANGES
+from tests.support.captured_project import captured_database
+from tests.support.shop import TABLES, Shop, aim, target_database
+from tests.support.sql import execute
+from views.rebuild import resident
+from views.rebuild.local import whole
+from views.rebuild.local.by_spark import BySpark
+from views.sinks.values import NotRenderedError
+
+VIEWS = {
+    "histogram": """-- key: n
+-- sinks: postgres
+SELECT n, count(*) AS customers FROM (
+    SELECT c.id, count(o.id) AS n FROM customers c LEFT JOIN orders o ON o.customer_id = c.id
+    GROUP BY c.id
+) t GROUP BY n
+""",
+    "idle": """-- key: id
+-- sinks: postgres
+SELECT c.id, c.name FROM customers c
+WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id)
+""",
+    "averages": """-- key: customer_id
+-- sinks: postgres
+SELECT o.customer_id, avg(o.amount) AS mean, count(DISTINCT l.sku) AS skus
+FROM orders o, lines l WHERE l.order_id = o.id GROUP BY o.customer_id
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def shop(stack, spark, tmp_path_factory):
+    endpoints, folder = stack.endpoints(), tmp_path_factory.mktemp("whole") / "project"
+    with (
+        target_database(endpoints) as url,
+        captured_database(stack, folder, TABLES) as (project, _),
+    ):
+        aim(project, url)
+        names = {name: f"{name}_{uuid.uuid4().hex[:8]}" for name in VIEWS}
+        for name, text in VIEWS.items():
+            project.view(f"{names[name]}.sql", text)
+        shop = Shop(project, endpoints, url, names)
+        assert shop.round().error is None
+        yield shop
+
+
+def is_right(shop: Shop) -> bool:
+    """Tell whether each view holds what the source answers."""
+    for name, text in VIEWS.items():
+        query = text.replace("avg(o.amount)", "round(avg(o.amount), 6)")
+        if sorted(shop.project.query(query)) != sorted(
+            execute(shop.target, f"SELECT * FROM {shop.names[name]}")
+        ):
+            return False
+    return True
+
+
+def test_what_differs_is_sent_without_spark(shop, monkeypatch):
+    monkeypatch.setattr(BySpark, "rows", lambda *_: pytest.fail("Spark has computed rows"))
+    with shop.followed() as follower:
+        for statements in CHANGES:
+            shop.change(statements)
+            outcome = follower.round()
+            assert outcome.error is None
+            assert all(result.verified for result in outcome.results)
+            assert follower.is_here
+            assert not follower.needs_spark
+            assert is_right(shop)
+
+
+@pytest.mark.matrix
+def test_twin_what_differs_and_is_not_sent_is_missing(shop, monkeypatch):
+    with shop.followed() as follower, monkeypatch.context() as patched:
+        patched.setattr(whole, "differing", lambda _, after, key: after.select(key).slice(0, 0))
+        shop.change("DELETE FROM orders WHERE customer_id IN (7, 8)")
+        assert follower.round().error is None
+        assert not is_right(shop)
+    with shop.followed():
+        assert is_right(shop)
+
+
+@pytest.mark.matrix
+def test_values_that_spark_renders_take_a_session_that_stays(shop, monkeypatch):
+    def not_rendered(*_):
+        raise NotRenderedError("a value")
+
+    with shop.followed() as follower, monkeypatch.context() as patched:
+        patched.setattr(resident, "delta_from_arrow", not_rendered)
+        patched.setattr(BySpark, "is_alive", False)
+        shop.change("INSERT INTO orders VALUES (950, 9, 1, NULL)")
+        assert follower.round().error is None
+        assert follower.needs_spark
+        assert is_right(shop)
