@@ -423,7 +423,7 @@ class Follower:
 
     @property
     def needs_spark(self) -> bool:
-        """Tell whether a round, or what goes on beside it, may need Spark's session."""
+        """Tell whether the next rounds or the checkpoints need Spark's session."""
         return self._sealer.is_running or self._resident.needs_spark
 
     def _here(self, newest: Newest, *, looks: bool) -> Outcome | None:
