@@ -40,7 +40,7 @@ class ClientErrors:
         self._all_down_at: float | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Take an error."""
+        """Keep the message of an error that refuses access."""
         message = error.str()
         if error.code() in _NOT_LET_IN or _ALERT in message:
             self._refusal = message

@@ -71,7 +71,7 @@ class FieldKind(IntEnum):
     STRING = 6
     BYTES = 7
     ARRAY = 8
-    """Of nullable elements."""
+    """An array of nullable elements."""
 
 
 class RowField(NamedTuple):

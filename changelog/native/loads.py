@@ -94,7 +94,7 @@ class CellForm(IntEnum):
     FLOAT8 = 5
     NUMERIC = 6
     TEXT = 7
-    """Bytes too."""
+    """A text, or bytes."""
     JSONB = 8
     UUID = 9
     DATE = 10

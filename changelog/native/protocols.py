@@ -79,7 +79,7 @@ class Texts(Items[bytes], Protocol):
 
     @property
     def size(self) -> int:
-        """Return their bytes."""
+        """Return the number of bytes of all texts."""
 
     def clear(self) -> None:
         """Forget them all, and keep the memory."""
@@ -455,7 +455,7 @@ class Batch(Protocol):
         """
 
     def all(self) -> BatchRange:
-        """Return the records."""
+        """Return all records of the batch."""
 
 
 class BatchRange(Items[BatchRecord], Protocol):

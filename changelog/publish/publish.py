@@ -74,7 +74,7 @@ class PublishSettings:
 
 @dataclass(slots=True)
 class Published:
-    """Result of publishing."""
+    """Counts of the rows that a query gave and a topic got."""
 
     rows: int = 0  # of the query
     written: int = 0  # of them

@@ -51,7 +51,7 @@ TRANSACTION_S = 60
 
 
 class LogProducer:
-    """Writes records."""
+    """Writes records to topics."""
 
     def __init__(
         self,

@@ -151,7 +151,7 @@ _QUIET_S = 2.0
 
 
 class _Rate(ProgressColumn):
-    """Records a second."""
+    """The column of a progress bar that shows records per second."""
 
     def render(self, task: Task) -> Text:
         """Return the rate."""

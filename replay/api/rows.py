@@ -73,7 +73,7 @@ class History(Shown):
         return len(self.versions)
 
     def __iter__(self) -> Iterator[RowVersion]:
-        """Return each."""
+        """Iterate over the versions."""
         return iter(self.versions)
 
     def __getitem__(self, place: int) -> RowVersion:

@@ -56,7 +56,7 @@ class _Task:
 
 
 class ChangelogReader(DataSourceReader):
-    """Reads one table."""
+    """Reads the rows of one table for Spark."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)

@@ -75,7 +75,7 @@ class LogFrontiers(Shown):
         return len(self.found)
 
     def __iter__(self) -> Iterator[LogFrontier]:
-        """Return each."""
+        """Iterate over the frontiers."""
         return iter(self.found)
 
     def __getitem__(self, place: int) -> LogFrontier:
@@ -228,7 +228,7 @@ class LogTables(Shown):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return their names."""
+        """Return the names of the tables."""
         return tuple(entry.table for entry in self.found)
 
     def __len__(self) -> int:
@@ -236,7 +236,7 @@ class LogTables(Shown):
         return len(self.found)
 
     def __iter__(self) -> Iterator[TableEntry]:
-        """Return each."""
+        """Iterate over the tables."""
         return iter(self.found)
 
     def sheet(self) -> Sheet:

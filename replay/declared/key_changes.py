@@ -31,7 +31,7 @@ class Cell:
 
 
 Cells = dict[int, Cell]
-"""By column."""
+"""The cells of a row, by the column's number."""
 
 
 def carried(

@@ -147,7 +147,7 @@ class Bag:
         raise _no_quarantine(self.schemas.topic)
 
     def quarantined(self) -> DataFrame:
-        """Refuse likewise."""
+        """Refuse to set records aside: a table without keys has no quarantine."""
         raise _no_quarantine(self.schemas.topic)
 
 

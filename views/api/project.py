@@ -113,7 +113,7 @@ class Views(Shown):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return their names."""
+        """Return the names of the views."""
         return tuple(spec.name for spec in self.found)
 
     def sheet(self) -> Sheet:

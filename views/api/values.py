@@ -97,7 +97,7 @@ class Runs(Shown):
         return len(self.found)
 
     def __iter__(self) -> Iterator[ViewRun]:
-        """Return each."""
+        """Iterate over the runs."""
         return iter(self.found)
 
     def sheet(self) -> Sheet:
@@ -161,7 +161,7 @@ class Generations(Shown):
         return len(self.found)
 
     def __iter__(self) -> Iterator[Generation]:
-        """Return each."""
+        """Iterate over the generations."""
         return iter(self.found)
 
     def __getitem__(self, place: int) -> Generation:
@@ -346,7 +346,7 @@ class Cases(Shown):
         return len(self.found)
 
     def __iter__(self) -> Iterator[CaseOutcome]:
-        """Return each."""
+        """Iterate over the cases."""
         return iter(self.found)
 
     def sheet(self) -> Sheet:

@@ -61,7 +61,7 @@ class UntraceableError(Exception):
 
 
 def trace(sql: str, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]) -> RowLineage:
-    """Read a query."""
+    """Trace the rows of a view to its tables by its query."""
     try:
         query = _qualified(sql, tables)
         flat = merge_subqueries(eliminate_subqueries(query.copy()))

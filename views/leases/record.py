@@ -95,7 +95,7 @@ class Record:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Read a record."""
+        """Read a lease from its record."""
         try:
             value = json.loads(raw)
             return cls(

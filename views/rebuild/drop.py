@@ -41,7 +41,7 @@ class ToDrop:
 
     @property
     def view(self) -> str:
-        """Return its name."""
+        """Return the view's name."""
         return self.spec.name
 
     @property

@@ -1,4 +1,14 @@
 """Sinks, which serve views: one contract, and a folder for each kind.
 
 Rows come in; a generation that is sealed, served or dropped goes out.
+
+The type that a column of a view gets in each kind of sink is decided in one place for each:
+
+| sink | where |
+|---|---|
+| PostgreSQL | `views.sinks.postgres.column_types` |
+| search index | `views.sinks.search.column_types` |
+| topic, Avro | `views.sinks.topic.schema` |
+| cache, JSON of topics | `views.sinks.rendering`: each value as JSON or text |
+| Delta | none: its tables take the types of Spark |
 """

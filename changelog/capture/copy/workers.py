@@ -118,7 +118,7 @@ def _numbered(servers: Servers, number: int) -> Servers:
 
 
 class _Worker:
-    """One process."""
+    """A process that copies rows of tables."""
 
     def __init__(self, servers: Servers) -> None:
         self._segment = 0

@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The first line."""
+    """The first line of a file of changes."""
 
     OPENS: ClassVar[bytes] = b'{"op":"begin"'
 

@@ -372,7 +372,7 @@ def _taken_back(source: LineSource) -> Iterator[None]:
 
 
 class _Batch:
-    """Puts lines together."""
+    """Collects lines, and writes them together."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

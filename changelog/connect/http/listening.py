@@ -80,7 +80,7 @@ class Connection(H11Protocol):
                 min(others, key=lambda connection: connection.idle_since).transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Stop the timer of a connection that has ended."""
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)

@@ -41,7 +41,7 @@ _Row = tuple[str, str, bool, bool, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table."""
+    """A table of a sink's database."""
 
     name: sql.Composable  # as it is written in statements
     text: str  # the same for people

@@ -22,7 +22,7 @@ MASK = "********"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key."""
+    """A key of a connector's configuration."""
 
     name: str  # the first one
     text: str  # what it is for

@@ -33,7 +33,7 @@ class Connector:
 
     @property
     def name(self) -> str:
-        """Return its name."""
+        """Return the connector's name."""
         return self.config["name"]
 
     @property

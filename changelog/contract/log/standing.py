@@ -27,7 +27,7 @@ def standing_key(slot: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SeenColumn:
-    """A column."""
+    """A column as the catalogue had it."""
 
     number: int  # `attnum`; a column that is dropped and made again has another
     xid: int  # who wrote its entry in the catalogue last
@@ -88,7 +88,7 @@ class SeenStore:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A table."""
+    """A table as the catalogue had it."""
 
     oid: int  # its object id
     name: TableName

@@ -12,7 +12,7 @@ from changelog.contract.rows.relation import KeyRow, Relation, Row
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """A new row."""
+    """The change that inserts a row."""
 
     relation: Relation
     key: KeyRow

@@ -24,7 +24,7 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EnumType:
-    """An enum."""
+    """An enum type of the source."""
 
     name: str  # as SQL has it
     late: bool  # whether it was altered after a column of the table that shows it had come

@@ -39,7 +39,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table."""
+    """A table that is loaded, with the columns that are written."""
 
     name: str  # quoted, with its schema
     columns: Mapping[str, TableColumn]  # by name, those that are written

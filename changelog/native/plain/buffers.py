@@ -19,7 +19,7 @@ _LSN = struct.Struct(">Q")
 
 
 class Texts(Sequence[bytes]):
-    """Messages or lines."""
+    """A sequence of messages or lines."""
 
     def __init__(self, texts: Iterable[bytes] = ()) -> None:
         self.raw: list[bytes] = []

@@ -91,7 +91,7 @@ class OldTuple(NamedTuple):
 
 
 class InsertMessage(NamedTuple):
-    """A new row."""
+    """The message of an inserted row."""
 
     oid: int
     new: Values

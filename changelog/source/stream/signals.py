@@ -64,7 +64,7 @@ SELECT EXISTS (SELECT FROM changelog.changelog_signal WHERE id = %(id)s AND kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """One request."""
+    """A request that stands in the table of signals."""
 
     id: int  # of its row; what frontiers name
     kind: str  # one of `KINDS`, or something that nobody knows

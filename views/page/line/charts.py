@@ -14,7 +14,7 @@ HEIGHT, STEP, WIDE = 72, 12, 8
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One rebuild."""
+    """The bar of one rebuild."""
 
     x: int  # left edge
     y: int  # upper edge
@@ -33,7 +33,7 @@ class Chart:
 
     @property
     def width(self) -> int:
-        """Return its width."""
+        """Return the width of the chart."""
         return max(len(self.bars) * STEP, STEP)
 
 

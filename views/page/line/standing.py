@@ -77,7 +77,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewLine:
-    """One view."""
+    """A view with all that is so of it."""
 
     declared: Declared  # by the project
     standings: tuple[Standing, ...]  # all that is so of it, the worst first

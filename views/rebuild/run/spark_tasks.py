@@ -67,7 +67,7 @@ class Told:
         self._pace: Pace | None = None
 
     def look(self, tasks: Tasks) -> None:
-        """Note a look."""
+        """Update the pace from the tasks that Spark has finished."""
         if tasks.stages != self._seen.stages:
             tasks_ahead = tasks.total - tasks.done
             self._pace = (

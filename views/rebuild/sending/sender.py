@@ -127,7 +127,7 @@ class Sender:
             return self._waited(lambda: not self._is_under_way, until)
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume sending to this sink."""
         with self._changed:
             self._is_paused = False
             self._changed.notify_all()

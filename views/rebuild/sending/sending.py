@@ -97,7 +97,7 @@ class Sending:
         return True
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume sending to all sinks."""
         for sender in self._all():
             sender.resume()
 

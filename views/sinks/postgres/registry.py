@@ -51,7 +51,7 @@ ALTER TABLE {SCHEMA}.targets ADD COLUMN IF NOT EXISTS serving bigint;
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One generation."""
+    """The registry's entry for a generation."""
 
     relation: str  # its table in our schema
     state: str  # `open`, `loaded` or `sealed`

@@ -40,7 +40,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class PostgresClient:
-    """A server."""
+    """A client of a PostgreSQL server that serves views."""
 
     # libpq's connection string; user, password and TLS parameters may be in it
     url: str = field(repr=False)

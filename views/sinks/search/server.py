@@ -50,7 +50,7 @@ class _TooLargeError(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class SearchClient:
-    """A server."""
+    """A client of a server of search indexes."""
 
     url: str = field(repr=False)  # its address; user and password may be in it
     retry_seconds: float  # how long a busy or absent server is asked again

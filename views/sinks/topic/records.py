@@ -213,7 +213,7 @@ class KeyHashes:
     _count: int = 0
 
     def add(self, keys: TextColumn) -> None:
-        """Take some keys."""
+        """Add the hashes of some keys."""
         self._count += len(keys[0]) - 1
         if self._count <= _MOST:
             self._parts.append(text_hashes(self.seed, keys))

@@ -28,7 +28,7 @@ _GENERATION = "generation/"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A generation."""
+    """A generation in the register of a topic."""
 
     value: Value  # how its records are written
     ids: tuple[int, int] | None  # of the schemas of its keys and values; None in JSON

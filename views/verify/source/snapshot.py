@@ -40,7 +40,7 @@ _FILTERS_VERSION = 150_000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An open snapshot."""
+    """An open snapshot of the source."""
 
     connection: psycopg2.extensions.connection  # in a transaction that sees the snapshot
     lsn: Lsn  # transactions whose commit LSN is before it are in the snapshot, others are not

@@ -38,7 +38,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 
 
 def load(text: str | bytes) -> dict[str, Any]:
-    """Parse one row."""
+    """Parse the JSON of one row."""
     try:
         row = json.loads(text, parse_constant=_no_constant)
     except RecursionError as error:

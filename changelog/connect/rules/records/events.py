@@ -37,7 +37,7 @@ _NESTED: tuple[Any, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Append a row."""
+    """The operation that appends a row."""
 
     row: Mapping[str, Any]
 
