@@ -54,7 +54,7 @@ from replay.spark.session import SessionSettings, session
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.make import make_sink
 from views.sinks.rendering import rendered
-from views.sinks.search.options import properties
+from views.sinks.search.column_types import properties
 from views.sinks.topic.records import Form
 from views.sinks.topic.server import FULL_S
 

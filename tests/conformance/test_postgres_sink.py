@@ -432,7 +432,7 @@ def test_without_removing_it_the_row_would_be_there_twice(postgres, monkeypatch)
 
 
 def writer_forms(sink, rows):
-    from views.sinks.postgres.forms import forms_of
+    from views.sinks.postgres.column_types import forms_of
 
     return forms_of(rows.schema, sink._options, sink._view)
 

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from changelog.contract.base.errors import SinkError
 from views.sinks.load import RESULT, reported, require_success
 from views.sinks.postgres import encode
-from views.sinks.postgres.forms import Form, sent
+from views.sinks.postgres.column_types import Form, sent
 from views.sinks.postgres.registry import OPEN, SCHEMA, place
 from views.sinks.postgres.server import PostgresClient
 from views.sinks.rendering import check_session

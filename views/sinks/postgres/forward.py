@@ -21,8 +21,8 @@ from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
 from views.sinks.base import GONE
 from views.sinks.forward import refuse_older
+from views.sinks.postgres.column_types import Form, first_changed
 from views.sinks.postgres.copy import Stream, tuples
-from views.sinks.postgres.forms import Form, first_changed
 from views.sinks.postgres.registry import Registry, place
 from views.sinks.values import json_texts
 

@@ -22,9 +22,9 @@ from changelog.postgres.connection import Connection
 from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, not_sealed, opened, refuse_published
+from views.sinks.postgres.column_types import Form, first_changed, forms_of
 from views.sinks.postgres.copy import CopyWriter, load, remove_others
 from views.sinks.postgres.exchange import Exchange
-from views.sinks.postgres.forms import Form, first_changed, forms_of
 from views.sinks.postgres.forward import PostgresForward, columns_sent, values_sent
 from views.sinks.postgres.in_place import InPlace
 from views.sinks.postgres.options import Mode, PostgresOptions

@@ -29,8 +29,9 @@ from views.sinks.base import (
 )
 from views.sinks.forward import entries_of, entry_columns, entry_values
 from views.sinks.load import Entry, Refusal, load, too_many
+from views.sinks.search.column_types import field_count, properties
 from views.sinks.search.forward import LEFT_OUT, META, ROUTING, SearchForward
-from views.sinks.search.options import SearchOptions, field_count, flat, laid_over, properties
+from views.sinks.search.options import SearchOptions, flat, laid_over
 from views.sinks.search.server import SearchClient
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique

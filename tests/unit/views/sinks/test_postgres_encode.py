@@ -8,8 +8,8 @@ from pyspark.sql.types import ArrayType, DateType, IntegerType, TimestampNTZType
 
 from changelog.contract.base.errors import SinkError
 from views.sinks.postgres import encode
+from views.sinks.postgres.column_types import Form
 from views.sinks.postgres.copy import tuples
-from views.sinks.postgres.forms import Form
 
 FIRST_DAY, LAST_DAY = -2_440_588, 2_145_042_905
 FIRST_MOMENT = -210_866_803_200_000_000

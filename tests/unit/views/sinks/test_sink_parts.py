@@ -34,7 +34,7 @@ from views.sinks.base import SinkSettings, UnavailableSinkError
 from views.sinks.load import in_batches
 from views.sinks.make import make_sink
 from views.sinks.options import read_options
-from views.sinks.search.options import field_count, properties
+from views.sinks.search.column_types import field_count, properties
 from views.sinks.search.server import SearchClient
 from views.sinks.topic.options import TopicOptions
 

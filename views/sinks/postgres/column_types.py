@@ -72,7 +72,7 @@ _TEXT = ("text", 25, encode.text)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One column."""
+    """A column of a view as a column of its table: names and types."""
 
     name: str  # in the view
     target: str  # in the table
