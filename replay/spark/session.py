@@ -22,6 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote as pyspark_is_remote
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.contract.base.secret import redacted
@@ -116,8 +117,8 @@ def _start_java(options: Mapping[str, str]) -> None:
 
 
 def is_started() -> bool:
-    """Tell whether this process has a Java of Spark's."""
-    return SparkContext._gateway is not None
+    """Tell whether this process has a Java of Spark's, or a session on a server."""
+    return pyspark_is_remote() or SparkContext._gateway is not None
 
 
 def end() -> None:
