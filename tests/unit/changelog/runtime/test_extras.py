@@ -108,7 +108,8 @@ NEEDS = {
     "serve": "changelog.connect.api changelog.connect.worker changelog.connect.http.listening "
     "changelog.connect.http.additions",
     "spark": "views.command views.cases.run views.operate.doctor views.operate.teardown "
-    "replay.spark.connect_server replay.api.source views.client views.api.project",
+    "replay.spark.connect_server replay.api.source views.client views.api.project "
+    "views.generations.reached",
     "follow": "views.rebuild.local.engine",
 }
 
@@ -142,6 +143,7 @@ def base(monkeypatch):
         (changelog_app, "changelog test", "spark"),
         (changelog_app, "changelog doctor", "spark"),
         (changelog_app, "changelog teardown --plan", "spark"),
+        (changelog_app, "changelog wait orders", "spark"),
         (changelog_app, "changelog spark-server", "spark"),
         (
             changelog_app,
