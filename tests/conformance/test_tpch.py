@@ -1,8 +1,13 @@
 """Queries of TPC-H over tables with char(n) give what PostgreSQL gives of them."""
 
-import pytest
+from contextlib import closing
 
-from tests.support.engines import Engines, Source, own_session
+import psycopg2
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.engines import Engines, Source, own_session, plain
 from tests.support.tpch import DDL, QUERIES, fill, official
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
@@ -51,6 +56,27 @@ def test_each_official_query_is_a_view_in_postgresqls_sql(spark, database):
         source.close()
     assert len(official()) == 22
     assert (different, unproved) == ({}, {})
+
+
+@pytest.mark.matrix
+def test_the_official_queries_are_built_and_proved_from_a_captured_database(
+    stack, spark, tmp_path, capsys, monkeypatch
+):
+    with captured_database(stack, tmp_path, DDL, captures=False) as (project, _):
+        with closing(psycopg2.connect(project.dsn)) as connection:
+            fill(connection.cursor())
+            connection.commit()
+        project.capture()
+        for name, (key, query) in official().items():
+            header = f"-- key: {key}\n-- sinks: delta\n-- dialect: postgres\n"
+            project.view(f"{name}.sql", f"{header}{query}\n")
+        built = rebuild_view(capsys, monkeypatch, project, "--all")
+        assert built.code == 0, built.err
+        for name, (_, query) in official().items():
+            served = DeltaTable(str(project.warehouse / name)).to_pyarrow_table().to_pylist()
+            ours = [tuple(map(plain, row.values())) for row in served]
+            theirs = [tuple(map(plain, row)) for row in project.query(query)]
+            assert ordered(ours) == ordered(theirs), name
 
 
 def ordered(rows):

@@ -56,7 +56,7 @@ class Asked:
 
     def __init__(self, engines):
         self.engines, self.cursor = engines, engines.source.cursor
-        self.wrong: list[object] = []
+        self.wrong: list[tuple[object, ...]] = []
         self.count: Counter[str] = Counter()
 
     def view(self, query):
@@ -106,7 +106,8 @@ class Asked:
             except LOUD as error:
                 self.count[f"loud in {engine.__name__}"] += 1
                 self.count[f"loud: {query}: {str(error)[:300]}"] += 1
-                break  # nothing is verified where Spark has no answer
+                self.wrong = [one for one in self.wrong if one[0] != query]
+                break  # nothing is published where either of them ends with an error
             else:
                 self.count[f"alike in {engine.__name__}"] += 1
                 if Counter(without_zones(ours)) != Counter(without_zones(theirs)):
@@ -147,9 +148,13 @@ class Asked:
         return found
 
     def _some(self, texts):
-        """Compare some expressions; the verifier is asked where Spark has an answer."""
+        """Compare some expressions; the verifier is asked where Spark has an answer.
+
+        Where its proof ends with an error nothing is published, whatever Spark's answer is.
+        """
         loud = self._compare(self.spark, texts)
-        self._compare(self.verifier, [text for text in texts if text not in loud])
+        unproved = self._compare(self.verifier, [text for text in texts if text not in loud])
+        self.wrong = [one for one in self.wrong if one[1] not in unproved]
 
     def _compare(self, engine, texts):
         """Compare an engine's answers; return the expressions of which it has none."""
@@ -169,7 +174,7 @@ class Asked:
             kind = "not proved" if isinstance(error, UnverifiableError) else "loud"
             self.count[f"{kind} in {engine.__name__}"] += 1
             self.count[f"{kind} in {engine.__name__}: {texts[0]}: {str(error)[:300]}"] += 1
-            return texts
+            return [] if kind == "not proved" else texts
         ours, theirs = (
             sorted(without_zones(rows), key=lambda row: row[0]) for rows in (ours, theirs)
         )

@@ -228,6 +228,7 @@ class Drawn:
             on=self._any(*ON),
             set=self._any("UNION", "UNION ALL", "INTERSECT", "EXCEPT", "EXCEPT ALL"),
             way=self._any("", "DESC", "NULLS FIRST", "DESC NULLS LAST"),
+            left=self._any("", "LEFT"),
             win=self._any(*WINDOWS),
             expr=self._of(self._any("i", "n", "s", "f", "dt", "d"), 1),
         )
@@ -322,6 +323,18 @@ QUERIES = (
     "SELECT id, t.s, u.n FROM t JOIN u USING (id) WHERE {cond}",
     "SELECT id, t.a, u.x FROM t FULL JOIN u USING (id)",
     "SELECT t.id, count(*) AS x FROM t, u WHERE {on} AND {cond} GROUP BY t.id",
+    (
+        "SELECT t.id, q.x, q.n FROM t {left} JOIN LATERAL (SELECT u.x, u.n FROM u WHERE u.t = t.id"
+        " AND u.id < 8 ORDER BY u.n {way}, u.id LIMIT 1) AS q ON true WHERE {cond}"
+    ),
+    (
+        "SELECT t.id, q.x, q.y, p.z FROM t CROSS JOIN LATERAL (SELECT sum(u.n) AS x, count(*) AS y"
+        " FROM u WHERE u.t = t.id) AS q, LATERAL (SELECT q.y + t.id AS z) p WHERE {cond}"
+    ),
+    (
+        "SELECT t.id, u.id AS other, q.k FROM t, u, LATERAL (SELECT w.id AS k, w.s || 'x' AS s"
+        " FROM u w WHERE w.x = u.x AND t.id = w.t) q WHERE u.t = t.id AND q.s IS NOT NULL"
+    ),
     (
         "SELECT q.k, count(*) AS n FROM (SELECT u.t AS k FROM u UNION ALL SELECT a FROM t) q"
         " GROUP BY q.k"

@@ -32,6 +32,8 @@ _GROUPS: dict[type[exp.Expr], str] = {
 }
 _COMMA = "\0"
 """Between tables of a list, until it is known whether joins follow that name all of them."""
+_NOT_LATERAL = ("group", "having", "distinct", "with_", "offset")
+_JOINED = "write a join, or row_number() … = 1"
 _INNER = ("group", "having", "limit", "offset", "distinct")
 
 
@@ -339,6 +341,9 @@ class Reader:
             if join.args.get("method") or (commas and side in {"RIGHT", "FULL"}):
                 why = "such a join is not known: NATURAL, and RIGHT or FULL after a comma"
                 raise refusal(join, why, "write JOIN … ON, with each of its conditions")
+            if isinstance(join.this, exp.Lateral):
+                text += self._lateral(join, scope, reader)
+                continue
             before = list(scope.sources)
             built = self._source(join.this, scope)
             if not side and not kind and on is None and not using:
@@ -357,6 +362,115 @@ class Reader:
                 continue
             text += f" ON {on_text}"
         return text
+
+    def _lateral(self, join: exp.Expr, scope: Scope, reader: Expressions) -> str:
+        """Return a join with a subquery that names columns of the tables before it."""
+        node, side = join.this, str(join.args.get("side") or "")
+        alias, query = node.args.get("alias"), node.this.unnest()
+        if (
+            not isinstance(query, exp.Select)
+            or side not in {"", "LEFT"}
+            or alias is None
+            or alias.columns
+            or any(
+                query.args.get(part) for part in ("group", "having", "distinct", "with_", "offset")
+            )
+        ):
+            raise refusal(
+                node, "such a LATERAL is not known", "write a join, or row_number() … = 1"
+            )
+        on = join.args.get("on")
+        name, names = name_of(alias.this), [_name(item) for item in query.expressions]
+        for item, own in zip(query.expressions, names, strict=True):
+            _require_name(item, own)
+        if any(map(_aggregates, query.expressions)):
+            if on is not None and on != exp.true():
+                raise refusal(node, "such a LATERAL is not known", "write ON true, and WHERE")
+            columns = {}
+            for item, own in zip(query.expressions, names, strict=True):
+                one = query.copy()
+                one.set("expressions", [item.copy()])
+                columns[own] = self.scalar(node, scope, one)
+            scope.add(node, Source(name, columns))
+            return ""
+        computed = not any(query.args.get(part) for part in ("from_", "where", "limit"))
+        if computed and on in {None, exp.true()} and query.find(exp.Window) is None:
+            values = [reader.value(item.unalias()) for item in query.expressions]
+            values = [
+                Value(taken(node, value, TEXT), TEXT) if value.kind.name == "unknown" else value
+                for value in values
+            ]
+            scope.add(node, Source(name, dict(zip(names, values, strict=True))))
+            return ""
+        return self._joined_rows(join, query, scope, reader)
+
+    def _joined_rows(
+        self, join: exp.Expr, query: exp.Select, scope: Scope, reader: Expressions
+    ) -> str:
+        """Return LATERAL as a join by the columns that are equal to values around it."""
+        node, on = join.this, join.args.get("on")
+        name, names = name_of(node.args["alias"].this), [_name(item) for item in query.expressions]
+        inner = Scope(scope, alias=name)
+        rows = Expressions(inner, self, query.args.get("windows") or ())
+        self._joins.append([])
+        origin = self._from(query, inner, rows)
+        wheres, tests = self._split(query, inner, rows, equal=True)
+        inner.outer = False
+        values = [rows.value(item.unalias()) for item in query.expressions]
+        order = query.args.get("order")
+        sorts = [rows.ordered(self._sort(key, query)) for key in order.expressions] if order else []
+        joins = self._joins.pop()
+        limit = query.args.get("limit")
+        number = None if limit is None else limit.expression
+        known = number is None or (isinstance(number, exp.Literal) and number.name.isdigit())
+        others = {own for _, own in inner.taken.values()}
+        if not origin or inner.outer or joins or not known or others & {*names, "place"}:
+            raise refusal(
+                node, "such a LATERAL is not known", "write a join, or row_number() … = 1"
+            )
+        listed = [f"{value.text} AS {quoted(own)}" for value, own in inner.taken.values()]
+        if number is not None:
+            parts = ", ".join(value.text for value, _ in inner.taken.values())
+            by = f"PARTITION BY {parts} " if parts else ""
+            if not sorts:
+                raise refusal(node, "which rows come first is open", "write ORDER BY")
+            listed.append(f"row_number() OVER ({by}ORDER BY {', '.join(sorts)}) AS `place`")
+            tests.append(f"({quoted(name)}.`place` <= {number.name})")
+        kinds = [TEXT if value.kind.name == "unknown" else value.kind for value in values]
+        for value, own, kind in zip(values, names, kinds, strict=True):
+            listed.append(f"{taken(node, value, kind)} AS {quoted(own)}")
+        columns = {own: Value("", kind) for own, kind in zip(names, kinds, strict=True)}
+        scope.add(node, Source(name, columns_of(name, columns)))
+        if on is not None and on != exp.true():
+            tests.append(reader.condition(on))
+        where = f" WHERE {' AND '.join(wheres)}" if wheres else ""
+        self._joins[-1].append("")  # it may name each table of a list before it
+        subquery = f"(SELECT {', '.join(listed)}{origin.replace(_COMMA, ', ')}{where})"
+        word = "LEFT JOIN" if join.args.get("side") else "JOIN"
+        return f" {word} {subquery} AS {quoted(name)} ON {' AND '.join(tests) or 'true'}"
+
+    def _split(
+        self, query: exp.Expr, inner: Scope, reader: Expressions, *, equal: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """Return the conditions of a subquery alone, and those on the query around it.
+
+        `equal`: each of the latter has to say that a column of the subquery is equal to a value of
+        the query around it.
+        """
+        wheres, tests = [], []
+        for part in conjuncts(_this(query, "where")):
+            inner.outer = False
+            built = self._conjunct(part, inner, reader)
+            if not inner.outer:
+                wheres += [built] if built else []
+                continue
+            if part.find(exp.Query) is not None:
+                raise refusal(part, "a subquery in a condition on the query around it")
+            if equal and not _is_equal_column(part.unnest(), inner):
+                hint = "write a join, or LATERAL by columns that are equal to those around it"
+                raise refusal(part, "such a condition of LATERAL is not known", hint)
+            tests.append(self._outside(inner, reader, part))
+        return wheres, tests
 
     def _using(self, join: exp.Expr, scope: Scope, before: Sequence[Source], side: str) -> str:
         tests = []
@@ -514,16 +628,7 @@ class Reader:
         origin = self._from(query, inner, reader)
         if not origin or inner.outer:
             raise refusal(node, "such a subquery is not known here", "write its condition in WHERE")
-        wheres, tests = [], []
-        for part in conjuncts(_this(query, "where")):
-            inner.outer = False
-            built = self._conjunct(part, inner, reader)
-            if not inner.outer:
-                wheres += [built] if built else []
-                continue
-            if part.find(exp.Query) is not None:
-                raise refusal(part, "a subquery in a condition on the query around it")
-            tests.append(self._outside(inner, reader, part))
+        wheres, tests = self._split(query, inner, reader)
         if values is not None:
             items = query.expressions
             if len(items) != len(values):
@@ -664,6 +769,17 @@ def _clause(node: exp.Expr, around: exp.Expr) -> exp.Expr:
     while node.parent is not None and node.parent is not around:
         node = node.parent
     return node
+
+
+def _is_equal_column(part: exp.Expr, inner: Scope) -> bool:
+    """Tell whether a condition is `column = value`, the value of the query around it alone."""
+    if not isinstance(part, exp.EQ):
+        return False
+    sides = [part.left.unnest(), part.right.unnest()]
+    own = [
+        any(inner.own(column) is not None for column in side.find_all(exp.Column)) for side in sides
+    ]
+    return sum(own) == 1 and isinstance(sides[own.index(True)], exp.Column)
 
 
 def _is_conjunct(node: exp.Expr) -> bool:

@@ -276,14 +276,14 @@ queries over hostile rows are compared with PostgreSQL's own answers
 reads other views of its own language alone.
 
 Known: joins with ON or USING, WITH, subqueries as tables and values, correlated ones too; EXISTS,
-NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other conditions), `= ANY`, `<> ALL`; UNION,
-INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and
-`grouping`, or by a primary key alone; FILTER, windows and their frames, `string_agg` and
-`percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS
-TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` with a plain one, `||`,
-`::`, `->>` of a name, intervals that are added to dates and moments, `AT TIME ZONE 'UTC'`. Not
-known yet: LATERAL, NATURAL, WITH RECURSIVE, lists, moments in the zone of a session, casts of
-floats to numerics.
+NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other conditions), LATERAL by equal columns,
+`= ANY`, `<> ALL`; UNION, INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY with ROLLUP,
+CUBE, GROUPING SETS and `grouping`, or by a primary key alone; FILTER, windows and their frames,
+`string_agg` and `percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS
+DISTINCT FROM, IS TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` with
+a plain one, `||`, `::`, `->>` of a name, intervals that are added to dates and moments, `AT TIME
+ZONE 'UTC'`. Not known yet: NATURAL, WITH RECURSIVE, lists, moments in the zone of a session, casts
+of floats to numerics.
 
 - **A quotient of numerics**, and `avg` of integers and numerics, is PostgreSQL's, digit by digit:
   the plan shows it as `quotient(…)`. As a column it has 24 decimal places, or 20 as an average of

@@ -86,6 +86,20 @@ def test_exists_is_a_join_that_adds_no_column():
     )
 
 
+def test_lateral_is_a_join_by_what_is_equal_or_values():
+    assert made(
+        "SELECT t.k, q.n FROM t LEFT JOIN LATERAL (SELECT u.n FROM u WHERE u.a = t.a"
+        " ORDER BY u.k LIMIT 1) q ON true"
+    ) == (
+        "SELECT t.k AS k, q.n AS n FROM public.t AS t LEFT JOIN (SELECT u.a AS c0, row_number()"
+        " OVER (PARTITION BY u.a ORDER BY u.k ASC NULLS LAST) AS place, u.n AS n FROM public.u"
+        " AS u) AS q ON (q.c0 = t.a) AND (q.place <= 1)"
+    )
+    assert made("SELECT k, y FROM t, LATERAL (SELECT t.a * 2 AS y) q").startswith(
+        "SELECT t.k AS k, (t.a * 2) AS y FROM public.t AS t"
+    )
+
+
 def test_a_primary_key_among_the_groups_determines_its_row():
     assert made("SELECT t.k, t.s, count(*) FROM t JOIN u USING (k) GROUP BY t.k").endswith(
         "GROUP BY t.k, t.s"
@@ -125,7 +139,9 @@ REFUSED = {
     "SELECT t.missing FROM t": ("no such column", "it has"),
     "SELECT k FROM t, u": ("several tables", "t.k"),
     "SELECT t.k FROM t NATURAL JOIN u": ("such a join", "JOIN"),
-    "SELECT t.k FROM t, LATERAL (SELECT 1 AS x) q": ("LATERAL", "row_number"),
+    "SELECT t.k FROM t, LATERAL (SELECT u.a FROM u WHERE u.k < t.k) q": ("LATERAL", "equal"),
+    "SELECT t.k FROM t, LATERAL (SELECT u.a FROM u WHERE u.k = t.k LIMIT 1) q": ("open", "ORDER"),
+    "SELECT t.k FROM t, LATERAL (SELECT u.a FROM u GROUP BY u.a) q": ("LATERAL", "row_number"),
     "SELECT k FROM t FOR UPDATE": ("FOR UPDATE", ""),
     "SELECT k FROM t TABLESAMPLE SYSTEM (10)": ("TABLESAMPLE", ""),
     "SELECT k FROM elsewhere": ("not captured", ""),
