@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.engines import Engines, Source, own_session, plain
-from tests.support.tpch import DDL, QUERIES, fill, official
+from tests.support.tpch import DDL, OPEN_ORDERS, QUERIES, fill, official
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 OF_POSTGRES = {"year(o_orderdate)": "extract(year FROM o_orderdate)::int"}
@@ -67,12 +67,16 @@ def test_the_official_queries_are_built_and_proved_from_a_captured_database(
             fill(connection.cursor())
             connection.commit()
         project.capture()
-        for name, (key, query) in official().items():
+        queries = official()
+        for name, column in OPEN_ORDERS.items():
+            key, query = queries[name]
+            queries[name] = (key, query.replace("\nlimit", f",\n    {column}\nlimit"))
+        for name, (key, query) in queries.items():
             header = f"-- key: {key}\n-- sinks: delta\n-- dialect: postgres\n"
             project.view(f"{name}.sql", f"{header}{query}\n")
         built = rebuild_view(capsys, monkeypatch, project, "--all")
         assert built.code == 0, built.err
-        for name, (_, query) in official().items():
+        for name, (_, query) in queries.items():
             served = DeltaTable(str(project.warehouse / name)).to_pyarrow_table().to_pylist()
             ours = [tuple(map(plain, row.values())) for row in served]
             theirs = [tuple(map(plain, row)) for row in project.query(query)]

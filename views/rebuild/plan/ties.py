@@ -165,7 +165,7 @@ class _Rows:
 
     def _covers(self, parts: Collection[exp.Expr], values: Collection[exp.Expr]) -> bool:
         """Tell whether values determine others: equal ones, or columns that they determine."""
-        fixed, texts = self._closed(values), {value.sql() for value in values}
+        fixed, texts = self._closed(values), {_bare(value).sql() for value in values}
         return all(
             part.sql() in texts
             or (
@@ -313,9 +313,10 @@ def _named(window: exp.Expr, query: exp.Select) -> exp.Expr:
 
 
 def _bare(value: exp.Expr) -> exp.Expr:
-    """Return a char(n) without the call that takes its blanks, or another value as it is."""
-    is_char = isinstance(value, exp.Trim) and value.text("position").upper() == "TRAILING"
-    return value.this if is_char else value
+    """Return a char(n) without the calls that take its blanks, or another value as it is."""
+    while isinstance(value, exp.Trim) and value.text("position").upper() == "TRAILING":
+        value = value.this
+    return value
 
 
 def _groups(query: exp.Select) -> list[exp.Expr]:
