@@ -16,7 +16,7 @@ from views.postgres.expressions import Expressions
 from views.postgres.functions import AGGREGATES, OF_ORDER
 from views.postgres.parts import check_parts
 from views.postgres.scopes import Scope, Source, columns_of
-from views.postgres.types import BOOL, TEXT, PgType, common, in_spark, of_column
+from views.postgres.types import BOOL, FLOATS, TEXT, PgType, common, in_spark, of_column
 from views.postgres.values import Value, refusal, taken, written
 from views.project.query import quoted
 
@@ -466,7 +466,7 @@ class Reader:
                 continue
             if part.find(exp.Query) is not None:
                 raise refusal(part, "a subquery in a condition on the query around it")
-            if equal and not _is_equal_column(part.unnest(), inner):
+            if equal and not _is_equal_column(part.unnest(), inner, reader):
                 hint = "write a join, or LATERAL by columns that are equal to those around it"
                 raise refusal(part, "such a condition of LATERAL is not known", hint)
             tests.append(self._outside(inner, reader, part))
@@ -771,15 +771,22 @@ def _clause(node: exp.Expr, around: exp.Expr) -> exp.Expr:
     return node
 
 
-def _is_equal_column(part: exp.Expr, inner: Scope) -> bool:
-    """Tell whether a condition is `column = value`, the value of the query around it alone."""
+def _is_equal_column(part: exp.Expr, inner: Scope, reader: Expressions) -> bool:
+    """Tell whether a condition is `column = value`, the value of the query around it alone.
+
+    Several integers may be equal to one float: then the column's own values would be too many
+    groups.
+    """
     if not isinstance(part, exp.EQ):
         return False
     sides = [part.left.unnest(), part.right.unnest()]
     own = [
         any(inner.own(column) is not None for column in side.find_all(exp.Column)) for side in sides
     ]
-    return sum(own) == 1 and isinstance(sides[own.index(True)], exp.Column)
+    if sum(own) != 1 or not isinstance(sides[own.index(True)], exp.Column):
+        return False
+    names = {reader.value(side).kind.name for side in sides}
+    return len(names) == 1 or not names & {*FLOATS}
 
 
 def _is_conjunct(node: exp.Expr) -> bool:

@@ -141,6 +141,7 @@ REFUSED = {
     "SELECT t.k FROM t NATURAL JOIN u": ("such a join", "JOIN"),
     "SELECT t.k FROM t, LATERAL (SELECT u.a FROM u WHERE u.k < t.k) q": ("LATERAL", "equal"),
     "SELECT t.k FROM t, LATERAL (SELECT u.a FROM u WHERE u.k = t.k LIMIT 1) q": ("open", "ORDER"),
+    "SELECT t.k FROM t, LATERAL (SELECT u.n FROM u WHERE u.a = t.d) q": ("LATERAL", "equal"),
     "SELECT t.k FROM t, LATERAL (SELECT u.a FROM u GROUP BY u.a) q": ("LATERAL", "row_number"),
     "SELECT k FROM t FOR UPDATE": ("FOR UPDATE", ""),
     "SELECT k FROM t TABLESAMPLE SYSTEM (10)": ("TABLESAMPLE", ""),
