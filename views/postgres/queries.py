@@ -422,9 +422,9 @@ class Reader:
         joins = self._joins.pop()
         limit = query.args.get("limit")
         number = None if limit is None else limit.expression
-        known = number is None or (isinstance(number, exp.Literal) and number.name.isdigit())
+        constant = number is None or (isinstance(number, exp.Literal) and number.name.isdigit())
         others = {own for _, own in inner.taken.values()}
-        if not origin or inner.outer or joins or not known or others & {*names, "place"}:
+        if not origin or inner.outer or joins or not constant or others & {*names, "place"}:
             raise refusal(
                 node, "such a LATERAL is not known", "write a join, or row_number() … = 1"
             )
