@@ -452,7 +452,7 @@ class Reader:
     def _split(
         self, query: exp.Expr, inner: Scope, reader: Expressions, *, equal: bool = False
     ) -> tuple[list[str], list[str]]:
-        """Return the conditions of a subquery alone, and those on the query around it.
+        """Return the conditions of a subquery alone, and its conditions on the query around it.
 
         `equal`: each of the latter has to say that a column of the subquery is equal to a value of
         the query around it.
