@@ -73,6 +73,10 @@ TAKEN = [
     """,
     "SELECT id FROM orders WHERE status <=> 'a' OR status >= 'b'",
     """
+    SELECT id, DATE '2024-02-29' AS d, min(day) AS m FROM orders
+    WHERE day >= date '2020-01-01' OR day < CAST('0001-12-31' AS date) GROUP BY id
+    """,
+    """
     SELECT Customer, count(*) AS n, count(status) AS m, sum(amount) AS a, min(status) AS s,
         max(placed) AS p, min(day) AS d, sum(id) FILTER (WHERE paid) AS i
     FROM orders GROUP BY Customer
@@ -148,6 +152,8 @@ TAKEN = [
     """,
 ]
 REFUSED = [
+    "SELECT id FROM orders WHERE day > DATE '2024-02-30'",
+    "SELECT id, CAST(status AS date) AS d FROM orders",
     "SELECT id, upper(status) AS s FROM orders",
     "SELECT id, amount / 3 AS a FROM orders",
     "SELECT id, amount * 1.5e0 AS a FROM orders",

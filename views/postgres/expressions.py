@@ -207,7 +207,8 @@ class Expressions:
             case exp.Binary() if type(node) in _ARITHMETIC:
                 return self._arithmetic(node, _ARITHMETIC[type(node)])
             case _:
-                raise refusal(node, "it is not known here")
+                name = node.sql_name().lower() if isinstance(node, exp.Func) else ""
+                raise refusal(node, "it is not known here", INSTEAD.get(name, ""))
 
     def condition(self, node: exp.Expr) -> str:
         """Return the text of a condition."""
@@ -389,8 +390,11 @@ class Expressions:
         word = words.get((sign, type(side)))
         inner = side.this.unnest()
         if word is None or not isinstance(inner, exp.Query | exp.Array):
-            why = "ANY and ALL are known of = ANY and <> ALL of a list or a subquery"
-            raise refusal(node, why, "compare it with min() or max() of the subquery")
+            if isinstance(inner, exp.Query):
+                why = "of a subquery only = ANY and <> ALL are known"
+                raise refusal(node, why, "compare it with min() or max() of the subquery")
+            why = "only = ANY and <> ALL of a list that is written out, or of a subquery, are known"
+            raise refusal(node, why, "columns of lists are computed with by -- dialect: spark")
         listed = exp.In(this=node.left)
         if isinstance(inner, exp.Query):
             listed.set("query", inner.copy() if inner.parent is None else inner)
@@ -777,6 +781,10 @@ class Expressions:
 
     def _texts(self, node: exp.Expr, arguments: list[exp.Expr], where: exp.Expr | None) -> Value:
         """Return the texts of several rows as one."""
+        bare = [part.this if isinstance(part, exp.Order) else part for part in arguments]
+        if any(isinstance(part, exp.Distinct) for part in bare):
+            why = "string_agg of distinct texts is not known"
+            raise refusal(node, why, "take them from (SELECT DISTINCT … FROM …) AS t")
         last = arguments[-1] if len(arguments) == 2 else None  # noqa: PLR2004 - text and sign
         between = self.value(last.this) if isinstance(last, exp.Order) else NULL
         if not isinstance(last, exp.Order) or between.kind.name != "unknown" or between.is_null:

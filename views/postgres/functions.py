@@ -234,11 +234,16 @@ PATTERNS = {
 PLAIN = "write signs, lists as [0-9], one repetition and ends: '[^0-9]+', '^0+'"
 INSTEAD = {
     **dict.fromkeys(("sqrt", "exp", "ln", "power", "pow"), "write x::double precision"),
-    **dict.fromkeys(("ceil", "floor", "ceiling"), "cast it first: x::numeric(18, 4)"),
+    **dict.fromkeys(
+        ("ceil", "floor", "ceiling"), "write it of a numeric; no double has an exact cast to one"
+    ),
     **dict.fromkeys(("stddev", "stddev_samp", "stddev_pop"), "write x::double precision"),
     **dict.fromkeys(("variance", "var_samp", "var_pop"), "write x::double precision"),
     "sum": "write sum(x::double precision)",
-    **dict.fromkeys(("now", "clock_timestamp", "random"), "have it as a column of the table"),
+    **dict.fromkeys(
+        ("now", "clock_timestamp", "random", "current_date", "current_timestamp", "localtimestamp"),
+        "have it as a column of the table",
+    ),
     "date_trunc": "write date_trunc('month', x::timestamp), or x AT TIME ZONE 'UTC'",
     "string_agg": "write string_agg(x, ', ' ORDER BY y): a text, a constant, an order",
     "percentile_cont": "write percentile_cont(0.5) WITHIN GROUP (ORDER BY x), of exact numbers",

@@ -374,7 +374,8 @@ class Rebuild:
             reason = stopped
         blamed = next((build for build in builds if build.error is reason), None)
         for build in builds:
-            if not (build.published or build.staged):
+            # What failed by itself keeps its own reason, whatever ends the others.
+            if not (build.published or build.staged) and build.error is None:
                 build.error = reason if blamed is None else _because(blamed, build)
 
     def _remove(self, plan: Plan, replay: States | None, builds: Sequence[ViewBuild]) -> None:

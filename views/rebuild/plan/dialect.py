@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import sqlglot
 from sqlglot import exp
@@ -96,6 +97,8 @@ _TAKEN = (
     exp.Boolean,
     exp.Literal,
     exp.Star,
+    exp.Cast,
+    exp.DataType,
     exp.Filter,
     exp.PropertyEQ,
     exp.Struct,
@@ -218,6 +221,8 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return "only IS NULL is taken"
         case exp.Literal() if not node.is_string and not _NUMBER_TEXT.fullmatch(node.name):
             return "only whole numbers, decimals and texts are taken"
+        case exp.Cast() if not _is_day(node):
+            return "it is computed by Spark"
         case exp.Struct() if not all(isinstance(field, _FIELDS) for field in node.expressions):
             return "a field has no name"
         case exp.Count() if node.expressions:
@@ -276,6 +281,17 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return "it is computed by Spark"
         case _:
             return None
+
+
+def _is_day(node: exp.Cast) -> bool:
+    """Tell whether a cast is a constant date, as `DATE '2024-02-29'` is."""
+    text = node.this
+    if node.to.this != exp.DataType.Type.DATE or not isinstance(text, exp.Literal):
+        return False
+    try:
+        return date.fromisoformat(text.name).isoformat() == text.name
+    except ValueError:
+        return False
 
 
 def _others(node: exp.Expr, expected: Collection[str]) -> str:

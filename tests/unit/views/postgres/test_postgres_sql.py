@@ -152,6 +152,13 @@ REFUSED = {
     "SELECT DISTINCT ON (a) k FROM t": ("DISTINCT ON", "ORDER BY"),
     "SELECT DISTINCT ON (a) a, k FROM t ORDER BY n, k": ("DISTINCT ON", "begin it"),
     "SELECT k, string_agg(s, ',') AS x FROM t GROUP BY k": ("order", "ORDER BY y"),
+    "SELECT k, string_agg(DISTINCT s, ',' ORDER BY s) AS x FROM t GROUP BY k": (
+        "distinct texts",
+        "SELECT DISTINCT",
+    ),
+    "SELECT k, current_date AS x FROM t": ("not known", "column"),
+    "SELECT k, floor(d) AS x FROM t": ("floor", "numeric"),
+    "SELECT k FROM t WHERE a > ANY (SELECT a FROM u)": ("= ANY", "max()"),
     "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY d) AS x FROM t": ("infinite", "exact"),
     "SELECT k, array_agg(s) AS x FROM t GROUP BY k": ("array_agg", "spark"),
     "SELECT k, split_part(s, '', 1) AS x FROM t": ("split_part", ""),
