@@ -23,8 +23,7 @@ SELECT n, count(*) AS customers FROM (
 """,
     "idle": """-- key: id
 -- sinks: postgres
-SELECT c.id, c.name FROM customers c
-WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id)
+SELECT c.id, c.name FROM customers c LEFT ANTI JOIN orders o ON o.customer_id = c.id
 """,
     "averages": """-- key: customer_id
 -- sinks: postgres

@@ -537,7 +537,7 @@ def test_a_rebuild_freezes_once_and_looks_each_schema_up_once(view, run, monkeyp
 
         monkeypatch.setattr(owner, name, counting)
 
-    counted(cut, "ask", lambda _: "the brokers")
+    counted(cut, "broker_facts", lambda _: "the brokers")
     counted(SchemaReader, "_versions", lambda arguments: arguments[1])
     assert run(view, "--verify", "none", *more).code == 0
     subjects = {name for name in asked if name.endswith(("-key", "-value"))}

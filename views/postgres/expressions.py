@@ -1013,7 +1013,9 @@ class Expressions:
                 raise refusal(node, f"{rest!r} is not known", f"known are {', '.join(PATTERNS)}")
             built += PATTERNS[letters] if letters else ("''" if rest[0] == "'" else rest[0])
             rest = rest[len(letters) or 1 :]
-        return Value(f"date_format({value.text}, {text(built)})", TEXT)
+        called = f"date_format({value.text}, {text(built)})"
+        # Spark has a sign before years of five digits.
+        return Value(called if "+" in built else f"replace({called}, '+', '')", TEXT)
 
 
 def _result(sign: str, one: PgType, other: PgType) -> PgType | None:
