@@ -21,9 +21,11 @@ SELECT n, count(*) AS customers FROM (
     GROUP BY c.id
 ) t GROUP BY n
 """,
-    "idle": """-- key: id
+    "idle": """-- dialect: postgres
+-- key: id
 -- sinks: postgres
-SELECT c.id, c.name FROM customers c LEFT ANTI JOIN orders o ON o.customer_id = c.id
+SELECT c.id, c.name FROM customers c
+WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id)
 """,
     "averages": """-- key: customer_id
 -- sinks: postgres
@@ -67,7 +69,8 @@ def test_what_differs_is_sent_without_spark(shop, monkeypatch):
             shop.change(statements)
             outcome = follower.round()
             assert outcome.error is None
-            assert all(result.verified for result in outcome.results)
+            # A view of which nothing changed has nothing to prove.
+            assert not any(result.verified is False for result in outcome.results)
             assert follower.is_here
             assert not follower.needs_spark
             assert is_right(shop)

@@ -79,6 +79,7 @@ class LocalTable:
         """Of its rows."""
         self._wanted: dict[str, None] = {}
         self._whole: WholeRows | None = None
+        self._whole_columns: frozenset[str] = frozenset()
 
     def close(self) -> None:
         """Close the database, and with it the table."""
@@ -130,11 +131,13 @@ class LocalTable:
         self._wanted |= dict.fromkeys(columns)
 
     def whole(self, columns: Sequence[str]) -> pa.Table:
-        """Return some of the wanted columns of all rows, as they are now.
+        """Return some columns of all rows, as they are now.
 
         Raises UnknownValueError: a record cannot be read.
         """
-        if self._whole is None:
+        if self._whole is None or not self._whole_columns.issuperset(columns):
+            self.want(columns)
+            self._whole_columns = frozenset(self._wanted)
             records = self._database.execute("SELECT value, partition, offset FROM records")
             self._whole = WholeRows(self.schemas, list(self._wanted), records)
         return self._whole.rows().select(columns)
