@@ -40,7 +40,7 @@ def wait(
 
     Args:
         view: the view's name.
-        lsn: taken behind the commit, by `SELECT pg_current_wal_insert_lsn()` at the source; `now`
+        lsn: taken after the commit, by `SELECT pg_current_wal_insert_lsn()` at the source; `now`
             asks the source itself.
         project: the project's folder.
         sink: the one that is read, such as `cache`; all of the view's when left out.

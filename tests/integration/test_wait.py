@@ -88,7 +88,7 @@ def amount_in_cache(shop, order):
 
 
 def written(shop, order):
-    """Raise an order's amount; returns the LSN behind the commit, and the amount."""
+    """Raise an order's amount; returns the LSN after the commit, and the amount."""
     shop.project.execute(f"UPDATE orders SET amount = amount + 1 WHERE id = {order}")
     lsn = lsn_of_now(shop)
     ((amount,),) = shop.project.query(f"SELECT amount FROM orders WHERE id = {order}")

@@ -324,7 +324,7 @@ class Wait:
             raise ConfigurationError(
                 f"LSN {lsn} lies ahead of the source, which ends at {end}: it is of another "
                 "server, or of one that was failed over or put back since",
-                hint="behind the commit, at the source: SELECT pg_current_wal_insert_lsn()",
+                hint="take it after the commit, at the source: SELECT pg_current_wal_insert_lsn()",
             )
         return end if lsn is None else lsn
 

@@ -83,7 +83,7 @@ def wait(
 ) -> None:
     """Wait until readers of a view see all that was committed before an LSN.
 
-    Take the LSN behind the commit: `SELECT pg_current_wal_insert_lsn()`. The sinks are asked what
+    Take the LSN after the commit: `SELECT pg_current_wal_insert_lsn()`. The sinks are asked what
     they show. It starts nothing: somebody else follows the view, or rebuilds it.
     """
     from changelog.runtime.edge import print_json, tell

@@ -74,7 +74,7 @@ _OF_DUCKDB = (
     ),
 )
 _SENT = {"keys": "changed keys", "differences": "what differs"}
-"""What a follower sends, in words."""
+"""The words that `--plan` prints for each value of `Follow.sent`."""
 PYTHON = "a view in Python is not computed a second time: the tables that it reads are verified"
 
 

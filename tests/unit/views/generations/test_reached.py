@@ -1,4 +1,4 @@
-"""What a wait for an LSN goes by: the word of each sink, of the history, and of frontiers."""
+"""A wait for an LSN: positions of sinks, rows of the history and equal frontiers decide it."""
 
 from dataclasses import replace
 from types import SimpleNamespace
