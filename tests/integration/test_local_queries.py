@@ -152,7 +152,7 @@ TAKEN = [
     """,
 ]
 REFUSED = [
-    "SELECT id FROM orders WHERE day > DATE '2024-02-30'",
+    "SELECT id FROM orders WHERE day > DATE '2024-2-9'",
     "SELECT id, CAST(status AS date) AS d FROM orders",
     "SELECT id, upper(status) AS s FROM orders",
     "SELECT id, amount / 3 AS a FROM orders",
