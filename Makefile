@@ -1,6 +1,6 @@
 # Needs Python 3.11 (to 3.14) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel wheels ranges sanitize fuzz site help clean
+.PHONY: code tests bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel wheels ranges sanitize fuzz site help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -21,7 +21,13 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(RUNS) ## Run the whole line on real servers and real data (ARGS=--json for one JSON line)
 	@$(BIN)/changelog demo $(ARGS)
 
-test: lint type imports downloads ## Checks, then the tests on real servers; what CI runs
+# The checks take a core for a minute, which the first tests, starting their servers, leave idle.
+test: downloads ## Checks, and the tests on real servers meanwhile; what CI runs
+	@$(MAKE) --no-print-directory -j2 code tests
+
+code: lint type imports ## Checks of the code: ruff, mypy, import-linter
+
+tests: downloads ## The tests of `make test` without the checks
 	@$(PYTEST) $(ORDER) -m "not matrix" $(ARGS)
 
 test-root: downloads ## Those tests of `make test` that want root, or a compiler; CI runs them before, as root

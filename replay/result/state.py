@@ -12,6 +12,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from replay.cut.cut import Cut
+from replay.verdict.watch import ReadWatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,7 +94,7 @@ class States(ABC):
         return nullcontext()
 
     @abstractmethod
-    def watched(self) -> AbstractContextManager[object]:
+    def watched(self) -> AbstractContextManager[ReadWatch | None]:
         """Return a watch that ends the actions of a block once these states are not exact."""
 
     @abstractmethod

@@ -62,7 +62,7 @@ class Stored(States):
         """Return the counts of the log's reading for each table."""
         return self._metrics
 
-    def watched(self) -> AbstractContextManager[object]:
+    def watched(self) -> AbstractContextManager[None]:
         """Watch nothing: the log was watched while it was read, and is needed no more."""
         return nullcontext()
 

@@ -66,6 +66,11 @@ class ReadWatch:
         if self._verdict_error is not None:
             raise self._verdict_error from error
 
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether a check has failed, so that errors of the work are only of its end."""
+        return self._verdict_error is not None
+
     def _run(self) -> None:
         wait_s = min(self._first_s, self._look_s)
         while not self._ended.wait(wait_s):

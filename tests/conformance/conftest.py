@@ -444,7 +444,7 @@ def cluster(cluster_url: str, spark: Any, view: str) -> Bench:
         pytest.param("search", marks=pytest.mark.services),
         pytest.param("cache", marks=pytest.mark.services),
         pytest.param("postgres", marks=pytest.mark.services),
-        pytest.param("upserted", marks=pytest.mark.services),
+        pytest.param("upserted", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("topic", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("topic_json", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("elastic", marks=[pytest.mark.services, pytest.mark.matrix]),

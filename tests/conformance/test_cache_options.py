@@ -313,6 +313,7 @@ def readings(read: Callable[[], Any], bench: Any, rounds: int) -> list[Any]:
     return seen
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("value", ["json", pytest.param("hash", marks=pytest.mark.matrix)])
 def test_a_reader_is_right_while_generations_retire(url, spark, view, value):
     """With one generation kept: what always exists is never missing, and never turns older."""

@@ -98,6 +98,7 @@ def test_bad_records_are_quarantined_with_their_rows_and_the_verifier_agrees(ben
     assert report.certificate["records_left_out"] == count
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", first(1, ["an array of two thousand million", "truncated"]))
 def test_by_default_a_bad_record_ends_the_replay_by_its_place(bench, name):
     bench.log.put((b"1", b"good", None))

@@ -49,6 +49,7 @@ def programs(tmp_path_factory):
     return folder / "venv" / "bin"
 
 
+@pytest.mark.matrix
 def test_a_base_lists_all_commands_and_names_the_extra_of_one(programs, tmp_path):
     changelog = programs / "changelog"
     listed = run(changelog, "--help", folder=tmp_path)

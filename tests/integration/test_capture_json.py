@@ -143,6 +143,7 @@ def test_a_topic_keeps_its_form(capture, registry):
     capture.catch_up()
 
 
+@pytest.mark.matrix
 def test_without_a_registry_a_change_of_columns_is_still_noticed(capture, documents):
     capture.sql(
         "CREATE TABLE notes (id integer PRIMARY KEY, text varchar(9), n integer)",

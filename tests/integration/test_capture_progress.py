@@ -48,6 +48,7 @@ def transactions(capture, first, last):
     capture.sql(TRANSACTIONS.format(first=first, last=last))
 
 
+@pytest.mark.matrix
 def test_each_life_writes_a_frontier_although_the_backlog_is_longer_than_a_life(capture):
     """Each is killed inside of a batch, with something behind the frontier.
 
@@ -139,6 +140,7 @@ def test_columns_that_came_hold_no_frontier_in_each_life_anew(capture):
     assert inexact(capture) == []
 
 
+@pytest.mark.matrix
 def test_twin_a_life_that_forgets_what_was_seen_waits_as_the_one_before(capture):
     stood = alter_in_a_backlog(capture)
     capture.crash(FURTHER, defect="forget_what_was_seen")

@@ -373,6 +373,7 @@ def test_no_copy_is_announced_of_a_table_that_stays_excluded(capture):
     assert would(found, "snapshot") == ""
 
 
+@pytest.mark.matrix
 def test_a_limit_of_excluded_tables_holds_for_the_check_too(capture):
     capture.sql("CREATE TABLE bare (id integer)")
     settings = capture.settings(capture__on_error="log", capture__error_limit=0)

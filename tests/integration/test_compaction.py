@@ -258,6 +258,7 @@ def test_a_reader_that_outlives_the_tombstones_revives_rows_and_is_refused(line,
         deleted.replay.recheck()
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_a_stored_offset_proves_nothing_after_deletes_while_away(line, cleaned):
     deleted, *_ = cleaned

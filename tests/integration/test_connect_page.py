@@ -94,6 +94,7 @@ def test_a_topic_goes_to_a_table(shell, prefix):
         wait_until(lambda: is_running(shell, address, "orders"), DEADLINE_S, "it runs")
 
 
+@pytest.mark.matrix
 def test_a_database_is_captured(endpoints, dsn, prefix, tmp_path):
     shell = reader_of(tmp_path, endpoints, dsn)
     parts = psycopg2.extensions.parse_dsn(dsn)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.integration.test_incompatible import Capture
 from tests.support.capture_command import capture_with
+from tests.support.matrix import first
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -45,7 +46,7 @@ def killed_behind_the_copies(capture, is_new, **named):
     capture.sql(*SILENT.values())
 
 
-@pytest.mark.parametrize("is_new", [False, True], ids=["first", "newcomers"])
+@pytest.mark.parametrize("is_new", first(1, [False, True]), ids=["first", "newcomers"])
 def test_a_table_that_is_changed_in_silence_behind_its_copy_is_copied_again(capture, is_new):
     killed_behind_the_copies(capture, is_new)
     capture.set(on_incompatible="resnapshot")

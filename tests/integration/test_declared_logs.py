@@ -375,6 +375,7 @@ def test_a_log_is_a_table_in_python(make, spark, endpoints, prefix, tmp_path):
         things.arrow(["nothing"])
 
 
+@pytest.mark.matrix
 def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path):
     log = make(partitions=2)
     log.put({"id": 1}, row(1, "a"))
@@ -439,6 +440,7 @@ def test_a_rebuild_beside_its_follower_takes_no_reader_back(
     assert (9 in found) is waits
 
 
+@pytest.mark.matrix
 def test_a_log_that_has_lost_its_beginning_is_read_where_that_is_accepted(
     make, spark, endpoints, prefix, tmp_path, capsys, monkeypatch
 ):

@@ -45,6 +45,7 @@ def test_capture_ends_and_says_it_as_the_next_start_does(capture):
     assert said.splitlines()[-1] == error
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_written", first(1, [True, False]))
 def test_capture_copies_the_table_anew_where_that_is_asked_for(capture, is_written):
     topic = f"{capture.prefix}.notes"

@@ -361,6 +361,7 @@ def may_be_asked_of_postgresql(line: str) -> bool:
     )
 
 
+@pytest.mark.matrix
 def test_nested_expressions_are_alike_wherever_they_have_a_value(engines, cursor):
     """CHANGELOG_EXPRESSIONS=2000 looks at more, CHANGELOG_EXPRESSIONS_SEED=7 at others."""
     seed = int(os.environ.get("CHANGELOG_EXPRESSIONS_SEED", "31"))

@@ -123,6 +123,7 @@ def test_stored_columns_are_carried_where_the_server_sends_them(make):
     }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("version", OLDER)
 def test_before_that_they_are_refused_until_they_are_left_out(make, version):
     capture = make(version)
@@ -137,6 +138,7 @@ def test_before_that_they_are_refused_until_they_are_left_out(make, version):
     equal(capture, "id, a, b, text")
 
 
+@pytest.mark.matrix
 def test_virtual_columns_are_refused_until_they_are_left_out(make):
     capture = make(18)
     capture.sql(

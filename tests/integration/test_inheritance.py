@@ -82,6 +82,7 @@ def test_a_parent_is_told_at_check_at_start_in_plans_and_by_verify(capture, caps
     wait_until(lambda: children(capture) == {PARENT: (CHILD,)}, DEADLINE_S, "they are let go")
 
 
+@pytest.mark.matrix
 def test_partitions_are_no_children(capture):
     capture.sql("DROP TABLE child")
     capture.sql(
@@ -92,6 +93,7 @@ def test_partitions_are_no_children(capture):
     assert children(capture) == {}
 
 
+@pytest.mark.matrix
 def test_twin_without_the_children_on_the_log_nothing_warns(capture, capsys, monkeypatch):
     views = capture.folder / "views"
     views.mkdir()

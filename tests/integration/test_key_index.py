@@ -101,6 +101,7 @@ def test_what_gives_no_key_is_refused_by_name_with_what_mends_it(capture):
     assert '"wide" (place, id) gives its key' in said
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("words", first(1, ["-u --key-index auto", "", "-u", "--key-index auto"]))
 def test_every_way_out_that_a_refusal_names_is_one(capture, words):
     capture.sql(
@@ -122,6 +123,7 @@ def test_every_way_out_that_a_refusal_names_is_one(capture, words):
             assert code == 0, (table, given, option, out)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("words", first(1, ["", "-u"]))
 def test_a_replica_identity_keys_a_table_without_an_option(capture, words):
     capture.sql(USING)
@@ -156,6 +158,7 @@ GOES = (
 )
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("drop", first(1, GOES))
 def test_a_key_that_goes_while_capture_runs_stops_it_before_a_frontier(capture, drop):
     capture.sql(FULL)

@@ -72,6 +72,7 @@ def test_a_rebuild_reads_rows_larger_than_its_fetches(capture):
     assert '"verified": true' in done.stdout
 
 
+@pytest.mark.matrix
 def test_a_size_that_is_no_number_is_refused(capture):
     code, _, said = capture.run("-T", "max.message.bytes=10MB", "--until", "now")
     assert code == 2

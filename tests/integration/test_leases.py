@@ -123,6 +123,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_when_it_ends(machine, holder
         assert 7 in others_of(b, VIEW, builds=True).dead
 
 
+@pytest.mark.matrix
 def test_on_its_own_machine_it_is_free_at_once(machine, holder):
     killed = holder("a", 7)
     killed.kill()
@@ -154,6 +155,7 @@ def test_who_stood_still_until_another_took_over_does_not_publish(
     assert serves(tmp_path) == 2
 
 
+@pytest.mark.matrix
 def test_who_stood_still_while_nobody_came_goes_on(holder, tmp_path):
     stopped = holder("a")
     begun = time.monotonic()

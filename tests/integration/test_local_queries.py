@@ -239,7 +239,7 @@ def physical(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
-@pytest.mark.parametrize("sql", first(12, TAKEN))
+@pytest.mark.parametrize("sql", first(5, TAKEN))
 def test_a_query_means_here_what_it_means_in_spark(spark, sql):
     source, schema = read(spark, sql)
     here = LocalQuery(source, SCHEMAS, schema)

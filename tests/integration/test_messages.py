@@ -116,6 +116,7 @@ def test_without_the_option_messages_are_named_and_make_no_topic(capture):
     assert capture.contents() == [3]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "point", first(1, ["message produced:7", "transaction produced:5", "acknowledged"])
 )

@@ -211,6 +211,7 @@ def test_a_publication_of_others_decides_by_what_it_sends(capture, everything):
     assert equal(capture, "kept", "created")
 
 
+@pytest.mark.matrix
 def test_of_new_tables_the_one_that_no_start_takes_is_excluded_and_no_other(capture):
     # Two are called `a_b` on the log.
     capture.sql(f'CREATE TABLE "a.b" {COLUMNS}', "CREATE SCHEMA a")

@@ -53,6 +53,7 @@ def test_a_prepared_transaction_is_named_and_waited_for(capture, prepared):
     assert set(capture.rows("notes")) == {(1,), (2,)}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_lines_that_wait_for_their_slot_end_when_asked(capture, prepared, number):
     words = [sys.executable, "-m", "changelog", "capture", "--print"]

@@ -72,6 +72,7 @@ def test_capture_is_asked_by_sql_and_the_wal_has_its_limit(source):
     assert 49 << 30 < limit["bytes_left"] < 51 << 30
 
 
+@pytest.mark.matrix
 def test_the_line_for_cron_tells_of_a_capture_that_is_down_and_else_nothing(source):
     _, name, shell = source
     fields, _, command = block_of(PAGE, "crontab", "*/5").text.partition("  ")

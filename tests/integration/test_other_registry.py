@@ -52,6 +52,7 @@ def test_a_registry_that_was_emptied_is_named_and_mended(capture, registry, subj
     assert SAID not in capture.finish()
 
 
+@pytest.mark.matrix
 def test_the_others_go_on_without_the_table(capture, registry):
     forget(capture, registry, "notes-key", "notes-value")
     capture.set(on_error="log")
@@ -61,6 +62,7 @@ def test_the_others_go_on_without_the_table(capture, registry):
     assert capture.differing("other") == []
 
 
+@pytest.mark.matrix
 def test_topics_of_whose_records_schemas_are_lost_are_not_exact(capture, registry):
     forget(capture, registry, "notes-value")
     (answer,) = capture.command("topics", "--json", codes={4})
@@ -91,6 +93,7 @@ def test_a_registry_that_is_away_is_told_by_who_looks_at_the_log(capture):
     assert answer["schemas_unknown"] in said
 
 
+@pytest.mark.matrix
 def test_a_frontier_names_the_ids_of_keys_and_keeps_them(capture, registry):
     with closing(Registry(registry)) as there:
         topics = [f"{capture.prefix}.{each}" for each in ("notes", "other", "empty")]

@@ -53,6 +53,7 @@ def make(capture, role, *tables):
         )
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("running", first(1, [True, False]), ids=["running", "stopped"])
 def test_a_published_table_of_another_role_goes_on_and_takes_no_new_one_with_it(
     capture, role, running
@@ -82,6 +83,7 @@ def test_a_table_of_another_role_leaves_the_publication_and_takes_no_other_with_
     assert capture.query(published) == [("b",), ("kept",)]
 
 
+@pytest.mark.matrix
 def test_a_row_filter_of_a_table_of_another_role_goes_on_until_it_is_to_be_another(capture, role):
     path = capture.folder / "changelog.toml"
     before = path.read_text()
@@ -136,6 +138,7 @@ def test_a_first_start_goes_on_without_what_it_may_not_publish(capture, role):
     wait_for(capture, "kept", "given_away", "theirs")
 
 
+@pytest.mark.matrix
 def test_a_first_start_goes_on_without_what_it_may_not_alter_as_asked(capture, role):
     capture.set(on_error="log", replica_identity="full", envelope="nested")
     capture.sql(
@@ -169,6 +172,7 @@ def test_a_copy_of_a_table_that_may_not_be_read_any_more_sets_it_aside(capture, 
 ANEW = ("kept", "given_away")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("way", first(1, ["resnapshot", "stop"]))
 @pytest.mark.parametrize("running", first(1, [True, False]), ids=["running", "stopped"])
 def test_all_tables_made_anew_exclude_no_new_ones(capture, running, way):

@@ -135,6 +135,7 @@ def test_brokers_that_are_away_are_told_and_hold_up_nothing(stack, tmp_path):
                 assert cell(text, f"capture.{name}") == "unknown"
 
 
+@pytest.mark.matrix
 def test_the_token_of_the_worker_is_the_page_s_too(stack, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)

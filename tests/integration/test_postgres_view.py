@@ -70,6 +70,7 @@ def test_views_are_built_proved_served_changed_and_rolled_back(spark, project, c
     assert project.query("SELECT count(*) FROM served.copied") == [(201,)]
 
 
+@pytest.mark.matrix
 def test_a_row_that_is_wrong_in_the_table_is_refuted_and_not_published(
     spark, project, capsys, monkeypatch
 ):
@@ -89,6 +90,7 @@ def test_a_row_that_is_wrong_in_the_table_is_refuted_and_not_published(
     assert project.query("SELECT * FROM served.sums ORDER BY customer") == before
 
 
+@pytest.mark.matrix
 def test_a_captured_table_is_never_overwritten(spark, project, capsys, monkeypatch):
     project.view("orders.sql", "-- key: id\n-- sinks: postgres\nSELECT id FROM orders\n")
     done = rebuild_view(capsys, monkeypatch, project, "orders")

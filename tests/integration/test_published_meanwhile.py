@@ -63,6 +63,7 @@ def test_a_publication_that_was_made_again_is_another_one(capture):
     capture.check()
 
 
+@pytest.mark.matrix
 def test_a_new_owner_takes_nothing_away(capture):
     capture.sql(
         "DO $$ BEGIN CREATE ROLE somebody SUPERUSER; EXCEPTION WHEN duplicate_object THEN END $$",

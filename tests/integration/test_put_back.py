@@ -155,6 +155,7 @@ def test_a_copy_that_lacks_nothing_copies_nothing(capture, server):
     assert capture.differing("notes") == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("groups", first(1, [False, True]), ids=["one slot", "groups"])
 def test_a_server_that_crashed_copies_nothing(capture, server, groups):
     """Its slot is where the last checkpoint has left it, before what capture has acknowledged."""
@@ -173,6 +174,7 @@ def test_a_server_that_crashed_copies_nothing(capture, server, groups):
     assert [capture.differing(table) for table in ("notes", "other")] == [[], []]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("point", ["frontier written", "transaction produced"])
 def test_a_capture_that_crashed_copies_nothing(capture, point):
     capture.finish()

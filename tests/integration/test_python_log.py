@@ -162,6 +162,7 @@ def test_changes_that_compaction_has_taken_are_refused_and_versions_said_to_be(m
     assert "compaction may have taken" in repr(history)
 
 
+@pytest.mark.matrix
 def test_a_topic_that_grew_is_read_whole_for_one_key(make, log):
     writer = make(partitions=1)
     for number in range(20):

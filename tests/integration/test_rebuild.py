@@ -158,6 +158,7 @@ def test_several_views_share_a_run_and_python_views_are_certified_by_their_input
     )
 
 
+@pytest.mark.matrix
 def test_explain_names_the_records_of_a_row_and_those_that_they_superseded(
     project, view, run, kafka, registry, shared
 ) -> None:
@@ -497,6 +498,7 @@ def test_a_parent_and_its_children_are_one_view_and_alone_it_is_warned_of(projec
     assert len(project.delta("bare")) == 2
 
 
+@pytest.mark.matrix
 def test_rows_that_share_a_key_fail_the_rebuild(project, run) -> None:
     project.view("twice.sql", "-- key: customer_id\nSELECT customer_id, amount FROM orders")
     ran = run("twice", "--json")
@@ -524,6 +526,7 @@ def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, 
     assert run(view, "--verify", "none").code == 0
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("more", first(1, [(), ("--refresh",)]))
 def test_a_rebuild_freezes_once_and_looks_each_schema_up_once(view, run, monkeypatch, more) -> None:
     asked: Counter[str] = Counter()
@@ -631,6 +634,7 @@ def test_what_a_run_had_done_that_was_cut_off_is_left_out(project, view, run) ->
     assert run(view, "--max-age", "3600", "--json").results[0]["generation"] == 3
 
 
+@pytest.mark.matrix
 def test_a_run_waits_for_another_one_as_long_as_it_may(project, view, run) -> None:
     held = ExitStack()
     held.enter_context(locked(Place(project.root), [view]))

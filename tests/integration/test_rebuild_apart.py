@@ -76,6 +76,7 @@ def test_a_bad_view_fails_by_itself_and_is_named(project, run) -> None:
         assert [state for _, state in project.history(name)[before[name] :]] == ["failed"]
 
 
+@pytest.mark.matrix
 def test_together_all_are_published_or_none(project, run) -> None:
     declare_all(project)
     for name in ("no_such_column", "no_such_table", "no_header", "shares_a_key"):

@@ -152,6 +152,7 @@ def stacked(project, view):
     return name
 
 
+@pytest.mark.matrix
 def test_a_view_on_views_is_computed_from_the_log_at_one_frontier(
     project, view, stacked, run
 ) -> None:

@@ -102,6 +102,7 @@ def writing(capture):
     return closing(connection)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("status", "code", "says"),
     first(1, [(403, 2, "does not let us in"), (422, 1, "it takes nothing")]),

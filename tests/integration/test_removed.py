@@ -71,6 +71,7 @@ def says(texts, capture):
     )
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("cut_off", [delete_records, EXPIRED])
 def test_it_is_told_at_the_start_and_mended_by_a_copy_that_is_asked_for(capture, cut_off):
     capture.catch_up()

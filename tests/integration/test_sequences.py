@@ -82,6 +82,7 @@ def are_covered(capture):
     return max(written) >= highest
 
 
+@pytest.mark.matrix
 def test_a_value_stands_on_the_log_before_the_frontier_that_has_its_row(capture):
     """What a rollback gave away is given away: the record is never behind the rows."""
     capture.start()
@@ -90,6 +91,7 @@ def test_a_value_stands_on_the_log_before_the_frontier_that_has_its_row(capture)
     capture.stop()
 
 
+@pytest.mark.matrix
 def test_twin_sequences_that_are_looked_at_once_lie_behind_the_rows(capture):
     capture.begin(defect="look_at_sequences_once")
     capture.wait_for_frontier()

@@ -245,6 +245,7 @@ def test_a_failed_task_has_a_trace_and_goes_on_after_a_restart(worker, config, p
         client.delete_connector(prefix)
 
 
+@pytest.mark.matrix
 def test_a_topic_that_is_made_later_is_waited_for_and_one_that_goes_is_missed(
     worker, config, prefix, kafka, query
 ):
@@ -324,6 +325,7 @@ def test_a_token_is_needed_where_one_is_set_and_too_many_requests_are_refused(wo
     assert TOKEN not in "".join(said)
 
 
+@pytest.mark.matrix
 def test_https(workers, tmp_path):
     authority = Authority(tmp_path, "authority")
     pair = authority.sign("worker", LOOPBACK)

@@ -84,6 +84,7 @@ def test_twin_that_sets_nothing_is_ended(capture):
             cursor.execute("SELECT 1")
 
 
+@pytest.mark.matrix
 def test_a_snapshot_that_the_server_ends_is_told_in_a_line(capture):
     capture.catch_up()
     # Capture does not run, and a row waits for it: verify waits too, its snapshot open.
@@ -105,6 +106,7 @@ def test_a_snapshot_that_the_server_ends_is_told_in_a_line(capture):
     assert "Traceback" not in said
 
 
+@pytest.mark.matrix
 def test_a_session_that_may_not_write_says_which_setting_it_is(capture):
     ((name,),) = capture.query("SELECT current_database()")
     capture.sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')

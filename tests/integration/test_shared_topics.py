@@ -59,6 +59,7 @@ def test_a_second_slot_for_the_same_tables_is_refused_until_the_first_is_gone(ca
     assert code == 0, said
 
 
+@pytest.mark.matrix
 def test_the_slot_of_another_server_is_refused_until_there_is_another_prefix(capture, server):
     capture.catch_up()
     server.create_database(capture.prefix)
@@ -119,6 +120,7 @@ def test_two_slots_do_not_share_messages_or_schema_changes(capture, option, topi
     capture.catch_up("--exclude", "public.others", option)
 
 
+@pytest.mark.matrix
 def test_of_two_that_begin_at_once_neither_copies_for_ever(capture):
     """Nothing is on the log when they look; they end once one meets the other's records."""
     first = capture.start()

@@ -109,6 +109,7 @@ def differing(capture, table):
     return capture.differing(table, key=("id", "b") if table == "pairs" else ("id",))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", first(1, [*FEW, *(name for name in SILENT if name not in FEW)]))
 def test_a_table_with_something_that_came_and_went_is_copied_again(capture, name):
     capture.sql(*SILENT[name])
@@ -146,6 +147,7 @@ GIVEN_BACK = ("ALTER TABLE wide RENAME a TO b", "ALTER TABLE wide RENAME c TO a"
 ROW = "INSERT INTO wide (id, a) VALUES (3, 'of b')"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("statements", "column"),
     first(2, [((*SWAPPED, ROW, *SWAPPED), "b"), ((ROW,), ""), ((*LENT, ROW, *GIVEN_BACK), "b")]),

@@ -82,6 +82,7 @@ def test_a_pause_holds_the_log_at_its_own_transaction_until_it_is_resumed(captur
     capture.check()
 
 
+@pytest.mark.matrix
 def test_a_kill_before_the_answer_takes_the_signals_once_more(capture):
     capture.finish()
     before = capture.frontier()

@@ -101,6 +101,7 @@ def synced():
         yield servers
 
 
+@pytest.mark.matrix
 def test_a_failover_to_a_standby_that_follows_the_slot_loses_nothing(capture_of, prefix, synced):
     capture = capture_of(synced)
     capture.read_from(synced.either(prefix))

@@ -122,6 +122,7 @@ def test_a_strangers_record_on_the_topic_of_frontiers_is_passed_over(capture, ke
     assert "copying" not in first
 
 
+@pytest.mark.matrix
 def test_rows_that_were_sent_before_the_fresh_copy_began_are_right(capture):
     """Readers begin behind them: the copy has them, or the stream brings them once more."""
     catch_up(capture)

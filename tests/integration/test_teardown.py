@@ -171,6 +171,7 @@ def test_each_part_is_asked_about_and_stays_where_the_answer_is_no(captured, kaf
     assert project.query(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}'") == []
 
 
+@pytest.mark.matrix
 def test_a_capture_that_runs_keeps_everything(captured, kafka):
     project, slot = captured
     factory = LogicalReplicationConnection

@@ -191,6 +191,7 @@ WHERE kind IS NOT NULL GROUP BY kind
 EVENTS = "-- key: _lsn, _sequence\nSELECT _lsn, _sequence, kind FROM events\n"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("side", first(1, ["spark", "", "duckdb"]))
 def test_rows_are_listed_in_the_order_of_their_writing(stack, tmp_path, capsys, monkeypatch, side):
     """Of equal rows the oldest goes; the twin lets the newest go in one engine alone."""

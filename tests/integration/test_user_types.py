@@ -231,6 +231,7 @@ def versions(server, kafka, registry, prefix, tmp_path):
     made.kill()
 
 
+@pytest.mark.matrix
 def test_a_renamed_label_of_a_key_stops_capture_and_a_copy_takes_the_old_key_away(capture):
     capture.make({"key": SHOWN_OTHERWISE["key"]})
     capture.finish()

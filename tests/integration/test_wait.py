@@ -109,6 +109,7 @@ def test_who_waits_reads_his_own_write_in_each_sink(shop):
             meanwhile(lambda order=order: written_and_read(order))
 
 
+@pytest.mark.matrix
 def test_what_changes_no_row_of_the_view_is_waited_for_too(shop):
     view, root = shop.names["named"], shop.project.root
     statements = (
@@ -136,6 +137,7 @@ def test_twin_who_looks_at_the_log_alone_reads_old_rows(shop, monkeypatch):
     assert amount_in_postgres(shop, 50) != amount
 
 
+@pytest.mark.matrix
 def test_what_cannot_come_is_told_at_once(shop):
     view, root = shop.names["both"], shop.project.root
     lsn, _ = written(shop, 51)

@@ -198,7 +198,7 @@ class Rebuild:
                 tell=self._run.stages.tell,
             ) as certifier:
                 certifier.read_ahead([build.spec for build in builds])
-                with replay.watched():
+                with replay.watched() as self._run.reading:
                     self._build(spark, certifier, replay, builds)
                 if replay.reads_log:  # checkpoints are sealed after theirs
                     with self._run.stage("recheck", "topics unchanged during the scan"):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
+from replay.verdict.watch import ReadWatch
 from views.base.config import RebuildSettings
 from views.base.failure import RebuildError, explained, is_of_the_run, of_view
 from views.base.progress import Stages
@@ -49,6 +50,7 @@ class Run:
     stands: Collection[TableName] = ()
     # of the tables that the views read; none before they are planned
     schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
+    reading: ReadWatch | None = None  # checks that the reading of the log is exact
     # records of each table that could not be read
     quarantined: Mapping[TableName, int] = field(default_factory=dict)
     history: History = field(init=False)  # of all generations
@@ -97,7 +99,7 @@ class Run:
         except Exception as error:
             moments = self._moments(build.spec)
             reason = explained(error, f'view "{build.spec.name}"', build.spec.sql, moments)
-            if self.stop() or is_of_the_run(reason):
+            if self.stop() or is_of_the_run(reason) or self._is_reading_ended():
                 raise
             build.error = of_view(reason, build.spec.name)
             if reason is not error:
@@ -106,6 +108,10 @@ class Run:
                 raise build.error from error
             log.debug("a view failed", exc_info=error)
             log.warning("%s; the other views go on", build.error.args[0])
+
+    def _is_reading_ended(self) -> bool:
+        """Tell whether the jobs of all views were cancelled, since the reading is not exact."""
+        return self.reading is not None and self.reading.has_failed
 
     def _moments(self, spec: ViewSpec) -> tuple[str, ...]:
         """Return the places of a view that compute with dates and moments, for an error."""
