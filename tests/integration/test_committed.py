@@ -94,6 +94,7 @@ def test_rows_that_are_deleted_in_their_files_are_not_read(spark, write) -> None
     assert read(spark, write("plain", 2), place) == [0, 1, *range(4, 10)]
 
 
+@pytest.mark.matrix
 def test_columns_under_other_names_in_their_files_are_read(spark, write) -> None:
     place = write("mapped", **{"delta.columnMapping.mode": "name"})
     assert read(spark, place) == list(range(10))

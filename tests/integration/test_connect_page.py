@@ -76,6 +76,7 @@ def put_here(asked, address, changed):
     return asked
 
 
+@pytest.mark.matrix
 def test_a_topic_goes_to_a_table(shell, prefix):
     parts = psycopg2.extensions.parse_dsn(shell.environment["DATABASE"])
     shell.sql("CREATE TABLE orders (id int PRIMARY KEY, status text)")

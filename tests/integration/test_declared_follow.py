@@ -156,6 +156,7 @@ def test_the_cud_envelope_where_an_update_changes_a_key(make, spark, following):
     assert it.named == {b"[3]", b"[7]"}
 
 
+@pytest.mark.matrix
 def test_debezium_s_json_with_values_that_the_source_left_out(make, spark, following):
     log = make(partitions=1)
 

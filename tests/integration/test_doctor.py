@@ -51,6 +51,7 @@ def examined(project):
     return ran.returncode, found
 
 
+@pytest.mark.matrix
 def test_the_doctor_finds_what_is_wrong_from_source_to_sinks(captured) -> None:
     project, slot = captured
     code, found = examined(project)

@@ -315,6 +315,7 @@ def test_an_older_state_is_given_while_it_is_exact(project, view, run) -> None:
     assert run(view, "--as-of", before["lsn"], "--refresh").code == 2
 
 
+@pytest.mark.matrix
 def test_records_are_not_quarantined_in_checkpoints(project, view, run) -> None:
     for words in (["--refresh"], ["--from", "checkpoint"]):
         ran = run(view, *words, "--on-bad-record", "quarantine", "--json")

@@ -9,6 +9,7 @@ import pytest
 from tests.fuzz.__main__ import fuzz
 from tests.fuzz.inputs import CORPUS, changed, corpus, line_of, parsed
 from tests.sanitized import PLUGIN, ROOT, NoSanitizersError, compiled
+from tests.support.matrix import first
 
 pytestmark = pytest.mark.root
 FEW = "compiled and not as_the_model_does"
@@ -40,8 +41,9 @@ def test_memory_is_used_within_its_bounds(environment):
     assert "passed" in ran.stdout
 
 
-def test_hostile_bytes_reach_nothing_and_both_ways_say_the_same(environment):
-    assert fuzz(environment, seed=1, seconds=0.5, targets=TARGETS) == ""
+@pytest.mark.parametrize("seconds", first(1, [0.1, 0.5]))
+def test_hostile_bytes_reach_nothing_and_both_ways_say_the_same(environment, seconds):
+    assert fuzz(environment, seed=1, seconds=seconds, targets=TARGETS) == ""
 
 
 def with_defect(tmp_path, name, sound, defective):

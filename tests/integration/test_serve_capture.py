@@ -116,6 +116,7 @@ def test_a_capture_that_cannot_begin_has_a_trace(worker, config, prefix, execute
     assert curl("DELETE", f"{worker}/connectors/{prefix}")[0] == 204
 
 
+@pytest.mark.matrix
 def test_validation_of_a_capture_names_the_keys(worker, config, prefix):
     path = f"{worker}/connector-plugins/PostgresConnector/config/validate"
     assert curl("PUT", path, {**config, "name": prefix})[1]["error_count"] == 0

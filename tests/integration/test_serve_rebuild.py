@@ -17,6 +17,7 @@ def _trace(url, name):
     return httpx.get(f"{url}/connectors/{name}/status").json()["tasks"][0]["trace"]
 
 
+@pytest.mark.matrix
 def test_a_project_elsewhere_or_without_views_is_refused_and_said(stack, prefix, tmp_path):
     (tmp_path / "in" / "empty").mkdir(parents=True)
     (tmp_path / "out").mkdir()

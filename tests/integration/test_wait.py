@@ -175,6 +175,7 @@ def waited(shop, *words):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.matrix
 def test_generations_that_rest_are_on_record_and_as_proved_as_before(shop, monkeypatch):
     for module in (forward, resident):
         monkeypatch.setattr(module, "UNCHANGED_EVERY", timedelta(0))
